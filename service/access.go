@@ -16,15 +16,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// access is the settings section [access] with its names resolved to the ids of users and groups on this
-// machine. The names are resolved when the settings are read.
+// access holds the settings section [access], with the ids of the users and groups on this machine instead
+// of their names. The names are looked up when the settings are read.
 type access struct {
 	control.Access
-	unknown []string // names that no user or group of this machine has
+	unknown []string // names in [access] that no user or group of this machine has
 }
 
-// resolveAccess resolves the names in the current settings. Since a directory on the network may be slow,
-// resolveAccess holds no lock. If the settings change in between, it starts over.
+// resolveAccess resolves the names in the current settings. A network directory may answer slowly, so
+// resolveAccess holds no lock. If the settings change in the meantime, it starts over.
 func (s *Service) resolveAccess() {
 	for {
 		old, c := s.access.Load(), s.config.Load()
@@ -94,8 +94,8 @@ func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) erro
 	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, s.howToGetRight(needs, ""))
 }
 
-// howToGetRight returns how a user can get a right. name is the user's name if the user has no right yet,
-// otherwise "".
+// howToGetRight returns advice on how a user can get a right. name is the user's name if the user has no
+// right at all; it is "" if the user has some right.
 func (s *Service) howToGetRight(needs control.Right, name string) string {
 	c := s.config.Load()
 	grant := "ask an admin to grant it in the section [access] of " + s.opt.Places.File
@@ -119,12 +119,14 @@ func (s *Service) howToGetRight(needs control.Right, name string) string {
 	return grant
 }
 
-// mayAct returns an error if the peer may not use a method on a job, such as a job of another user.
+// mayAct returns an error if the peer may not use a method on a job, for example because the job belongs to
+// another user.
 func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
 	return s.mayActOn(p, method, "job", j)
 }
 
-// mayActOn is mayAct for a job or for a schedule that creates such jobs.
+// mayActOn is mayAct for a job or a schedule; what says which of them. For a schedule, j represents the
+// jobs that it creates.
 func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := s.isOwner(p, j)
 	needs := control.Needs(method, isOwner)
@@ -154,8 +156,8 @@ func (s *Service) hides(p *control.Peer, j *queue.Job) bool {
 	return j.Private() != nil && !p.Right.Covers(control.Operate) && !s.isOwner(p, j)
 }
 
-// mayRead reports whether a peer may know of a job that only operators and the user private may see. A nil
-// private means that everyone may.
+// mayRead reports whether a peer may know of a job. The parameter private is the uid of the only user who
+// may see the job, apart from operators. If it is nil, all users may see the job.
 func mayRead(p *control.Peer, private *int) bool {
 	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
 }
@@ -174,14 +176,14 @@ func errNoJob(id string) error {
 	return queue.NoJob(id)
 }
 
-// isOwner reports whether a job belongs to a peer. A running job keeps its uid even if the uid was given to
-// another account in the meantime.
+// isOwner reports whether a job belongs to a peer. It also compares names, because a running job keeps its
+// uid even if another account has that uid now.
 func (s *Service) isOwner(p *control.Peer, j *queue.Job) bool {
 	return j.UID == p.UID && (j.AsUID != nil || s.checkRenamed(j.UID, j.User) == nil)
 }
 
-// onlyOwnUID returns the uid of the peer if the method, applied to many jobs, reaches only the peer's own
-// jobs. It returns nil if the method reaches all jobs.
+// onlyOwnUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
+// peer may use the method on all jobs.
 func onlyOwnUID(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.Needs(method, false)) {
 		return nil
@@ -189,8 +191,8 @@ func onlyOwnUID(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// audit records an action before it is executed, if no other event records it. j is the job concerned, or
-// nil. See docs/decisions/0074.
+// audit records an action for which no other event exists. The caller calls it before it executes the
+// action. j is the job that the action concerns; nil if it concerns no single job. See docs/decisions/0074.
 func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
 	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
@@ -220,7 +222,8 @@ func (a *userResolver) resolve(name string) (jobUser, error) {
 	}
 	uid, ok := a.s.directory.UserID(name)
 	user := jobUser{uid: uid, name: a.s.directory.UserName(uid)}
-	// The system knows no name for this uid, so only accounts known to exist are accepted.
+	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
+	// for the peer and the service.
 	unnamed := user.name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != a.peer.UID && uid != accounts.Self() {
 		return jobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
@@ -256,7 +259,7 @@ func (s *Service) jobsRunAs(p *control.Peer) string {
 	return s.account.User
 }
 
-// executionFields lists the fields that say what a job executes, and with which input and environment.
+// executionFields lists the fields that define what a job executes, and its input and environment.
 var executionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // editScope describes the parts of an edit that need more than ownership of the job.
@@ -274,7 +277,7 @@ func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, 
 		switch name {
 		case "env", "env_secret":
 			var env map[string]string
-			// Later validation reports other errors in the value.
+			// Ignore errors in the value here, since the later validation reports them.
 			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
 		case "user":
 			if !p.Right.Covers(control.Admin) {
@@ -300,10 +303,10 @@ func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, 
 	return e, err
 }
 
-// mayEdit returns an error for an edit that would let the peer act as another user: as the job's submitter,
-// or as the user that an admin has chosen. If root's runners are used, the service could apply another run_as
-// at its next start. It also rejects edits that would overwrite values that the peer cannot see. See
-// docs/decisions/0075.
+// mayEdit returns an error for an edit that would let the peer act as another user. That user is the job's
+// submitter, or a user that an admin has chosen for the job. With root's runners, both are checked, because
+// the service could apply another run_as at its next start. It also rejects edits that would overwrite
+// values that the peer cannot see. See docs/decisions/0075.
 func (s *Service) mayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {

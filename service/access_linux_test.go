@@ -19,8 +19,8 @@ func dora(database, key string) (string, error) {
 	}[database+" "+key], nil
 }
 
-// Users of a network directory are known in all places that name users, as they are to root's runner: in
-// [access], as the account of all jobs, in --user, and by name.
+// A user who exists only in a network directory can be named wherever a local user can. These places are
+// [access], the account of all jobs, --user and names in replies.
 func TestUsersOfADirectory(t *testing.T) {
 	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}, Runners: Runners{Socket: "/run/q/spawn.sock"}}}
 	s.directory.Ask = dora
@@ -60,12 +60,13 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// blockDirectory replaces the directory by one that calls wait before each answer, and knows no users.
+// blockDirectory makes the directory call wait before each answer. Each answer says that the user is
+// unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.Ask = func(string, string) (string, error) { wait(); return "", nil }
 }
 
-// A change of a setting that waits for a directory does not delay the change of another setting.
+// While the change of one setting waits for a directory that hangs, another setting can be changed.
 func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.settingsToken = make(chan struct{}, 1)

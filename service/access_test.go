@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newService returns a service with these settings, which runs no jobs. It has root's runners if its run_as
-// needs them.
+// newService returns a service with the given settings. The service runs no jobs. It has root's runners if
+// its run_as needs them.
 func newService(t testing.TB, pairs ...string) *Service {
 	t.Helper()
 	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}}
@@ -44,8 +44,8 @@ func peer(uid int, right control.Right) *control.Peer {
 	return &control.Peer{UID: uid, GID: uid, Right: right}
 }
 
-// Only admins may choose another user that a job runs as. Other users may name the user that applies anyway.
-// The error names the setting that would allow the choice.
+// Only admins may choose the user that a job runs as. Other users may name only the user that the job would
+// run as anyway. If a choice is rejected, the error names the setting that would allow it.
 func TestUserIsNamedByAdmins(t *testing.T) {
 	self := newService(t).account.User
 	other := otherUserName(t)
@@ -82,8 +82,8 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}
 }
 
-// A user that a job names applies while jobs run as their submitters. If all jobs run as one account, a
-// waiting job is shown with that account. An ended job keeps its user.
+// If jobs run as their submitters, a job runs as the user that it names. If all jobs run as one account, a
+// waiting job is shown with that account. An ended job is always shown with its own user.
 func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	self := accounts.Self()
 	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}

@@ -42,13 +42,13 @@ func otherUserName(*testing.T) string {
 }
 
 // Names in [access] are resolved when the settings are read. If a user has several rights, the strongest
-// applies. Numbers need no account, and unknown names are reported. Root and the service's own user always
-// have all rights.
+// applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
+// service's own user always have all rights.
 func TestNamesAreResolved(t *testing.T) {
 	s := newService(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
 	daemon, ok := s.directory.UserID("daemon")
 	if !ok {
-		daemon = 61377 // this machine has no such user
+		daemon = 61377 // this machine has no user named daemon, so use any uid
 	}
 	for _, c := range []struct {
 		peer control.Peer
@@ -100,7 +100,8 @@ func TestRefusalsHelp(t *testing.T) {
 	}
 }
 
-// A job that names a user stores that user's number and name, and shows it. Other jobs have their submitter.
+// A job that names a user stores and shows the uid and name of that user. A job that names no user shows
+// its submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := newService(t, "run_as", "submitter")
 	a := &userResolver{s: s, peer: peer(61300, control.Admin)}
@@ -140,7 +141,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 	}
 }
 
-// The socket may be as accessible as the settings or its systemd unit say, but not more.
+// Doctor warns if the socket is more accessible than the settings or its systemd unit say.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	p := config.In(t.TempDir())
 	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
@@ -153,8 +154,8 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	}
 }
 
-// If other accounts can list the state directory, doctor warns and names the mode to set. That mode keeps
-// access to a socket in the directory if the socket is open to them.
+// If other accounts can list the state directory, doctor warns and names the mode to set. If a socket in
+// the directory is open to other accounts, they can still reach it with that mode.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 	p := config.In(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.State, 0o700); err != nil {

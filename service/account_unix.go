@@ -44,14 +44,14 @@ func (s *Service) accountName(uid int) string {
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := s.directory.Named(name)
 	if err == nil && u.Name != name {
-		// A directory may know an account under several names, but runners use only this one.
+		// A directory may know an account under several names, but runners use only the account's main
+		// name.
 		err = fmt.Errorf("this account is called %q; use that name", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
 
-// peerNamed returns the peer that a user would be when connected to the socket, with the user's current
-// groups.
+// peerNamed returns a peer as if the user had connected to the socket, with the user's current groups.
 func (s *Service) peerNamed(name string) (control.Peer, error) {
 	u, err := s.directory.Named(name)
 	if err == nil {
@@ -114,14 +114,14 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // used only in takeLock's error message
+		fmt.Fprintln(f, os.Getpid()) // the pid is used only in takeLock's error message
 	}
 	return l, nil
 }
 
-// lockRetryTimeout is how long takeLock retries after the service that held the lock has died. A process that
-// the service had just forked holds the lock until its exec. A program that only reads the queue's files
-// holds it for a moment.
+// lockRetryTimeout is how long takeLock retries after the service that held the lock has died. A process
+// that the dead service had just forked holds the lock until its exec. A program that only reads the
+// queue's files holds it for a moment.
 const lockRetryTimeout = 2 * time.Second
 
 // takeLock locks a state directory and the open lock file f. If it fails, it closes f.
@@ -137,7 +137,7 @@ func takeLock(f *os.File, dir string) (*dirLock, error) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			if err = unix.Flock(int(stateDir.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-				return l, nil // some systems cannot lock directories
+				return l, nil // ignore other errors, since some systems cannot lock directories
 			}
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -158,8 +158,8 @@ func takeLock(f *os.File, dir string) (*dirLock, error) {
 	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
 }
 
-// hasEnded reports whether a process has ended or is exiting. The kernel closes the files of an exiting
-// process late.
+// hasEnded reports whether a process has ended or is exiting. An exiting process may still hold a lock,
+// because the kernel closes its files late.
 func hasEnded(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return true
@@ -175,8 +175,8 @@ func hasEnded(pid int) bool {
 	return flags&exiting != 0 || fields[0][0] == 'Z' || fields[0][0] == 'X'
 }
 
-// lockForReading locks a state directory against services while a program reads it, without writing to it. If
-// no service has ever used the directory, the lock is nil, and Close accepts that.
+// lockForReading locks a state directory against services while a program reads it, without writing to it.
+// If no service has ever used the directory, the returned lock is nil. Closing a nil lock is harmless.
 func lockForReading(dir string) (*dirLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {

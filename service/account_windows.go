@@ -29,10 +29,11 @@ func (s *Service) accountOf(uid int) worker.Account {
 	return a
 }
 
-// accountName returns "". Windows never gives a number or SID to a second account, so owners need no check.
+// accountName returns "", so the owners of jobs are not checked. On Windows, no second account ever gets
+// the same uid or SID, so the check is not needed.
 func (s *Service) accountName(int) string { return "" }
 
-// peerNamed returns the peer that a user would be when connected to the pipe.
+// peerNamed returns a peer as if the user had connected to the pipe.
 func (s *Service) peerNamed(name string) (control.Peer, error) {
 	id, known := s.directory.UserID(name)
 	if !known {
@@ -50,8 +51,8 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
 }
 
-// checkOwnRunners returns an error if run_as would run jobs as another account than the service's own. A
-// Windows service cannot run them as another user without that user's password.
+// checkOwnRunners returns an error unless run_as names the service's own account. A Windows service cannot
+// run jobs as another user without that user's password.
 func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 	name := set.FixedUser()
 	switch {
@@ -63,8 +64,8 @@ func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
 }
 
-// bootstrapRoot does nothing, since Windows has no runners of root. checkOwnRunners returns the error that
-// the user sees.
+// bootstrapRoot does nothing, since Windows has no runners of root. If the settings need them,
+// checkOwnRunners reports that to the user.
 func (s *Service) bootstrapRoot() error { return nil }
 
 const lockName = "service.lock"
@@ -82,7 +83,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // used only in takeLock's error message
+		fmt.Fprintln(f, os.Getpid()) // the pid is used only in takeLock's error message
 	}
 	return f, nil
 }
@@ -102,7 +103,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		case ok:
 			return f, nil
 		}
-		content, _ := os.ReadFile(path) // used in the error message
+		content, _ := os.ReadFile(path) // the content, a pid, is used in the error message
 		pid := strings.TrimSpace(string(content))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
 			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
@@ -110,7 +111,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 	}
 }
 
-// runs reports whether a process exists. If the caller may not open the process, it exists.
+// runs reports whether a process exists. A process that the caller may not open does exist.
 func runs(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {

@@ -70,8 +70,9 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 
 func runnersDir(p config.Places) string { return filepath.Join(p.State, "runner") }
 
-// rootRunnersDir returns the directory of root's runners for a service that is not running, or "" if it is
-// unknown. It is known only for the packaged service, even if --dir named its state directory.
+// rootRunnersDir returns the directory of root's runners for a service that is not running. The directory
+// is known only for the packaged service, which rootRunnersDir recognizes by its state directory. For any
+// other service it returns "".
 func rootRunnersDir(p config.Places) string {
 	if p.State == config.System().State {
 		return config.RunnerDir
@@ -82,8 +83,8 @@ func rootRunnersDir(p config.Places) string {
 // restoreDir returns the directory that holds the output files of a backup during a restore.
 func restoreDir(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
 
-// openOutput opens an attempt's output file. The service's own directory is also searched if root's runners
-// are used, since restored files are there.
+// openOutput opens an attempt's output file. If root's runners are used, openOutput also searches the
+// service's own directory, since restored files are there.
 func (s *Service) openOutput(ref string) (*os.File, error) {
 	f, err := s.home.Output(ref)
 	if errors.Is(err, os.ErrNotExist) && s.home.Socket != "" {
@@ -95,8 +96,8 @@ func (s *Service) openOutput(ref string) (*os.File, error) {
 // EndRunnersWithin returns how long EndRunners waits for the runners of a directory to end.
 func EndRunnersWithin() time.Duration { return runner.StopGrace() + endGrace }
 
-// EndRunners ends the runners of a queue that no service uses, like a shutdown of the system: their jobs get
-// SIGTERM and, after the grace period, SIGKILL. The results are kept for the next service. roots is the
+// EndRunners ends the runners of a queue that no service uses. Their jobs get SIGTERM and, after the grace
+// period, SIGKILL, as in a shutdown of the system. The results are kept for the next service. roots is the
 // directory of root's runners; "" means the usual one. EndRunners returns the number of runners.
 func EndRunners(p config.Places, roots string) (ended int, err error) {
 	lock, err := lockDir(p.State)
@@ -121,8 +122,8 @@ func runnerHomes(p config.Places, roots string) []runner.Home {
 	return homes
 }
 
-// RunnersLeft reports whether runners of a stopped service are alive. It ignores runners in directories that
-// the caller may not read. roots has the same meaning as in EndRunners.
+// RunnersLeft reports whether runners of a stopped service are alive. It ignores runners in directories
+// that the caller may not read. roots is the directory of root's runners; "" means the usual one.
 func RunnersLeft(p config.Places, roots string) bool {
 	return slices.ContainsFunc(runnerHomes(p, roots), func(h runner.Home) bool {
 		dirs, _ := h.Find()
@@ -144,8 +145,8 @@ type Restored struct {
 	Aside   string `json:"aside"`
 }
 
-// Restore replaces a queue that no service and no runner uses by a backup. It moves the previous files to
-// another directory. It calls each with the number of bytes copied.
+// Restore replaces a queue by a backup. It fails if a service or a runner uses the queue. It moves the
+// previous files to another directory. It calls the function each with the number of bytes copied so far.
 func Restore(p config.Places, file string, each func(done, total int64)) (done Restored, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)

@@ -7,14 +7,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// longDelay is the longest delay of a new job for which the service gives no note about reboots. A reboot
-// within this time is unlikely.
+// longDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
+// reboot is too unlikely.
 const longDelay = time.Hour
 
-// receiptNotes holds the part of the reply about new or edited jobs that is not their ids.
+// receiptNotes holds the notes in a reply about new or edited jobs, which are everything except the jobs'
+// ids.
 type receiptNotes struct {
 	unenforced  []string // limits that are not enforced on this machine
-	maxAttempts int      // largest number of attempts of one of the jobs
+	maxAttempts int      // the largest max_attempts among the jobs
 	notes       []string
 }
 
@@ -32,7 +33,8 @@ func (s *Service) addNotes(m *receiptNotes, drafts []queue.Job) {
 	}
 }
 
-// bootAdvice returns how to make the service start at boot, or "" if it already does or if that is unknown.
+// bootAdvice returns advice on how to make the service start at boot. It returns "" if the service already
+// does so, or if that is unknown.
 func (s *Service) bootAdvice() string {
 	if s.opt.BootAdvice == nil {
 		return ""
@@ -40,7 +42,8 @@ func (s *Service) bootAdvice() string {
 	return s.opt.BootAdvice()
 }
 
-// bootNotes returns the note for jobs that are due much later, if the service does not start at boot.
+// bootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
+// start at boot, bootNotes returns nothing.
 func (s *Service) bootNotes() []string {
 	advice := s.bootAdvice()
 	if advice == "" {

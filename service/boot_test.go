@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job that is due in more than an hour, and a schedule, get a note if the service does not start at boot.
+// If the service does not start at boot, the reply about a schedule, or about a job due in more than an
+// hour, has a note.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
 	advice := ""
@@ -76,7 +77,8 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	}
 }
 
-// The reply says how many attempts the jobs have. It says nothing about a job that already existed.
+// The reply says how many attempts the new jobs may have at most. If a job already existed, it says nothing
+// about attempts.
 func TestReceiptSaysMostAttempts(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.Submit)

@@ -18,8 +18,9 @@ import (
 // and cannot read the service's files.
 const serviceGroup = "queuectl-service"
 
-// bootstrapRoot does the work of root if systemd does not do it. It opens the control socket and starts the
-// launcher, which starts root's runners. Then it switches this process to the service's account for good.
+// bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It
+// opens the control socket and starts the launcher, which starts root's runners. Then it switches this
+// process to the service's account for good.
 func (s *Service) bootstrapRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
@@ -66,7 +67,8 @@ func bindForGroup(path string) (*control.Socket, error) {
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask
+		// Chmod sets the mode regardless of the umask.
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			return nil, fmt.Errorf("cannot create the socket's directory: %w", err)
 		}
 	}

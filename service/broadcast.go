@@ -22,7 +22,7 @@ const broadcastTimeout = 2 * time.Second
 type nodeResult struct {
 	node store.NodeState
 	nodeReply
-	failed error // set if there is no answer
+	failed error // why there is no answer; nil if the node answered
 }
 
 // broadcast concurrently sends a request to all other live nodes, and waits at most broadcastTimeout. It
@@ -40,8 +40,8 @@ func (s *Service) broadcast(ctx context.Context, req nodeRequest) ([]nodeResult,
 	return s.sendToNodes(ctx, nodes, req), nil
 }
 
-// sendToNodes sends a request to those of the nodes that are alive, except this one. It returns when all have
-// answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
+// sendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
+// have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
 func (s *Service) sendToNodes(ctx context.Context, nodes []store.NodeState, req nodeRequest) []nodeResult {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
 	list := make([]nodeResult, len(nodes))
@@ -59,8 +59,8 @@ func (s *Service) sendToNodes(ctx context.Context, nodes []store.NodeState, req 
 	return list
 }
 
-// applyOnAllNodes calls f like withSettingsLock, then asks the other nodes to apply the changed settings. A
-// node that does not answer applies them when it next reads the database.
+// applyOnAllNodes calls f while it holds settingsToken, then asks the other nodes to apply the changed
+// settings. A node that does not answer applies the changes when it next reads the database.
 func (s *Service) applyOnAllNodes(ctx context.Context, f func() error) error {
 	err := s.withSettingsLock(ctx, f)
 	if err == nil {
@@ -109,14 +109,15 @@ func (s *Service) waitIdle(ctx context.Context, n *store.NodeState) error {
 	}
 }
 
-// isNodeAlive reports whether a node's lease is valid. If that is unknown, it returns true.
+// isNodeAlive reports whether a node's lease is valid. If the nodes cannot be read, isNodeAlive returns
+// true.
 func (s *Service) isNodeAlive(ctx context.Context, id int64) bool {
 	list, err := s.nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
 	return err != nil || i >= 0 && list[i].Alive
 }
 
-// waitAllIdle waits until no job runs on any node. All nodes are draining.
+// waitAllIdle waits until no job runs on any node. The caller has drained all nodes, so no job starts.
 func (s *Service) waitAllIdle(ctx context.Context) error {
 	nodes, err := s.nodes(ctx)
 	for i := range nodes {
@@ -146,8 +147,8 @@ func (s *Service) lostNodes(ctx context.Context) (list []string) {
 	return list
 }
 
-// mergeReasons merges the reasons for which each node does not start a job. If one node has no reason, no
-// reason applies to all, and the result is empty.
+// mergeReasons merges the reasons why nodes do not start a job. If one node has no reason, that node can
+// start the job, so the result is empty.
 func mergeReasons(thisNode string, local []control.Reason, others []nodeResult) []control.Reason {
 	if len(others) == 0 || len(local) == 0 {
 		return local
@@ -168,7 +169,7 @@ func mergeReasons(thisNode string, local []control.Reason, others []nodeResult) 
 		}
 	}
 	all := append(slices.Clone(others), nodeResult{node: store.NodeState{Node: store.Node{Name: thisNode}}, nodeReply: nodeReply{Reasons: local}})
-	// The same order on every node.
+	// Sort the answers, so that the result is the same whichever node merges them.
 	slices.SortFunc(all, func(a, b nodeResult) int { return strings.Compare(a.node.Name, b.node.Name) })
 	for i := range all {
 		o := &all[i]

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The reasons why a job does not start combine the reasons of all nodes, and are the same whichever node is
-// asked.
+// In a shared queue, why combines the reasons of all nodes. The result is the same whichever node gets the
+// request.
 func TestReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining", "the job runs only on x, which does not match this node"
 	says := func(texts ...string) (list []control.Reason) {
@@ -48,7 +48,7 @@ func TestReasonsOfAllNodes(t *testing.T) {
 	}
 }
 
-// An error on this node is returned unchanged, and not as an error of another node.
+// If a request fails on this node, the error is returned unchanged and names no other node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +58,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	}
 }
 
-// Each kind of gate has texts.
+// gateTexts has an entry for each kind of gate.
 func TestEachGateHasTexts(t *testing.T) {
 	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
 		if w := gateTexts[kind]; w.kind == "" || w.describe == nil {

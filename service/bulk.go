@@ -22,7 +22,7 @@ const (
 	maxRefusal = 512
 )
 
-// bulkByID is bulkByRef for jobs that are given by their ids.
+// bulkByID is like bulkByRef, but first looks up the jobs by their ids.
 func (s *Service) bulkByID(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	b := s.newBulk(ctx, method, ids, do)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
@@ -52,7 +52,8 @@ func (s *Service) bulkByRef(ctx context.Context, method string, refs []store.Ref
 	return b.results(ctx.Err())
 }
 
-// readRefs reads the jobs with these ids. errs contains the error of each id that does not exist.
+// readRefs reads references to the jobs with these ids. For each id that does not exist, errs contains an
+// error at the same index.
 func (s *Service) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
@@ -83,11 +84,11 @@ func (s *Service) newBulk(ctx context.Context, method string, ids []string, do f
 	return &bulkOperation{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
 }
 
-// apply applies the operation to the i-th job, unless err says that it could not be read. Operations run
-// concurrently, within the user's limit of goroutines.
+// apply applies the operation to the i-th job. If err is not nil, the job could not be read, and apply
+// records that error instead. Operations run concurrently, within the user's limit of goroutines.
 func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	if b.ctx.Err() != nil {
-		return // results returns this error
+		return // the results method returns this error
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {

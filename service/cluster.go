@@ -47,7 +47,7 @@ func (s *Service) member() (member, error) {
 // makeNodeFile writes a new random id to the file.
 func makeNodeFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
-	rand.Read(id) // never fails
+	rand.Read(id) // rand.Read never fails
 	content = []byte(hex.EncodeToString(id) + "\n")
 	return content, replaceFile(path, content)
 }
@@ -73,8 +73,8 @@ func replaceFile(path string, content []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// replaceNodeID gives this node a new identity if its state directory is a copy of another node's. Machines
-// created from one image have such copies.
+// replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
+// node's directory, as on machines that were created from one image.
 func (s *Service) replaceNodeID() error {
 	path := filepath.Join(s.opt.Places.State, nodeFile)
 	s.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
@@ -82,10 +82,10 @@ func (s *Service) replaceNodeID() error {
 	return err
 }
 
-// storeFile is the name of a file in the state directory. It names the server database that held the queue
-// last. It is empty if the queue was in the directory itself. The file's modification time is the time at
-// which the queue first used the directory. If the file does not exist, the queue has always used the
-// directory. Older output files may belong to another queue.
+// storeFile is the name of a file in the state directory. The file names the server database that held the
+// queue last. The file is empty if the queue was in the directory itself. Its modification time is the time
+// at which the queue first used the directory. Output files that are older may belong to another queue. If
+// the file does not exist, the queue has always used the directory.
 const storeFile = "store.id"
 
 // checkStoreFile keeps the service from starting a new queue in a directory by mistake. It returns an error
@@ -100,9 +100,10 @@ func checkStoreFile(dir string) error {
 	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
 }
 
-// prepareStoreChange prepares a change of the store. It ends idle runners that have obeyed a service of the
-// previous store. If a runner has jobs that this store does not know, it returns an error. This service must
-// neither end such jobs nor start them again, unless a migration has moved them to this store.
+// prepareStoreChange prepares this service for a different store than that of the previous service. It ends
+// idle runners that were used with the previous store. If a runner has jobs that this store does not know,
+// it returns an error. This service must neither end such jobs nor start them again, unless a migration has
+// moved them to this store.
 func (s *Service) prepareStoreChange(ctx context.Context) error {
 	path := filepath.Join(s.opt.Places.State, storeFile)
 	raw, err := os.ReadFile(path)
@@ -128,7 +129,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var unknown []string // numbers of the jobs that this store does not know
+	var unknown []string // numbers of the runners' jobs that this store does not know
 	var idle []string
 	for _, dir := range dirs {
 		list, alive, err := runner.Kept(dir)
@@ -163,8 +164,8 @@ func (s *Service) setStoreFile(database string) error {
 }
 
 // keepOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
-// queue, such as one whose database was moved away. A queue in which no job was ever enqueued owns no output
-// files.
+// queue, such as one whose database was moved away. A queue is new if no job was ever enqueued in it, so it
+// owns no output files.
 func (s *Service) keepOlderOutputs(database string) error {
 	if s.store.Counts().Enqueued > 0 {
 		return nil
@@ -177,7 +178,8 @@ func (s *Service) keepOlderOutputs(database string) error {
 	return nil
 }
 
-// outputsSince returns when the queue in use first used a state directory, or zero if it has always used it.
+// outputsSince returns when the current queue first used a state directory. It returns the zero time if the
+// queue has always used the directory.
 func outputsSince(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, storeFile))
 	if err != nil {
@@ -186,9 +188,9 @@ func outputsSince(dir string) time.Time {
 	return info.ModTime()
 }
 
-// endOrphans ends the processes that dead runners have left, when the service is about to start or has failed
-// to start. The store may be unavailable for a long time, and other nodes will soon take over this node's
-// leases. A dead runner cannot end its jobs.
+// endOrphans ends the processes that dead runners have left. It is called when the service is about to
+// start or has failed to start. The store may be unavailable for a long time, and other nodes will soon
+// take over this node's leases. A dead runner cannot end its jobs.
 func (s *Service) endOrphans() {
 	if url, err := s.config.Load().StoreURL(); err != nil || url == "" || s.config.Load().OnPartition != "stop" {
 		return
@@ -361,7 +363,7 @@ func (s *Service) serveCluster(ctx context.Context) {
 				lastError = ""
 			case ctx.Err() == nil:
 				changedAt = time.Now()
-				if lastError != err.Error() { // log once, since the error may last long
+				if lastError != err.Error() { // log each error only once, since it may last long
 					lastError = err.Error()
 					s.log.Warn("settings changed on another node are not applied on this node yet", "error", err)
 				}
@@ -371,7 +373,7 @@ func (s *Service) serveCluster(ctx context.Context) {
 }
 
 // sharedReloadDelay is the delay between a change in the store and the check whether settings have changed.
-// It combines several changes.
+// Because of the delay, one check covers several changes.
 const sharedReloadDelay = 500 * time.Millisecond
 
 // applyShared applies the settings and rules that are in the store now.
@@ -388,7 +390,8 @@ func (s *Service) applyShared(ctx context.Context) error {
 			}
 			s.sharedSettings = stored
 			bound = s.applyToStore(ctx)
-			s.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next check repeats it
+			// If applyToStore failed, the next check calls it again.
+			s.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
 			s.applyHere()
 			s.applyDrain()
 			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {

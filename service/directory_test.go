@@ -8,7 +8,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A directory that hangs delays only the reader of the settings, and neither requests nor other changes.
+// While a directory hangs, only the reload that reads the settings waits. Requests and other changes of
+// settings do not wait.
 func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	s := newService(t, "access.read", "61300")
 	called, answer := make(chan struct{}), make(chan struct{})

@@ -14,13 +14,13 @@ import (
 )
 
 // A start that fails because the disk is full is repeated until there is space, which the log reports once.
-// Any other error ends the start, except the first one after a full disk: more space may be free now than
-// when the error occurred.
+// Any other error ends the start, except the first error after a full disk, which is retried once. A full
+// disk may have caused it too, although space is free now.
 func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
 	for name, c := range map[string]struct {
-		answers []error // the last one is repeated
+		answers []error // the results of the tries in order; the last one is repeated
 		within  time.Duration
 		want    error
 		tries   int

@@ -28,12 +28,12 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	if known, can := s.store.(store.Examiner); can {
 		list = known.Examine(ctx)
 	}
-	if s.files == nil { // a store in files checks the directory itself
+	if s.files == nil { // a store in files checks the state directory in Examine
 		list = append(list, examineStoreDir(s.opt.Places.State)...)
 	}
 	mode, _ := s.config.Load().Socket()
 	if s.socketInherited {
-		mode = 0o777 // the permissions are those of the systemd socket unit
+		mode = 0o777 // allow any mode, since the systemd socket unit defines it
 	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
@@ -57,7 +57,8 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	if p.Verify && s.files == nil {
 		return control.Diagnosis{}, errNoFiles
 	}
-	if p.Verify && s.files.Slow() == nil { // otherwise it would wait for the disk
+	// If a slow disk delays the store, the check would only wait for the disk.
+	if p.Verify && s.files.Slow() == nil {
 		var lastReport time.Time
 		found, err := s.files.Verify(ctx, s.outputs(), func(done, total int64) error {
 			if time.Since(lastReport) < progressInterval {
@@ -78,8 +79,8 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	return diagnose(list), nil
 }
 
-// Examine checks the files of a service that is not running. start is the command that starts the service,
-// and begin the command that creates its queue.
+// Examine checks the files of a service that is not running. The parameter start is the command that starts
+// the service, and begin is the command that creates its queue.
 func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
 		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
@@ -107,7 +108,7 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	d := control.Diagnosis{Level: string(store.Fine)}
 	for i, f := range list {
 		if slices.Contains(list[:i], f) {
-			continue // found by both the quick and the thorough check
+			continue // both the quick and the thorough check have found this; list it once
 		}
 		if f.Level == store.Failure || f.Level == store.Warning && d.Level == string(store.Fine) {
 			d.Level = string(f.Level)
@@ -117,8 +118,8 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	return d
 }
 
-// outputsOf returns the output directories of a service that is not running: its own, and those of root's
-// runners, if there are any.
+// outputsOf returns the output directories of a service that is not running. These are the service's own
+// directories, and those of root's runners if there are any.
 func outputsOf(p config.Places) store.OutputDirs {
 	list := runner.Home{Dir: runnersDir(p)}.Outputs()
 	if roots := rootRunnersDir(p); roots != "" {
@@ -198,8 +199,8 @@ func (s *Service) examinePrograms() (list []store.Finding) {
 	return list
 }
 
-// enforcement describes how a job's output, time and process tree are limited on this machine. grouped says
-// that control groups enforce the limits.
+// enforcement describes how a job's output, time and process tree are limited on this machine. The
+// parameter grouped says whether control groups enforce the limits.
 func (s *Service) enforcement(grouped bool) string {
 	if grouped {
 		return enforcementInGroups
@@ -210,7 +211,8 @@ func (s *Service) enforcement(grouped bool) string {
 	return enforcement
 }
 
-// howToEnd returns what a user can do about a runner that hangs. A pid of 0 means unknown.
+// howToEnd returns advice on how a user can end a runner that hangs. pid 0 means that the runner's pid is
+// unknown.
 func howToEnd(pid int64) string {
 	if pid == 0 {
 		return findHung

@@ -13,9 +13,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// A drain is stored first: a drain of all nodes as a setting, a drain of one node in that node's row. Then
-// the service sends each affected node a request to confirm it. A node confirms once it has read the stored
-// drain and no job can start on it any more. If a node does not confirm in time, the user gets an error.
+// A drain is stored first. A drain of all nodes is stored as a setting, and a drain of one node in that
+// node's row. Then the service sends each affected node a request to confirm it. A node confirms once it
+// has read the stored drain and no job can start on it any more. If a node does not confirm in time, the
+// user gets an error.
 
 // drainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
 const drainKey = "drain"
@@ -50,7 +51,7 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		return control.Draining{}, err
 	}
 	state := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
-	if s.cluster != nil { // the store also counts the jobs that run on other nodes
+	if s.cluster != nil { // count in the store, which includes jobs that run on other nodes
 		state.Running = int(s.store.Counts().States[queue.Processing])
 	}
 	return state, nil
@@ -113,7 +114,7 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	return viewNode(&n), nil
 }
 
-// endNodeDrain ends a node's drain, so that jobs start there again. If the node does not answer, it ends its
+// endNodeDrain ends a node's drain, so that jobs start there again. A node that does not answer ends its
 // drain when it next reads the store.
 func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.This {
@@ -171,9 +172,9 @@ func (s *Service) confirmDrainHere(ctx context.Context) error {
 	return s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 }
 
-// beginDrainRead must be called before a read of whether this node is drained. The caller passes the result
-// of the read to apply. Reads may finish in a different order than they began, so apply ignores a result if
-// the result of a later read was already applied.
+// beginDrainRead must be called before each read of whether this node is drained. The caller passes the
+// result of the read to the returned function record. Reads may finish in a different order than they
+// began. So record ignores a result if the result of a later read was already applied.
 func (s *Service) beginDrainRead() (record func(on bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +201,7 @@ func (s *Service) readDrained(ctx context.Context) error {
 	return err
 }
 
-// endDrain returns the command that ends the drain of this service.
+// endDrain returns the command that a user can enter to end the drain of this service.
 func (s *Service) endDrain() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +211,8 @@ func (s *Service) endDrain() string {
 	return "queuectl drain --off"
 }
 
-// applyDrain stops the pool from claiming jobs if all nodes or this node are drained, and otherwise lets it
-// claim.
+// applyDrain stops the pool from claiming jobs if all nodes or this node are drained. If neither is
+// drained, it lets the pool claim.
 func (s *Service) applyDrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

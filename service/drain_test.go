@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// drainCluster is a store that node a, under test, shares with other nodes.
+// drainCluster is a store that several nodes share. The service under test is node a.
 type drainCluster struct {
 	store.Cluster
 	nodes    []store.NodeState
@@ -64,8 +64,8 @@ func newSharedService(t *testing.T) (*Service, *drainCluster) {
 	return s, c
 }
 
-// A drain of another node, or of all nodes, returns no error only if every node confirms that no job can
-// start on it. Otherwise the error contains each node's answer.
+// A drain succeeds only if every affected node confirms that no job can start on it. If a node does not
+// confirm, the error contains the answer of each node.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	const hangs = `{"code":"unavailable","error":"job 7 is still starting; draining has begun, but this job may still start"}`
 	drains := map[string]func(*Service) error{
@@ -105,7 +105,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	}
 }
 
-// slowCluster is a drainCluster whose nodes take a while to answer.
+// slowCluster is a drainCluster whose nodes answer with a delay.
 type slowCluster struct {
 	*drainCluster
 	takes time.Duration
@@ -120,8 +120,8 @@ func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool
 	}
 }
 
-// A drain does not report that a node does not answer while the node waits for its runners, even if that
-// takes the maximum time.
+// While a node waits for its runners, a drain does not report that this node does not answer. This holds
+// even if the node waits for the maximum time.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	s, cluster := newSharedService(t)
 	const hangs = "the runner with pid 7 does not answer"
@@ -135,7 +135,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	})
 }
 
-// Nodes must confirm only a drain. Other cluster-wide changes take effect without waiting for any runner.
+// Nodes must confirm a drain, but no other change of all nodes. The other changes do not wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedService(t)
 	ctx := asPeer(t, owner, control.Admin)

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// The storage engine. Only this file names the package that implements it.
+// These are the functions of the storage engine. Only this file names the package that implements the
+// engine.
 var (
 	restoreEngine   = sql.Restore
 	examineEngine   = sql.ExamineStopped
@@ -20,7 +21,8 @@ var (
 	errCopied       = sql.ErrCopied
 )
 
-// place says where an engine keeps a queue. Migrated describes what was moved, and from where to where.
+// storeLocation says where an engine keeps a queue. Migrated describes what a migration has moved, and from
+// where to where.
 type (
 	storeLocation = sql.Place
 	Migrated      struct {
@@ -30,7 +32,8 @@ type (
 	}
 )
 
-// opener opens the store of a directory. orderOf returns, for the stored settings, how jobs are ranked.
+// opener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
+// ranked.
 type opener func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
 func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {

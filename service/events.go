@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Limits of one read of events: the number of events, and the bytes of text after which the rest is left to
-// the next read.
+// These constants limit one read of events: the number of events, and the bytes of their text. The next
+// read returns the events beyond these limits.
 const (
 	eventStep  = 500
 	eventBytes = 64 << 10
@@ -84,7 +84,8 @@ type eventSender struct {
 	unknown map[string]bool // ids in p.ID for which neither a job nor an event was found
 }
 
-// step sends the next events up to last, in a bounded number. more reports whether it read any.
+// step reads the next events, in a bounded number, and sends those that the request selects. The parameter
+// last is the number of the newest event. more reports whether step read any event.
 func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
 	list, err := t.s.store.Events(ctx, t.after, eventStep)
 	if err != nil {
@@ -123,8 +124,8 @@ func (t *eventSender) selects(e *queue.Event) bool {
 	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !isOmitted(t.p.Audit, e)
 }
 
-// isOmitted reports whether an event is left out. An audit leaves out events that no user caused; other
-// requests leave out events that only an audit shows.
+// isOmitted reports whether an event is left out of a reply. An audit leaves out events that no user
+// caused. Other requests leave out events that only an audit shows.
 func isOmitted(audit bool, e *queue.Event) bool {
 	if audit {
 		return e.Detail.UID == nil
@@ -204,7 +205,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 			return out, err
 		}
 		if n == 0 {
-			break // another request has removed the rest
+			break // nothing is left: another request has removed the remaining jobs
 		}
 		out.Removed += n
 		remaining -= int64(n)
@@ -231,7 +232,7 @@ func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reload
 }
 
 // problems returns the problems that keep the queue from running jobs. failing reports whether the queue
-// cannot work at all. It queries the runners.
+// cannot work at all. problems sends requests to the runners.
 func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	if s.files != nil {
 		if err := s.files.Room(); err != nil {

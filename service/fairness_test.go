@@ -33,8 +33,8 @@ func occupyReadSlots(t *testing.T, s *Service) (release func()) {
 	}
 }
 
-// Every method that reads from the store needs a read slot. While all slots are occupied, it waits, and ends
-// if its caller gives up. Afterwards it reads.
+// Every method that reads from the store needs a read slot. While all slots are occupied, the method waits;
+// it returns an error if its caller's context ends. When slots are free again, it reads.
 func TestReadsTakeTurns(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
@@ -96,8 +96,9 @@ func TestReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// A verb on many jobs ends when its caller gives up, whatever it is waiting for, and keeps the changes it has
-// made. If a request names more jobs than are read at a time, they are handled in the order of the request.
+// A verb on many jobs ends when its caller's context ends, whatever the verb is waiting for. The changes
+// that it has made remain. If a request names more jobs than are read at a time, they are handled in the
+// order of the request.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 300)...)
@@ -127,8 +128,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 }
 
-// A user has a limited number of goroutines in addition to those of the requests, which does not affect other
-// users. Without such goroutines, a verb changes one job at a time.
+// The verbs of one user share a limited number of additional goroutines. Other users have their own. If
+// none is free, a verb changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)

@@ -20,7 +20,7 @@ import (
 // owner is the uid of the user who enqueued the jobs of these tests.
 const owner = 61300
 
-// newServiceWithStore returns a service with its own queue, which runs no jobs.
+// newServiceWithStore returns a service with its own queue. The service runs no jobs.
 func newServiceWithStore(t testing.TB) *Service {
 	t.Helper()
 	s := newService(t)
@@ -68,7 +68,8 @@ func (s *Service) claimJobs(t testing.TB, n int) []queue.Job {
 	return turned.Jobs
 }
 
-// endJobs records that each of the leased jobs ended in a state, after the given attempt.
+// endJobs records the given attempt as the last one of each of these leased jobs, and the state in which
+// the job ended.
 func (s *Service) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
@@ -85,7 +86,7 @@ func (s *Service) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out
 	}
 }
 
-// namedJobs returns n drafts with ids that consist of a word and a number.
+// namedJobs returns n drafts. The id of each consists of the given word and a number.
 func namedJobs(word string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {

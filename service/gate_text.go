@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// End of the reason for which a job may not run on this node, or on any node.
+// These texts end the sentence that gives the reason why a job may not run: nodeMismatch on this node,
+// noNodeMatches on any node.
 const (
 	nodeMismatch  = "which does not match this node"
 	noNodeMatches = "which matches no available node"
@@ -17,8 +18,9 @@ const (
 
 // gateTexts defines the texts about each kind of gate. Key 0 is the concurrency limit of a queue.
 var gateTexts = map[queue.GateKind]struct {
-	kind string // kind of the reason
-	// describe completes a reason that already contains the numbers and a next step.
+	kind string // the kind in the reasons of this gate, such as "queue"
+	// describe sets the text of a reason. The reason already contains the numbers and a next step, which
+	// describe may replace.
 	describe func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {

@@ -89,9 +89,11 @@ func (s *Service) GateSet(ctx context.Context, p control.GateSet) (v control.Gat
 	return s.viewGate(s.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
 }
 
-// gateAs returns the current state of a shared gate, or set if the store does not know the gate.
+// gateAs returns the current state of a shared gate. If the store does not know the gate, it returns the
+// parameter set.
 func (s *Service) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
-	// The read starts a few gates earlier at most.
+	// The list starts after a position. The key without its last byte is a position shortly before the
+	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
 	list, err := s.store.Gates(ctx, queue.Everybody, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
@@ -121,7 +123,8 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 		return out, err
 	}
 	for i := range list {
-		if list[i].Kind != queue.GateResource { // resources come last, separately for each node
+		// Resources come at the end of the list, separately for each node.
+		if list[i].Kind != queue.GateResource {
 			out.Gates = append(out.Gates, s.viewGate(&list[i]))
 		}
 	}
@@ -179,7 +182,7 @@ func (s *Service) localUnits(ctx context.Context) (list []control.GateView, err 
 		}
 	}
 	for name, r := range all {
-		if _, known := used[name]; !known { // no job uses the resource
+		if _, known := used[name]; !known { // the resource has no state in the store, because no job uses it
 			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.Everybody}
 		}
 	}
@@ -191,7 +194,8 @@ func (s *Service) localUnits(ctx context.Context) (list []control.GateView, err 
 	return list, nil
 }
 
-// positionOf returns the position from which a list continues after a gate.
+// positionOf returns the position of a gate in the list of gates. A list that begins at this position
+// continues after the gate.
 func positionOf(g *store.GateState) control.GatePosition {
 	return control.GatePosition{UID: g.UID, Kind: g.Kind, Key: g.Key}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job with many attempts is shown with the newest ones. Older ones are requested by the attempt number
-// before which they are. The total includes a running attempt.
+// A job with many attempts is shown with the newest ones. A request for older attempts names the number of
+// an attempt; the reply has the attempts before it. The total includes a running attempt.
 func TestShowPagesTheHistory(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, jobNamed("a"))
@@ -34,7 +34,7 @@ func TestShowPagesTheHistory(t *testing.T) {
 	}
 }
 
-// A retry of all dead jobs works in steps, each of which returns the cursor of the next.
+// A retry of all dead jobs takes several requests. Each reply has the cursor for the next request.
 func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	s := newServiceWithStore(t)
 	const dead = 2*control.SelectStep + 10

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Fixed properties of hook jobs, which no setting changes. See docs/decisions/0094.
+// These properties of hook jobs are fixed: no setting changes them. See docs/decisions/0094.
 const (
 	hookAttempts    = 4
 	hookTimeout     = 5 * time.Minute
@@ -37,18 +37,20 @@ const (
 	WebhookID     = "QUEUECTL_WEBHOOK_ID"
 )
 
-// WebhookGone is the exit code of the posting program if the receiver wants no more messages. Such a post is
-// not retried.
+// WebhookGone is the exit code of the posting program if the receiver answers that it wants no more
+// messages. The message is then not sent again.
 const WebhookGone = 10
 
 // hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
 type hookMaker struct {
-	s              *Service
-	defaults       queue.Defaults
-	lines          queue.HookLines // commands of the settings, which run for all jobs
-	webhooks       map[string]config.Webhook
-	account        worker.Account // account that the hooks of the settings run as
-	runAsSubmitter bool           // jobs run as their submitters, so these hooks must name their account
+	s        *Service
+	defaults queue.Defaults
+	lines    queue.HookLines // commands of the settings, which run for all jobs
+	webhooks map[string]config.Webhook
+	account  worker.Account // account that the hooks of the settings run as
+	// runAsSubmitter is set if jobs run as their submitters. The hooks of the settings must then name the
+	// account that they run as.
+	runAsSubmitter bool
 }
 
 // newHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
@@ -74,7 +76,7 @@ func (s *Service) newHookMaker(c *config.Settings) (*hookMaker, error) {
 	return m, nil
 }
 
-// moments returns the moments at which the settings define a hook for any job.
+// moments returns the moments of a job's life, such as its failure, for which the settings define a hook.
 func (m *hookMaker) moments() (moments queue.HookSet) {
 	moments = m.lines.Set()
 	for _, w := range m.webhooks {
@@ -94,7 +96,7 @@ func (s *Service) applyHooks(ctx context.Context) error {
 	return cmp.Or(err, missing)
 }
 
-// make returns the hooks of a job that has reached the given moments.
+// make returns the hooks for a job that has reached some moments of its life, such as its failure.
 func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Job) {
 	jobJSON := m.jobJSON(j)
 	for _, moment := range queue.Hooks {
@@ -109,7 +111,7 @@ func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Jo
 	return drafts
 }
 
-// settingsHooks returns the hooks that the settings define for one moment.
+// settingsHooks returns the hooks that the settings define for one moment of a job's life.
 func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, jobJSON string) (drafts []queue.Job) {
 	if line := m.lines.At(moment); line != "" {
 		drafts = append(drafts, m.lineHook(j, moment, line, jobJSON))
@@ -172,7 +174,7 @@ func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, jobJSON string) qu
 	}
 }
 
-// setAccount makes a hook run as the account of the settings' hooks.
+// setAccount makes a hook run as the account that the settings define for their hooks.
 func (m *hookMaker) setAccount(h *queue.Job) {
 	h.UID, h.User, h.Hooks = m.account.UID, m.account.User, h.Hooks|queue.HookSettings
 	if m.runAsSubmitter {
@@ -180,7 +182,8 @@ func (m *hookMaker) setAccount(h *queue.Job) {
 	}
 }
 
-// withVariables adds variables to an environment, sorted by name. They replace variables with the same name.
+// withVariables adds variables to an environment, sorted by name. An added variable replaces a variable
+// with the same name.
 func withVariables(env, others []string) (all []string) {
 	named := map[string]string{}
 	for _, e := range slices.Concat(env, others) {
@@ -210,11 +213,12 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 	}
 	view.Hidden = []string{"command"}
 	view.Command, view.Argv, view.HookLines = "", nil, queue.HookLines{}
-	raw, _ = json.Marshal(view) // marshalling succeeded above
+	raw, _ = json.Marshal(view) // ignore the error: the same view was encoded above, with more fields
 	return string(raw)
 }
 
-// maxJobJSON is the maximum length of that JSON in bytes. A webhook adds little to it.
+// maxJobJSON is the maximum length of the JSON of a job in a hook's input, in bytes. The remaining 1024
+// bytes are for what a webhook adds.
 const maxJobJSON = queue.MaxStdin - 1024
 
 // knownName returns the name of a uid, or its number if the name is not cached. It does not query the system.
@@ -254,14 +258,15 @@ func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enq
 	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0]}, nil
 }
 
-// test returns the hook or webhook of the settings that has the given name, for an invented job.
+// test returns the hook or webhook of the settings with the given name. Its input describes an invented
+// job.
 func (m *hookMaker) test(name string, now queue.Millis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {
-			drafts[i].MaxAttempts = 1 // no retries, so that the test shows the result
+			drafts[i].MaxAttempts = 1 // allow no retries, so that the test shows the result
 		}
 	}()
-	// The prefixes in the output of config list.
+	// The user may copy a name from the output of config list, where it has one of these prefixes.
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
 		ID: "test", Queue: queue.DefaultQueue, UID: m.account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",

@@ -42,8 +42,8 @@ type nodeRequest struct {
 	Length  int64          `json:"length,omitempty"`
 }
 
-// changeRequest is the form of store.Change in which it is sent to another node. An empty Verb makes that
-// node return the job to the queue, so that the requesting node can change it.
+// changeRequest is a store.Change in the form in which a node sends it to another node. If Verb is empty,
+// the receiving node only returns the job to the queue, so that the sender can change the job.
 type changeRequest struct {
 	Verb           queue.Verb     `json:"verb,omitempty"`
 	UID            int            `json:"uid"`
@@ -122,12 +122,14 @@ func (a *nodeReply) err() error {
 const (
 	// Maximum time to answer a request, which may include waiting until a job ends.
 	requestTimeout = 10 * time.Minute
-	readTimeout    = 5 * time.Second // maximum wait for new output; after that, the caller requests it again
+	// Maximum wait for new output in one request; after that, the caller sends another request.
+	readTimeout = 5 * time.Second
 	// Maximum number of requests of each kind, fast or slow, that are read in one query.
 	maxParallelRequests = 64
 )
 
-// execRemote sends a request to the node that holds the job's lease. held is false if no node holds it.
+// execRemote sends a request to the node that holds the job's lease. held is false if no node holds the
+// lease.
 func (r jobRouter) execRemote(ctx context.Context, req nodeRequest) (reply nodeReply, held bool, err error) {
 	if r.s.cluster == nil {
 		return reply, false, nil
@@ -140,14 +142,15 @@ func (r jobRouter) execRemote(ctx context.Context, req nodeRequest) (reply nodeR
 	return reply, reply.Held, err
 }
 
-// sendRequest sends a request to a node and waits for the reply. It gives up when the node's lease has
-// expired.
+// sendRequest sends a request to a node and waits for the reply. It stops waiting and returns an error when
+// the node's lease has expired.
 func (r jobRouter) sendRequest(ctx context.Context, node int64, req nodeRequest) (reply nodeReply, err error) {
 	text, err := json.Marshal(req)
 	if err != nil {
 		return reply, err
 	}
-	if req.Command == "cancel" || req.Command == "requeue" { // answered only when the job has ended
+	// The other node answers only after the job's attempt has ended.
+	if req.Command == "cancel" || req.Command == "requeue" {
 		release, err := r.s.remoteWaits.acquire(ctx, req.UID)
 		if err != nil {
 			return reply, err
@@ -176,8 +179,8 @@ func (r jobRouter) sendRequest(ctx context.Context, node int64, req nodeRequest)
 	return reply, err
 }
 
-// remoteWaits limits how many jobs on other nodes one user can wait for concurrently. Further requests of the
-// user wait.
+// remoteWaits limits how many jobs on other nodes one user can wait for concurrently. Further requests of
+// the same user wait for a slot.
 type remoteWaits struct {
 	mu     sync.Mutex
 	byUser map[int]*userSlots // by uid; guarded by mu
@@ -247,8 +250,9 @@ func (e nodeLost) Unwrap() error { return e.error }
 
 func isNodeLost(err error) bool { return errors.As(err, new(nodeLost)) }
 
-// route executes a command in this node's pool or, if it does not hold the job, on the node that holds it. If
-// that node is lost while it ends a job, route repeats the command once the job has a new holder or none.
+// route executes a command in this node's pool. If this node does not hold the job, route sends the command
+// to the node that holds it. If the holder is lost while it ends the job, route waits until the job has a
+// new holder or none, and repeats the command.
 func (r jobRouter) route(ctx context.Context, req nodeRequest) (bool, error) {
 	for {
 		reply, err := r.execLocal(ctx, &req)
@@ -262,8 +266,8 @@ func (r jobRouter) route(ctx context.Context, req nodeRequest) (bool, error) {
 	}
 }
 
-// awaitTakeover waits until the lease of a lost node's job has moved to a live node or no longer exists. It
-// gives up after the duration of a node lease.
+// awaitTakeover waits until the lease of a lost node's job has moved to a live node or no longer exists. If
+// that takes longer than the duration of a node lease, it returns false.
 func (r jobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.s.cluster.Lease())
 	defer cancel()
@@ -346,7 +350,8 @@ func (r jobRouter) execLocal(ctx context.Context, req *nodeRequest) (reply nodeR
 	return reply, err
 }
 
-// Cancel is worker.Pool.Cancel for a job on any node. The same holds for the methods below.
+// Cancel works like worker.Pool.Cancel, for a job on any node. Each method below extends the Pool method of
+// the same name in this way.
 func (r jobRouter) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return r.route(ctx, nodeRequest{Command: "cancel", Seq: seq, UID: uid})
 }
@@ -386,7 +391,8 @@ func (r jobRouter) Change(ctx context.Context, seq int64, g store.Change) (bool,
 	return held && (g.Edit == nil || reply.err() != nil), err
 }
 
-// Running returns the number of the attempt for which a node holds the job's lease, or 0 if none does.
+// Running returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
+// holds it.
 func (r jobRouter) Running(ctx context.Context, j *queue.Job) int {
 	if n := r.s.pool.Running(j.Seq); n > 0 || r.s.cluster == nil || j.State != queue.Processing {
 		return n
@@ -411,9 +417,10 @@ func (r jobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wa
 			if !r.awaitTakeover(ctx, seq) {
 				return nil, false, failed
 			}
-		case time.Since(lastReply) > 2*r.s.cluster.Lease(): // the lease of a lost node has expired by then
+		// Give up: if the node was lost, its lease has expired by now.
+		case time.Since(lastReply) > 2*r.s.cluster.Lease():
 			return nil, false, failed
-		default: // for example, the store is temporarily unavailable
+		default: // try again: for example, the store may be temporarily unavailable
 			select {
 			case <-ctx.Done():
 				return nil, false, ctx.Err()
@@ -424,7 +431,8 @@ func (r jobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wa
 	return chunk, ok, err
 }
 
-// nodeOf returns the name of the node that holds a job's lease, or this node's name if none does.
+// nodeOf returns the name of the node that holds a job's lease. It returns this node's name if no node
+// holds it.
 func (s *Service) nodeOf(ctx context.Context, seq int64) string {
 	if s.cluster == nil {
 		return s.node
@@ -441,8 +449,8 @@ func (s *Service) nodeOf(ctx context.Context, seq int64) string {
 	return s.node
 }
 
-// answerRequests starts a goroutine for each request of another node, since some requests take long. A
-// request is cancelled when its sender no longer waits.
+// answerRequests starts a goroutine for each request of another node, since some requests take long.
+// answerRequests also cancels the requests whose senders no longer wait.
 func (s *Service) answerRequests(ctx context.Context) {
 	s.dropRequests(ctx)
 	var list []store.Asked
@@ -450,7 +458,7 @@ func (s *Service) answerRequests(ctx context.Context) {
 		for more := true; more; {
 			some, err := s.cluster.Asked(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
-				break // the next hint reads them again
+				break // the next hint causes another read of these requests
 			}
 			list = append(list, some...)
 		}

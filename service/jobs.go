@@ -34,8 +34,8 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 	return out, nil
 }
 
-// failedImmediately returns the state of a new job if one of its dependencies had already failed, otherwise
-// "".
+// failedImmediately returns the state of a new job if one of its dependencies had already failed when it
+// was enqueued. It returns "" if none had.
 func (s *Service) failedImmediately(ctx context.Context, id control.Name) string {
 	j, err := s.findJob(ctx, id)
 	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
@@ -44,7 +44,8 @@ func (s *Service) failedImmediately(ctx context.Context, id control.Name) string
 	return j.State.String()
 }
 
-// existingIndexes returns the indexes of the drafts for which an equal job already existed.
+// existingIndexes returns the indexes of the drafts that created no job, because an equal job already
+// existed.
 func existingIndexes(r *store.Receipt) (list []int) {
 	for i, found := range r.Found {
 		if found {
@@ -95,11 +96,11 @@ type enqueueRequest struct {
 	specs         []queue.Spec
 	batch, key    string
 	requireLimits bool
-	next          bool // start before the caller's own waiting jobs
+	next          bool // the jobs start before the caller's own waiting jobs
 }
 
-// enqueue stores jobs, or the last jobs of a batch that it commits. It returns once all of them are in the
-// queue.
+// enqueue stores the jobs of a request. If the request commits a batch, enqueue returns once all jobs of
+// the batch are in the queue.
 func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, receiptNotes, error) {
 	r, notes, err := s.request(ctx, a)
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 	for more := receipt.Staged; err == nil && more; {
 		more, err = s.store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
-			select { // the batch is committed, so continue when the store is available
+			select { // retry: the batch is committed, so all its jobs must reach the queue
 			case <-time.After(applyRetryDelay):
 				more, err = true, nil
 			case <-ctx.Done():
@@ -139,7 +140,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
-	if name != strconv.Itoa(uid) { // otherwise the account has no name, or the name is unknown now
+	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
 		r.Owner = name
 	}
 	var best store.WaitingPriority
@@ -235,7 +236,7 @@ func (s *Service) userName(uid int) string {
 		return name
 	}
 	name := s.directory.UserName(uid)
-	if name != strconv.Itoa(uid) { // a uid without a name may get one soon
+	if name != strconv.Itoa(uid) { // do not cache a number, since the uid may get a name soon
 		s.users.Store(uid, name)
 	}
 	return name
@@ -251,8 +252,8 @@ func (s *Service) view(j *queue.Job) control.Job {
 	return control.ViewJob(j, v)
 }
 
-// names returns the name of a job's user and, if a different user may have enqueued the job, the name of that
-// owner.
+// names returns the name of the user that a job runs as. If a different user may have enqueued the job,
+// names also returns the name of that owner.
 func (s *Service) names(j *queue.Job) (user, owner string) {
 	user = j.User
 	if user == "" || j.AsUID != nil {
@@ -260,7 +261,8 @@ func (s *Service) names(j *queue.Job) (user, owner string) {
 		user = cmp.Or(user, owner)
 	}
 	if j.AsUID != nil && !j.State.Ended() && s.account.RunsAs(j) != *j.AsUID {
-		user = s.account.User // the user was chosen while run_as had another value
+		// The job's user was chosen while run_as had another value, so it does not apply.
+		user = s.account.User
 	}
 	return user, owner
 }
@@ -321,7 +323,8 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 			return f, err
 		}
 		for _, state := range states {
-			if !slices.Contains(f.States, state) { // the names waiting and pending overlap
+			// Avoid duplicates: the state names waiting and pending overlap.
+			if !slices.Contains(f.States, state) {
 				f.States = append(f.States, state)
 			}
 		}

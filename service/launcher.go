@@ -20,14 +20,14 @@ func (s *Service) watchLauncher(ctx context.Context) error {
 	}
 }
 
-// endWithLauncher returns the error with which the service ends after its launcher.
+// endWithLauncher returns the error with which the service ends because its launcher has ended.
 func endWithLauncher(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// noRunner returns why no job can start because there is no runner, and what to do about it. The text is ""
-// if there is a runner, or if the first attempt to start one is still in progress. nodeReasons, status and
-// doctor use it.
+// noRunner explains that no job can start because there is no runner. It returns the cause and the next
+// step for the user. The text is "" if there is a runner, or if the first try to start one is still in
+// progress. nodeReasons, status and doctor use it.
 func (s *Service) noRunner() (text, next string) {
 	err := s.pool.NoRunner()
 	var launcher *runner.LauncherError
@@ -40,8 +40,8 @@ func (s *Service) noRunner() (text, next string) {
 	return fmt.Sprintf("no jobs can start: %v", err), "the service tries again; see its log"
 }
 
-// launcherProblem returns the line of status about runners that cannot start. It also reports a stopped
-// launcher while jobs still have a runner. It returns "" if no problem is known.
+// launcherProblem returns the line of status about runners that cannot start. It reports a launcher that
+// has stopped even if a runner still exists for the jobs. It returns "" if no problem is known.
 func (s *Service) launcherProblem() string {
 	if text, next := s.noRunner(); text != "" {
 		return text + "; " + next

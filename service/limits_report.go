@@ -10,19 +10,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// limitsTimeout is how long a request waits to learn which limits are enforced, if no runner has reported
-// that yet. See docs/decisions/0044.
+// limitsTimeout is how long a request waits for a runner to report which limits are enforced, if none has
+// reported yet. See docs/decisions/0044.
 const limitsTimeout = 5 * time.Second
 
-// unenforcedLimits returns the limits of the jobs that are not fully enforced on this machine. It returns all
-// limits if no runner has reported yet. With require, it returns an error for such a job instead.
+// unenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
+// has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
+// job is not enforced.
 func (s *Service) unenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
 	}
 	wait := limitsTimeout
 	if !require {
-		// Without a runner, wait only shortly after the start of the service.
+		// Wait for a runner's report only if the service started less than limitsTimeout ago.
 		wait -= s.store.Now().Time().Sub(s.started.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
@@ -41,8 +42,8 @@ func (s *Service) unenforcedLimits(ctx context.Context, jobs []queue.Job, requir
 	return names, nil
 }
 
-// limitError returns the error for a job with a required limit that is not enforced. others are further such
-// limits; of is the number of jobs in the request.
+// limitError returns the error for a job with a required limit that is not enforced. others lists further
+// limits of this kind, and jobs is the number of jobs in the request.
 func limitError(short queue.Shortfall, others []string, jobs int) error {
 	what := "is not enforced on this machine"
 	if short.Extent == queue.ForEach {

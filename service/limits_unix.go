@@ -20,8 +20,8 @@ const enforcement = "the runner enforces timeouts and output limits, and finds t
 // enforcementInGroups describes how jobs are limited with control groups.
 const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees"
 
-// Numbers of file descriptors and connections that the service needs, which are compared with its resource
-// limits (setrlimit(2)).
+// These are the numbers of file descriptors and connections that the service needs. checkFileLimits and
+// examineLimits compare them with its resource limits (setrlimit(2)).
 const (
 	ownDescriptors = 64 // used by the service in addition to connections
 	jobDescriptors = 3  // used by the runner for each running job

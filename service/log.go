@@ -42,7 +42,8 @@ func (f *logFormats) WithGroup(name string) slog.Handler {
 	return &logFormats{f.text.WithGroup(name), f.json.WithGroup(name), f.auto.WithGroup(name), f.format}
 }
 
-// teeHandler writes each record to those of two handlers that accept its level.
+// teeHandler passes each record to two handlers. It leaves out a handler that does not accept the record's
+// level.
 type teeHandler struct{ first, second slog.Handler }
 
 // Enabled reports whether one of the handlers writes records of the level.

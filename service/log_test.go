@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each of two log handlers gets the records of its levels, with all their attributes.
+// A teeHandler passes each record to the handlers that accept its level. The records keep all attributes.
 func TestLogWritesToBothHandlers(t *testing.T) {
 	var all, bad bytes.Buffer
 	log := slog.New(teeHandler{slog.NewTextHandler(&all, nil), slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}).With("job", "a").WithGroup("g")

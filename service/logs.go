@@ -55,14 +55,16 @@ type follower struct {
 	each   func(control.Piece) error
 	n      int           // number of the current attempt
 	tty    bool          // the job has a terminal
-	tail   int           // number of bytes at the end of each stream that are read; 0 means all
+	tail   int           // how many bytes to read at the end of each stream; 0 means all
 	cursor output.Cursor // position up to which the attempt's output was read
-	// End of the output when the last lines of a running attempt were searched; zero if it did not run.
+	// The end of a running attempt's output at the time when its last lines were searched; zero if the
+	// attempt did not run.
 	end  output.Cursor
-	last []output.Chunk // chunks with those last lines; kept because the runner may have dropped them
+	last []output.Chunk // the chunks with the last lines; kept because the runner may drop its copy
 }
 
-// run sends the rest of the current attempt and, if it follows, the attempts after it.
+// run sends the rest of the current attempt's output. If the request follows the job, run also sends the
+// output of later attempts.
 func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
 	watching := f.s.store.Watch([]int64{j.Seq})
 	defer watching.Stop()
@@ -70,7 +72,8 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		defer f.s.pool.Watch(j.Seq)()
 	}
 	for {
-		connected := f.s.pool.Connected() // taken before the state that it is compared with
+		// connected is taken before the job's state is read, so that no later connection is missed.
+		connected := f.s.pool.Connected()
 		var retry <-chan time.Time
 		if now, err := f.s.rereadOutline(ctx, &j); err == nil {
 			j = now
@@ -122,8 +125,8 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 }
 
-// sendCurrent sends the current output of a running attempt, up to now or up to f.end if the last lines were
-// searched earlier.
+// sendCurrent sends the output that a running attempt has printed until now. If the last lines were
+// searched before, it sends only the output up to f.end.
 func (f *follower) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if f.end == (output.Cursor{}) {
 		if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
@@ -145,8 +148,8 @@ func (f *follower) sendLast() error {
 	return nil
 }
 
-// wanted reports whether the request selects a chunk. Lost bytes of an unknown stream are selected by a
-// request for either stream. They were printed at the time of the chunk or later.
+// wanted reports whether the request selects a chunk. If the chunk represents lost bytes of an unknown
+// stream, a request for either stream selects it. Such bytes were printed at the chunk's time or later.
 func (f *follower) wanted(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return f.p.Until == 0 || c.At < int64(f.p.Until)
@@ -158,11 +161,13 @@ func (f *follower) wanted(c output.Chunk) bool {
 }
 
 func (f *follower) wants(s output.Stream) bool {
-	only := f.p.Stdout != f.p.Stderr // both or neither selects both streams
+	// A request that sets both or neither of these fields selects both streams.
+	only := f.p.Stdout != f.p.Stderr
 	return !only || f.p.Stdout == (s == output.Stdout)
 }
 
-// maxPiece is the maximum number of bytes of output in one notification. JSON may encode each byte as six.
+// maxPiece is the maximum number of bytes of output in one notification. It is small because JSON may
+// encode each byte as six bytes.
 const maxPiece = 32 << 10
 
 func (f *follower) send(c output.Chunk) error {
@@ -189,7 +194,7 @@ func (f *follower) send(c output.Chunk) error {
 	}
 }
 
-// pieceOf returns the piece that is sent for a chunk, without the chunk's data.
+// pieceOf returns the piece of a reply that describes a chunk. The caller adds the chunk's data.
 func pieceOf(c *output.Chunk) control.Piece {
 	p := control.Piece{Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
 	if c.Stream == output.Stderr {
@@ -214,7 +219,7 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 	}
 	err := s.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
-		return nil // the attempt has ended and is about to be recorded
+		return nil // no output: the attempt has ended, and its end is about to be recorded
 	}
 	return err
 }
@@ -233,13 +238,14 @@ func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, er
 	return chunk.Cursor, nil
 }
 
-// cursorBefore returns the position that is at most bytes before the end of each stream.
+// cursorBefore returns a position before the end of each stream. The distance is the parameter bytes, or
+// less if the stream is shorter.
 func cursorBefore(end output.Cursor, bytes int) output.Cursor {
 	return output.Cursor{max(0, end[0]-int64(bytes)), max(0, end[1]-int64(bytes))}
 }
 
-// readNow reads the output of a running attempt from a cursor to an end. The attempt may print beyond the end
-// in the meantime, since it may print faster than the caller reads.
+// readNow reads the output of a running attempt from the cursor c up to the position end. It stops there,
+// because the attempt may print faster than the caller reads.
 func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
 	start := c
 	within := func(chunk output.Chunk) error {
@@ -282,9 +288,9 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 	return !chunk.Done && (follow || before != *c), nil
 }
 
-// readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at least
-// tail bytes at the end of each stream. Output that is damaged or missing from its file is reported as a
-// chunk.
+// readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
+// least tail bytes at the end of each stream. For output that is damaged or missing in its file, it passes
+// a chunk that says so.
 func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
 	var a queue.Attempt
 	err := s.shares.Do(ctx, control.One, func() (err error) {
@@ -308,7 +314,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return nil
 	}
 	if a.OutputRef == "" {
-		// Small output, stored in the attempt's row.
+		// A small output is stored in the attempt's row and not in a file.
 		return s.eachChunk(ctx, control.One, decoded(a.Output), sendRest)
 	}
 	f, _, err := s.openAttemptOutput(ctx, &a)
@@ -322,7 +328,8 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return err
 	}
 	defer f.Close()
-	size := a.OutputBytes // reads no further, since the job's account may have extended the file
+	// Read no further than the recorded size, since the job's account may have extended the file.
+	size := a.OutputBytes
 	if tail > 0 && size > 0 {
 		class := control.Many
 		if tail <= showTailBytes {
@@ -338,8 +345,8 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	return s.eachChunk(ctx, control.Many, all, sendRest)
 }
 
-// chunkAfter returns the part of a chunk that follows a cursor, and whether there is one. It subtracts the
-// skipped length from the cursor.
+// chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
+// subtracts the skipped length from the cursor.
 func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
@@ -370,13 +377,14 @@ func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.C
 // chunkCost is the overhead of a chunk, in bytes, in addition to its data.
 const chunkCost = 64
 
-// eachChunk calls each with all chunks. It handles a bounded number of chunks in each turn of the fair
-// scheduler.
+// eachChunk calls the function each with every chunk. It handles a bounded number of chunks in each turn of
+// the fair scheduler.
 func (s *Service) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
-		if err := ctx.Err(); err != nil { // the caller may be gone, and nothing would notice
+		// Check ctx here: without this check, the loop would continue after the caller has left.
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		err := s.shares.Step(ctx, class, func() error {

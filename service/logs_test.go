@@ -73,7 +73,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 					write(c)
 				}
 			})
-			chunks = chunks[:0] // adjacent chunks may have been joined
+			chunks = chunks[:0] // read the chunks back: the file may have joined adjacent ones
 			raw := s.outputBytes(t, "1-1")
 			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 				chunks = append(chunks, c)
@@ -117,7 +117,7 @@ func heapPeak(f func()) uint64 {
 	before := heapInUse()
 	peak := before
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // ends with f
+	go func() { // this goroutine ends when f has returned
 		defer close(stopped)
 		for tick := time.NewTicker(5 * time.Millisecond); ; {
 			peak = max(peak, heapInUse())
@@ -135,8 +135,8 @@ func heapPeak(f func()) uint64 {
 	return peak - before
 }
 
-// The last lines and the end of a long output are found in little memory. Only the positions of the requested
-// number of lines are kept.
+// Finding the last lines or the end of a long output takes little memory, because only the positions of the
+// requested lines are kept.
 func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	const size = 48 << 20
 	s := newServiceWithStore(t)
@@ -176,7 +176,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// Pieces are split between characters, and bytes that are not valid UTF-8 are not lost.
+// If output is split into pieces, no character is cut in two. Bytes that are not valid UTF-8 are not lost.
 func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	s := newServiceWithStore(t)
 	for _, c := range []struct {
@@ -201,7 +201,8 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// The end of an output is read without the rest. In this test, the rest is damaged.
+// A request for the end of an output does not read the rest. In this test, the rest is damaged, so reading
+// it would show.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	s := newServiceWithStore(t)
 	line := strings.Repeat("x", 63) + "\n"
@@ -282,7 +283,8 @@ func TestCutOutputIsReported(t *testing.T) {
 			}
 			want := int64(max(0, len(raw)-kept-1000))
 			if p.Stderr || p.Since > 0 {
-				// The header of a record shows that some bytes belong to stdout, and when they were printed.
+				// The header of the damaged record is intact. It shows that the record's bytes belong to
+				// stdout, and when they were printed.
 				want = max(0, want-32<<10)
 			}
 			if unknown := stream == ""; unknown != (want > 0) {

@@ -31,10 +31,10 @@ func (s blockingStore) Left(ctx context.Context) (store.Left, error) {
 	}
 }
 
-// A service manager learns that the service listens even if the adoption of jobs takes long. Requests that
-// arrive in the meantime are answered after the adoption.
+// A service notifies its manager that it listens before it has adopted the jobs of an earlier service.
+// Requests that arrive in the meantime are answered after the adoption.
 func TestManagerDoesNotWaitForAdoption(t *testing.T) {
-	dir, err := os.MkdirTemp("", "qm") // short enough for a socket path
+	dir, err := os.MkdirTemp("", "qm") // a directory with a short name, since the path of a socket is limited
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Migrate moves a queue whose service is not running to another store, and reports both stores. Running jobs
-// continue, and the next service that is started adopts them. from and to have the format of the setting
-// store; "" means the store in the settings. Migrate calls each with the number of rows copied of a table.
+// Migrate moves a queue whose service is not running to another store, and reports both stores. Running
+// jobs continue, and the next service that is started adopts them. from and to have the format of the
+// setting store; "" means the store in the settings. Migrate calls the function each with the name of a
+// table and the number of its rows that were copied.
 func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated, err error) {
 	s := &Service{opt: o, log: slog.New(slog.DiscardHandler)}
 	if err := s.readSettings(); err != nil {

@@ -12,14 +12,15 @@ import (
 
 // A job that is enqueued with next starts before its owner's waiting jobs. Its priority is one above the
 // highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
-// effective priorities without limit, but the right submit limits the priority that a user may set. If that
-// limit is too low, the job gets the highest priority that its owner may set, and a note says so.
+// effective priorities without limit. But a user with only the right submit may set priorities only up to a
+// limit. If that limit is too low, the job gets the highest priority that its owner may set, and a note
+// says so.
 //
 // With aging = enqueue, the enqueue of the new job gives each waiting job one more point. The new job
-// therefore needs a priority that is one higher. Otherwise both would have the same rank, and the older job
-// would start first. Each job of a batch gives a point too, to the waiting jobs and to the batch's jobs
-// before it. So the jobs of a batch get rising priorities, all of them have the same rank, and they start in
-// their order.
+// therefore needs a priority that is one higher. Without that, the new job and the best waiting job would
+// have the same rank, and the older one would start first. Each job of a batch also gives one point to the
+// waiting jobs and to the earlier jobs of the batch. So the jobs of a batch get rising priorities. They
+// then all have the same rank and start in their order.
 
 // bestWaiting returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
 // earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
@@ -54,14 +55,15 @@ type nextBatches struct {
 	byName map[batchName]nextBatch
 }
 
-// nextBatch holds the result for one batch.
+// nextBatch holds the result of bestWaiting for one batch.
 type nextBatch struct {
 	best store.WaitingPriority
 	last queue.Millis // time of the batch's last request
 	jobs int          // number of jobs in the batch's earlier requests
 }
 
-// priority returns the remembered result for a batch, and records a request with the given number of jobs.
+// priority returns the remembered result of bestWaiting for a batch. It also records that a request has
+// added a number of jobs to the batch.
 func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b nextBatch, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,8 +74,8 @@ func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b ne
 	return b, known
 }
 
-// put remembers the first request of a batch and removes abandoned batches. Of each user it keeps at most as
-// many batches as the store does, those with the newest requests.
+// put remembers the first request of a batch and removes abandoned batches. For each user it keeps at most
+// as many batches as the store does. It keeps the batches with the newest requests.
 func (n *nextBatches) put(name batchName, first nextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +118,7 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
-		best.Priority += int64(earlier) + 1 // the points that the new jobs give to waiting jobs
+		best.Priority += int64(earlier) + 1 // add the points that the new jobs give to waiting jobs
 	}
 	_, most := s.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))

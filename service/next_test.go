@@ -43,7 +43,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		}
 		return got
 	}
-	check("nothing waits", control.Submit, 5, "") // the default priority
+	check("nothing waits", control.Submit, 5, "") // without waiting jobs, the job gets the default priority
 	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.Submit, low)
 	first := check("one waits that has earned one point, and earns another", control.Submit, 8, "")
@@ -153,10 +153,11 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	}
 	add(7)
 	check(8)
-	check(10) // above the job of priority 9
+	check(10) // the batch's jobs get priority 10, above the waiting job of priority 9
 }
 
-// The number of remembered batches of a user is limited, and batches without requests are forgotten.
+// The service remembers a limited number of batches of each user. It forgets batches for which no request
+// arrives.
 func TestNextForgetsAbandonedBatches(t *testing.T) {
 	var n nextBatches
 	n.put(batchName{1, "other user"}, nextBatch{jobs: 1})
@@ -178,8 +179,9 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 }
 
-// A job with next starts before its owner's waiting jobs even if each enqueue gives these a point. So do all
-// jobs of a batch, in their order.
+// A job with next starts before its owner's waiting jobs, even with aging = enqueue, where each enqueue
+// gives waiting jobs a point. The jobs of a batch with next start before them too, in the order of the
+// batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	s := newServiceWithStore(t)
 	if err := s.store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}); err != nil {

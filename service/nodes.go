@@ -31,7 +31,8 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 	return []store.NodeState{n}, nil
 }
 
-// load returns this node's workers and throughput, which the other nodes read.
+// load returns this node's workers and throughput. The node stores them with its lease, so that other nodes
+// can read them.
 func (s *Service) load() store.Load {
 	byQueue := s.pool.Throughputs()
 	if len(byQueue) > store.MaxLoadQueues {
@@ -67,9 +68,9 @@ func (s *Service) otherNodesThroughput(ctx context.Context) (sum int, byQueue ma
 	return sum, byQueue
 }
 
-// nameNodes sets the node that ran each job last, if several nodes share the queue. It removes the resource
-// units of jobs on other nodes, since only that node knows the units' names. If the store does not answer, no
-// node is set.
+// nameNodes sets the node that ran each job last, if several nodes share the queue. If a job ran on another
+// node, nameNodes removes the job's resource units, since only that node knows the units' names. If the
+// store does not answer, no node is set.
 func (s *Service) nameNodes(ctx context.Context, views []control.Job) {
 	var seqs []int64
 	for i := range views {
@@ -131,8 +132,8 @@ func (s *Service) NodeList(ctx context.Context, p control.Nodes) (control.NodeLi
 	})
 }
 
-// nodeNamed returns the current state of a node. If the queue is not shared, its error suggests the command
-// instead.
+// nodeNamed returns the current state of a node. If the queue is not shared, nodeNamed returns an error
+// that suggests a command, which the parameter instead holds.
 func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if s.cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s", instead)

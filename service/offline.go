@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Look returns a client that reads the files of a queue whose service is not running. It answers only methods
-// that change nothing, and only for this process. It returns an error if other accounts can change the
-// directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
+// Look returns a client that reads the files of a queue whose service is not running. The client can call
+// only methods that change nothing, and no other process can use it. It returns an error if other accounts
+// can change the directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
 	s := &Service{opt: o, readOnly: true, log: slog.New(slog.DiscardHandler), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
 	if err := statedir.Check(o.Places.State); err != nil {
@@ -36,8 +36,9 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	s.started = s.store.Now()
 	s.account = s.accountOf(accounts.Self())
-	s.home = runner.Home{Dir: runnersDir(o.Places)} // to find the output files
-	s.pool = worker.New(s.store, s.poolConfig(), 0) // never runs
+	s.home = runner.Home{Dir: runnersDir(o.Places)} // the home is needed to find the output files
+	// This pool never runs; methods that read its state need it.
+	s.pool = worker.New(s.store, s.poolConfig(), 0)
 	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
 	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
 }
@@ -45,8 +46,8 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 // healthNotRunning is the health of a queue without a service.
 const healthNotRunning = "degraded: the service is not running, so no jobs start"
 
-// offlineStatus returns the status of a queue without its service. It removes what only a running service
-// knows. If all jobs have ended, the health is ok.
+// offlineStatus returns the status of a queue without its service. It removes the values that only a
+// running service knows. The health is ok if all jobs have ended, since no job then needs the service.
 func offlineStatus(st control.Status) control.Status {
 	st.Service = ""
 	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0

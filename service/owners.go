@@ -25,11 +25,12 @@ import (
 // answers a request of the new account. A uid for which the system returns no name keeps its owner.
 
 const (
-	// How long a looked-up name of a uid is valid for jobs that are about to start.
-	nameValidity      = time.Second
-	nameLookupTimeout = 200 * time.Millisecond // how long the start of a job waits for a look-up
-	maxNameLookups    = 10_000                 // maximum number of remembered look-ups
-	// Delay after the store has refused to separate a uid from its former owner.
+	// How long the result of a look-up of a uid's name is used for jobs that are about to start.
+	nameValidity = time.Second
+	// How long the start of a job waits for a look-up of a uid's name.
+	nameLookupTimeout = 200 * time.Millisecond
+	maxNameLookups    = 10_000 // maximum number of remembered look-ups
+	// The delay after a failed separation of a uid from its former owner, before the next try.
 	separateRetryDelay = time.Minute
 	maxFormerNames     = 20 // maximum number of former owners that doctor names in one finding
 )
@@ -53,7 +54,7 @@ type nameLookup struct {
 	name   string        // "" if the system returned no name
 	doneAt time.Time
 
-	slow bool // a caller has timed out waiting for this look-up; guarded by the mu of owners
+	slow bool // a caller's wait for this look-up has timed out; guarded by the mu of owners
 }
 
 // load reads all owners from the store.
@@ -67,7 +68,7 @@ func (o *owners) load(ctx context.Context, s interface {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.names) // keep names noted since the last load
+	maps.Copy(names, o.names) // keep the names that note has added since the last load
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name
@@ -81,7 +82,8 @@ func (o *owners) load(ctx context.Context, s interface {
 	return nil
 }
 
-// note remembers the name under which a uid has enqueued. It does not replace a name.
+// note remembers the name under which a uid has enqueued. If the uid already has a name, note keeps that
+// name.
 func (o *owners) note(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,12 +142,12 @@ func (o *owners) requestCheck() {
 	}
 }
 
-// mayChangeOwner reports whether the jobs of a uid belong to an account that may lose the uid. Root and the
-// service's own account keep theirs.
+// mayChangeOwner reports whether another account may get a uid. Root and the service's own account always
+// keep their uids.
 func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.Self() }
 
-// Admit implements control.Authorizer. If the peer's uid belonged to another account, Admit separates the
-// jobs of that account before the peer is answered.
+// Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit
+// separates the jobs of that account before the peer gets any reply.
 func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.None || !mayChangeOwner(p.UID) {
 		return nil
@@ -161,8 +163,8 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	return nil
 }
 
-// separateOwner separates a uid from its stored owner if its account has another name now. It also finishes a
-// separation that an earlier service has begun.
+// separateOwner separates a uid from its stored owner if the uid's account has another name now. It also
+// finishes a separation that an earlier service has begun.
 func (s *Service) separateOwner(ctx context.Context, uid int, name string) error {
 	former := s.owners.nameOf(uid)
 	if former == name || former == "" && !s.owners.isUnfinished(uid) {
@@ -187,16 +189,17 @@ func (s *Service) separateOwner(ctx context.Context, uid int, name string) error
 	}
 	s.owners.mu.Unlock()
 	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", former, "is", name)
-	s.resolveAccess() // [access] may name the former account
+	s.resolveAccess() // resolve [access] again, since it may name the former account
 	return s.owners.load(ctx, s.store)
 }
 
-// errOwnedElsewhere says that another machine may know an owner whom this one does not.
+// errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
+// may still exist on another node.
 var errOwnedElsewhere = errors.New("the jobs of a uid's former account can be separated from those of its new account only while no other node runs")
 
-// separateOwners checks the owners of all uids: at the start, after the settings were read again, and after a
-// job was not started because its uid belongs to another account. It retries failures every
-// separateRetryDelay.
+// separateOwners checks the owners of all uids. It does so at the start and after the settings were read
+// again. It also does so when a job does not start because its uid belongs to another account. It retries
+// failures every separateRetryDelay.
 func (s *Service) separateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
@@ -234,7 +237,7 @@ func (s *Service) separateOwners(ctx context.Context) {
 // docs/decisions/0017.
 func (s *Service) updateUnknownUsers(ctx context.Context) {
 	unknown := map[int]bool{}
-	err := s.owners.load(ctx, s.store) // includes users that have enqueued on other nodes
+	err := s.owners.load(ctx, s.store) // load again, to include users that have enqueued on other nodes
 	if err == nil && s.hasOtherNodes() {
 		for _, uid := range s.owners.uids() {
 			name := s.owners.nameOf(uid)
@@ -260,7 +263,7 @@ func (s *Service) updateUnknownUsers(ctx context.Context) {
 	}
 }
 
-// lacksAccount reports whether jobs of a uid would need an account that this node does not have.
+// lacksAccount reports whether jobs of a uid need an account on this node that does not exist here.
 func (s *Service) lacksAccount(uid int) bool {
 	return s.account.Each && mayChangeOwner(uid) && s.lookUpName(uid, false) == "" && s.lookUpName(uid, true) == ""
 }
@@ -285,8 +288,8 @@ func (s *Service) checkOwner(j *queue.Job) error {
 	return s.orElsewhere(err)
 }
 
-// nodeMismatch marks the reason why a job may not start on this node. If the queue has other nodes, the job
-// may start on one of them.
+// orElsewhere adds ErrNotHere to the reason why a job may not start on this node, if the queue has other
+// nodes. The job then waits, because it may start on one of them.
 func (s *Service) orElsewhere(err error) error {
 	if err == nil || !s.hasOtherNodes() {
 		return err
@@ -309,8 +312,8 @@ func (s *Service) checkRenamed(uid int, oldName string) error {
 	return nil
 }
 
-// lookUpName returns the name of a uid, cached for at most nameValidity or, if fresh, just looked up. It
-// returns "" if the look-up takes longer than nameLookupTimeout.
+// lookUpName returns the name of a uid. The name may have been cached for at most nameValidity. If fresh is
+// set, lookUpName always asks the system. It returns "" if the look-up takes longer than nameLookupTimeout.
 func (s *Service) lookUpName(uid int, fresh bool) string {
 	o := &s.owners
 	o.mu.Lock()
@@ -322,7 +325,7 @@ func (s *Service) lookUpName(uid int, fresh bool) string {
 		n = &nameLookup{done: make(chan struct{})}
 		o.lookups[uid] = n
 		go func() {
-			// Ends when the directory answers, which takes a few seconds at most.
+			// This goroutine ends when the directory answers, which takes a few seconds at most.
 			n.name = s.accountName(uid)
 			n.doneAt = time.Now()
 			close(n.done)
@@ -343,7 +346,8 @@ func (s *Service) lookUpName(uid int, fresh bool) string {
 	return ""
 }
 
-// expired reports whether the name must be looked up again. A look-up in progress is not old.
+// expired reports whether the name must be looked up again. A look-up that is still in progress has not
+// expired.
 func (n *nameLookup) expired(fresh bool) bool {
 	select {
 	case <-n.done:
@@ -385,12 +389,14 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	}}
 }
 
-// formerUID returns the negative uid of the newest former owner with a name.
+// formerUID returns the negative uid of the former owner who had a given name. If there are several, it
+// returns that of the newest one.
 func (o *owners) formerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, owner := range o.former {
-		if owner == name && id < uid { // the newest has the lowest uid
+		// Negative uids are assigned downwards, so the newest owner has the lowest.
+		if owner == name && id < uid {
 			uid, ok = id, true
 		}
 	}

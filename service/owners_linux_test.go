@@ -15,14 +15,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Uids of these tests in a simulated directory, in addition to /etc/passwd. All except jobless have enqueued
-// jobs under the names in ownerNames.
+// The simulated directory has these uids in addition to those in /etc/passwd. All of them except joblessUID
+// have enqueued jobs, under the names in ownerNames.
 const (
-	reusedUID = 61400 + iota // now belongs to mallory
+	reusedUID = 61400 + iota // the uid of a former account; it belongs to mallory now
 	keptUID
 	unknown    // the directory does not answer
 	deletedUID // the directory says that the uid does not exist
-	joblessUID // has never enqueued
+	joblessUID // the uid of an account that has never enqueued a job
 )
 
 var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
@@ -45,7 +45,7 @@ func directoryOfOwners(database, key string) (string, error) {
 func withOwners(t *testing.T) *Service {
 	t.Helper()
 	s := newServiceWithStore(t)
-	// Do not wait for the uid without an answer.
+	// The uid without an answer must not make the look-ups of other uids fail for a minute.
 	s.directory.Ask, s.directory.Patient = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
@@ -71,8 +71,8 @@ type withOthers struct{ store.Cluster }
 // HasOthers implements store.Cluster.
 func (withOthers) HasOthers() bool { return true }
 
-// A node does not claim jobs of users that exist only on other nodes, and claims them once the users exist
-// here.
+// A node does not claim jobs of users that exist only on other nodes. Once such a user exists on this node,
+// it claims the user's jobs.
 func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	s := withOwners(t)
 	s.cluster, s.account.Each, s.settingsToken = withOthers{}, true, make(chan struct{}, 1)
@@ -90,7 +90,7 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 		}, []string{"carol-waits"}},
 	} {
 		s.directory.Ask = known.ask
-		s.owners.lookups = nil // as if the cached names had expired
+		s.owners.lookups = nil // drop the cached names, as if they had expired
 		s.updateUnknownUsers(t.Context())
 		var names []string
 		for _, j := range s.claimJobs(t, len(known.want)) {
@@ -121,7 +121,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second round has nothing to do
+	for range 2 { // the second round finds all jobs separated already
 		for uid := range ownerNames {
 			if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
 				t.Fatal(err)
@@ -178,8 +178,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 }
 
 // The separation of a uid from its former owner is finished before the next owner is answered, even by a
-// service that was restarted in between. After that, as for every other uid, admitting a peer writes nothing.
-// In this test, any write would fail.
+// service that was restarted in between. Once the separation is finished, admitting a peer writes nothing.
+// Admitting a peer with any other uid writes nothing either. In this test, any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
 	s := withOwners(t)
 	drafts := namedJobs("more", 600)
@@ -222,8 +222,8 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends. In the meantime, the new owner of the uid sees no more of it
-// than other users.
+// A running job keeps its uid until it ends. While it runs, the new owner of the uid sees no more of the
+// job than other users do.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)
 	leased := s.claimJobs(t, 4)
@@ -243,7 +243,8 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 }
 
-// The service looks up all uids at the start and whenever a look-up is requested, whichever users connect.
+// The service looks up all uids at the start and whenever a look-up is requested, even if none of their
+// users connects.
 func TestAllUIDsAreLookedUp(t *testing.T) {
 	s := withOwners(t)
 	s.owners.checkRequest = make(chan struct{}, 1)
@@ -276,8 +277,8 @@ func TestAllUIDsAreLookedUp(t *testing.T) {
 	until("again", "-2 held disowned")
 }
 
-// A job must not start if the uid of its submitter, or of the user that it names, now belongs to another
-// account. If the directory does not answer in time, the job starts.
+// A job does not start if its submitter's uid now belongs to another account. The same holds for the uid of
+// the user that the job names. If the directory does not answer in time, the job starts.
 func TestDisownedJobsDoNotStart(t *testing.T) {
 	s := withOwners(t)
 	for _, c := range []struct {
@@ -318,8 +319,8 @@ func closed() chan struct{} {
 	return c
 }
 
-// The names of submitters are known without querying the system, so lists and events do not make other
-// requests wait for a read slot.
+// Lists and events show the names of submitters without a query of the system, so a slow directory does not
+// block read slots.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := withOwners(t)
 	s.directory.Ask = func(_, key string) (string, error) {

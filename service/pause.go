@@ -44,8 +44,8 @@ func (s *Service) pause(ctx context.Context, method string, p control.Selection,
 	})
 }
 
-// notPaused returns the error for a pause of a job that is not running, or for a resume of a job that is not
-// paused.
+// notPaused returns the error for a job that cannot be paused because it does not run, or cannot be resumed
+// because it is not paused.
 func notPaused(j *queue.Job, on bool) error {
 	next := "only running jobs can be paused"
 	switch {
@@ -59,8 +59,8 @@ func notPaused(j *queue.Job, on bool) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// pauseAll pauses all jobs, or resumes the jobs that such a pause has paused. The pause lasts until it is
-// ended, even across restarts.
+// pauseAll begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
+// individually. The pause also lasts across restarts of the service.
 func (s *Service) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
@@ -73,7 +73,8 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	}
 	var wait func(context.Context) ([]string, error)
 	err := s.withSettingsLock(ctx, func() error {
-		stored, err := s.store.Settings(ctx) // another node may have paused or resumed all jobs
+		// Read the store, since another node may have paused or resumed all jobs.
+		stored, err := s.store.Settings(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,11 +112,11 @@ func (s *Service) storePause(ctx context.Context, on bool) error {
 		return nil
 	}
 	set.At = s.store.Now()
-	// The pause is stored, even if the request was cancelled.
+	// Continue even if the request was cancelled, since the pause is already stored.
 	stored, _ := s.store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
 		if stored[i].Key == pauseKey {
-			set = stored[i] // contains the stored start time of the pause, which later services report too
+			set = stored[i] // use the stored start time, since later services report it too
 		}
 	}
 	s.paused.Store(&set)
@@ -123,7 +124,7 @@ func (s *Service) storePause(ctx context.Context, on bool) error {
 }
 
 // pauseOf returns since when a running job is paused, and by whom. If the job was not paused individually,
-// this is the pause of all jobs. It returns 0 if the job is not paused.
+// pauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
 func (s *Service) pauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	all := s.paused.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {

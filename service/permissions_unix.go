@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// examinePlaces reports whether other accounts can use the socket beyond the mode given by socket, read the
-// outputs or list the state directory.
+// examinePlaces reports which files other accounts can use although they should not: the socket, the
+// outputs and the state directory. The parameter socket is the mode that the socket may have.
 func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	var list []store.Finding
 	for _, c := range []struct {
@@ -32,8 +32,8 @@ func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 }
 
 // examineStateDir warns if other accounts can list the state directory. It checks only a directory that
-// belongs to the service's account. The suggested mode keeps the directory searchable if it contains a socket
-// that is open to other accounts.
+// belongs to the service's account. If the directory contains a socket that is open to other accounts, the
+// mode that examineStateDir suggests still lets them reach the socket.
 func examineStateDir(p config.Places) []store.Finding {
 	info, err := os.Stat(p.State)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {

@@ -7,8 +7,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
-// this limit, a user with only the right submit could rank all own jobs before those of others forever.
+// checkPriority returns an error for a priority that is too far from the default of the job's queue.
+// Without this limit, a user with only the right submit could always rank own jobs before those of other
+// users.
 func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := s.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {

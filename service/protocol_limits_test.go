@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// The limits that the protocol declares equal those of the packages that enforce them.
+// The limits that package control declares for clients equal the limits that other packages enforce.
 func TestProtocolDeclaresTheLimitsThatHold(t *testing.T) {
 	for name, c := range map[string][2]int{
 		"jobs of a page":           {control.MaxPage, store.MaxPage},

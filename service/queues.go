@@ -94,8 +94,8 @@ func (s *Service) replaceNulls(set json.RawMessage, name string) json.RawMessage
 	return patch
 }
 
-// maxSuggestedQueues is the maximum number of new queues in a request for which the reply suggests a similar
-// name. If a request creates more, their names are unlikely to be typing errors.
+// maxSuggestedQueues limits for how many new queues of a request the reply suggests an existing queue with
+// a similar name. If a request creates more, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
 // newQueues returns the queues that a request has created.
@@ -182,7 +182,7 @@ func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState)
 	list, err := s.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
 	var rates map[string]int
-	if s.pool != nil { // nil in read-only mode
+	if s.pool != nil { // nil until the service has opened its store
 		rates = s.pool.Throughputs()
 	}
 	for i := range list {
@@ -242,7 +242,8 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 	if len(list.Queues) > 0 {
 		s.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
-	} else { // without own settings and without jobs
+		// The queue no longer exists, because it has neither settings nor jobs. Show the default settings.
+	} else {
 		v = s.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
 	}
 	return v, err
@@ -307,7 +308,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 	if _, err := queue.Resolve(&any, d); err != nil {
 		return "", err
 	}
-	setFields := spec.Given() // the canonical spelling
+	setFields := spec.Given() // Given returns the fields in their canonical spelling
 	if len(setFields) == 0 {
 		return "", nil
 	}
@@ -352,7 +353,7 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		if rule.Frozen && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s", q.Name, q.Name)
 		}
-		if !rule.Frozen { // otherwise keep the time since which its jobs are paused
+		if !rule.Frozen { // if the queue was frozen before, keep the time since which its jobs are paused
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
 		}
 		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
@@ -361,15 +362,15 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 	}, func(q *store.QueueState) error { return s.withdrawQueue(ctx, q) })
 }
 
-// Polling while a queue is paused: how long the request waits until the queue's leased jobs that have not
-// started are returned, and how often it checks.
+// A request that pauses a queue waits until the pool has returned the queue's jobs that have not started.
+// These constants say how long it waits and how often it checks.
 const (
 	withdrawTimeout  = 2 * time.Second
 	withdrawInterval = 5 * time.Millisecond
 )
 
-// pauseFrozenQueues pauses the running jobs of frozen queues. A service that was killed during a freeze may
-// not have paused them all.
+// pauseFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
+// was killed during a freeze may not have paused all of them.
 func (s *Service) pauseFrozenQueues(ctx context.Context) {
 	list, err := s.queues(ctx)
 	for i := range list {
@@ -382,9 +383,9 @@ func (s *Service) pauseFrozenQueues(ctx context.Context) {
 	}
 }
 
-// withdrawQueue returns the leased jobs of a paused queue that have not started to the queue. If the queue is
-// frozen, it also pauses the running ones. The store already counts a job that is being claimed, although the
-// pool does not know it yet. See docs/decisions/0023.
+// withdrawQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
+// frozen, it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased
+// in the store before the pool knows it. See docs/decisions/0023.
 func (s *Service) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
@@ -408,7 +409,8 @@ func (s *Service) withdrawQueue(ctx context.Context, q *store.QueueState) error 
 		}
 		select {
 		case <-timeoutCtx.Done():
-			return ctx.Err() // a runner does not answer; it returns its unstarted jobs once it does
+			// No error: a runner does not answer, and returns its unstarted jobs once it does.
+			return ctx.Err()
 		case <-time.After(withdrawInterval):
 		}
 	}
@@ -426,7 +428,8 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, uid int,
 	}
 	calls.Wait()
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, queue.ErrWrongState) { // the job is being ended
+		// Ignore ErrWrongState: the job is being ended.
+		if err != nil && !errors.Is(err, queue.ErrWrongState) {
 			return err
 		}
 	}
@@ -459,7 +462,8 @@ func (s *Service) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
 	list, err := s.queues(ctx)
 	for i := range list {
-		// Before the queue is resumed, so that the caller can repeat the request after an error.
+		// Resume the jobs before the queue. If this fails, the queue is still frozen, so the caller can
+		// repeat the request.
 		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
 			err = s.resumeFrozen(ctx, q)
 		}
@@ -482,7 +486,8 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (contr
 	}, func(*store.QueueState) error { return nil })
 }
 
-// onQueues changes the settings of one queue or of all queues. For each changed queue, it then calls then.
+// onQueues changes the settings of one queue or of all queues. After that, it calls the function then for
+// each changed queue.
 func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, newRule func(*store.QueueState) (store.QueueRule, error), afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := s.applyOnAllNodes(ctx, func() error {
@@ -520,7 +525,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, new
 	}
 	for i, name := range slices.Sorted(maps.Keys(changed)) {
 		if i == control.MaxQueueList {
-			break // the reply lists only the first queues
+			break // the reply lists at most MaxQueueList queues
 		}
 		q := changed[name]
 		out.Queues = append(out.Queues, s.viewQueue(&q))

@@ -25,8 +25,8 @@ func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) 
 	return l.Store.Queues(ctx)
 }
 
-// The reply names all queues that a request has created. It reads the list of existing queues at most once,
-// and not if too many are new.
+// The reply names all queues that a request has created. To build it, the service reads the list of
+// existing queues at most once. If the request has created too many queues, it does not read the list.
 func TestNewQueuesAreReadOnce(t *testing.T) {
 	s := newServiceWithStore(t)
 	l := &countingStore{Store: s.store}
@@ -48,14 +48,14 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 	}
 }
 
-// A queue cannot define defaults for what a job executes. Otherwise a user who may only configure queues
-// could choose what other users' jobs run.
+// A queue cannot define defaults for what a job executes. With such a default, a user who may only
+// configure queues could choose what other users' jobs execute.
 func TestNoDefaultForWhatRuns(t *testing.T) {
 	for _, f := range queue.Fields() {
 		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
 		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
-		// Restricts what the job does, but adds nothing.
+		// A default for these fields is allowed, since it only restricts what a job can do.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
 		runs := slices.Contains(executionFields, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {

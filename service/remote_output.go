@@ -12,8 +12,8 @@ import (
 // maxOutputPiece is the maximum number of bytes of an output file in one reply to another node.
 const maxOutputPiece = 256 << 10
 
-// readOutputPiece reads the requested part of an output file, at most maxOutputPiece bytes, and the file's
-// size.
+// readOutputPiece reads at most maxOutputPiece bytes of an output file, from the requested offset. It also
+// returns the file's size.
 func (r jobRouter) readOutputPiece(req *nodeRequest) (data []byte, size int64, err error) {
 	f, err := r.s.openOutput(req.Ref)
 	if err != nil {
@@ -71,13 +71,14 @@ func (s *Service) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f ou
 	return nil, 0, err
 }
 
-// remoteOutput is an output file on another node. It caches the last piece that it has read.
+// remoteOutput is an output file on another node. It keeps the piece that it read last, so that small reads
+// cause few requests.
 type remoteOutput struct {
 	ctx    context.Context
 	router jobRouter
 	node   int64
 	ref    string
-	offset int64 // offset of last in the file
+	offset int64 // offset of the cached piece in the file, in bytes
 	cached []byte
 }
 

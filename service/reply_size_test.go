@@ -41,8 +41,8 @@ func largest(id string) queue.Job {
 	return j
 }
 
-// largestSchedules stores schedules of the jobs that take as much space in a reply as they can, and shows
-// them with the largest possible runs.
+// largestSchedules stores a schedule for each of these jobs. Each schedule takes as much space in a reply
+// as a schedule can. It returns the schedules as shown with the largest possible runs.
 func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
 	t.Helper()
 	for i, j := range jobs {
@@ -87,8 +87,8 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 	return result, err
 }
 
-// The reply of each method, and each piece of a stream, fits in a line of the protocol, whatever is stored
-// and requested.
+// The reply of each method fits in a line of the protocol, and so does each notification of a stream. This
+// holds for all stored data and all requests.
 func TestAnswersFit(t *testing.T) {
 	s := newServiceWithStore(t)
 	admin := asPeer(t, 0, control.Admin)
@@ -143,7 +143,7 @@ func TestAnswersFit(t *testing.T) {
 		return all
 	}
 	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256), Labels: map[string]string{}, Resources: map[string]int{}}
-	for i := range 64 { // the maximum number in the settings
+	for i := range 64 { // the settings can define at most 64 of these
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
 	}

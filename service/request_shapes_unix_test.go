@@ -26,12 +26,14 @@ import (
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLine - 4096
 
-// repeatToSize returns as many units as fit, between open and end.
+// repeatToSize returns a value of shapeSize bytes at most: the text open, as many copies of unit as fit,
+// and the text end.
 func repeatToSize(open, unit, end string) string {
 	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
 }
 
-// members returns an object with n members with different names, or as many as fit.
+// members returns a JSON object with n members with different names. If n members do not fit, it has as
+// many as fit.
 func members(n int, value string) string {
 	var b strings.Builder
 	b.WriteString(`{"a":` + value)
@@ -67,7 +69,8 @@ func envelope(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-// batchOf returns a request to enqueue n jobs, or as many as fit, without a commit.
+// batchOf returns a request that adds n jobs to a batch and does not commit it. If n jobs do not fit, it
+// has as many as fit.
 func batchOf(n int, job func(i int) string) string {
 	var b strings.Builder
 	b.WriteString(`{"batch":"b","jobs":[`)
@@ -149,12 +152,12 @@ var lines = map[string]func() string{
 	},
 }
 
-// common lists the shapes with which each kind of value is tested. The other shapes are tested only with
+// common lists the shapes that the test uses for every kind of value. It uses the other shapes only for
 // values that have their own parsers.
 var common = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
-// inputs returns all inputs: shapes as each kind of parameter, as an unknown parameter, and as each kind of a
-// job's field.
+// inputs returns all inputs of the test. They use the shapes as values of each kind of parameter, of an
+// unknown parameter, and of each kind of field of a job.
 func inputs() map[string]func() string {
 	all := map[string]func() string{}
 	for name, line := range lines {
@@ -172,7 +175,7 @@ func inputs() map[string]func() string {
 	every := slices.Sorted(maps.Keys(shapes))
 	for _, m := range control.Schemas() {
 		if m.Method == "enqueue" || m.Method == "enqueue.batch" || m.Method == "schedule.add" {
-			continue // their parameters are added below
+			continue // skip these methods, since their parameters are added below
 		}
 		properties, _ := m.Params["properties"].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -209,10 +212,10 @@ func cpu(t *testing.T) time.Duration {
 
 // An input of 8 MiB of any shape takes at most half a second of processor time and 64 MiB of memory. This
 // covers the path from the socket to the store and back. The time covers this whole process, including the
-// client. The memory is the growth of the live heap. The total of all allocations is an upper bound for it.
-// If that exceeds the limit, the input is sent again while the live heap is measured every few milliseconds.
-// On two cores, the slowest input takes 0.3 s (a deep list of times) and the largest takes 53 MiB (the
-// largest jobs).
+// client. The memory is the growth of the live heap. The total of all allocations is an upper bound of that
+// growth. If the total exceeds the limit, the input is sent again while the live heap is measured every few
+// milliseconds. On two cores, the slowest input takes 0.3 s (a deep list of times) and the largest takes 53
+// MiB (the largest jobs).
 func TestShapesAreCheap(t *testing.T) {
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
 	ask := startRequester(t)
@@ -264,11 +267,13 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		c.SetDeadline(time.Now().Add(time.Minute))
 		var writing sync.WaitGroup
 		defer writing.Wait()
-		writing.Go(func() { c.Write(line) }) // an input that is rejected early is not read to its end
+		// Write in the background, since the service does not read a rejected input to its end.
+		writing.Go(func() { c.Write(line) })
 		in := bufio.NewReaderSize(c, 64<<10)
 		for {
 			text, err := in.ReadString('\n')
-			if err != nil || !strings.Contains(text, `"method":`) { // a notification of a stream has a method
+			// Skip notifications of a stream, which have a method.
+			if err != nil || !strings.Contains(text, `"method":`) {
 				return text
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A single node must meet all demands of a job.
+// A job is rejected if no single node meets all of its demands, even if each demand is met by some node.
 func TestDemandsOfOneMachine(t *testing.T) {
 	nodes := []store.NodeState{
 		{Node: store.Node{Name: "a", Resources: map[string]int{"disk": 1}}},

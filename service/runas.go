@@ -29,7 +29,8 @@ func (s *Service) resolveAccount() (err error) {
 	return nil
 }
 
-// setTmpdir passes job_tmpdir to the service's own runners. Root's runners use only their own policy.
+// setTmpdir passes the setting job_tmpdir to the service's own runners. Root's runners do not use the
+// setting, but the policy file of root.
 func (s *Service) setTmpdir() error {
 	tmpdir := s.config.Load().JobTmpdir
 	switch {
@@ -40,7 +41,7 @@ func (s *Service) setTmpdir() error {
 			s.opt.Runners.Policy)
 	}
 	s.home.Tmpdir = filepath.Clean(tmpdir)
-	if err := s.home.CheckTmpdir(); err != nil { // the directory may be mounted later
+	if err := s.home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
 		s.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
 	}
 	return nil
@@ -49,8 +50,8 @@ func (s *Service) setTmpdir() error {
 // fromRoot reports whether the service uses root's runners.
 func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.Own }
 
-// accountBy returns the account that jobs run as under the given settings, or an error if the runners cannot
-// run them as that account.
+// accountBy returns the account that jobs run as with the given settings. It returns an error if the
+// runners cannot run jobs as that account.
 func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	a := s.accountOf(accounts.Self())
 	if !s.opt.Runners.fromRoot() {
@@ -69,9 +70,9 @@ func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	return a, nil
 }
 
-// checkStorable returns an error if storing the setting would keep the service from starting again. A stored
-// setting overrides the settings file, and only a running service can change it. It also checks the address
-// of the web page.
+// checkStorable returns an error if storing the setting would keep the service from starting again. A
+// stored setting overrides the settings file, and only a running service can change it. checkStorable also
+// checks the setting of the web page's address.
 func (s *Service) checkStorable(k *config.Key, text string) error {
 	isWebListen := k.Name == webListen
 	if !k.AtStart() && !isWebListen {
@@ -84,7 +85,7 @@ func (s *Service) checkStorable(k *config.Key, text string) error {
 	}
 	s.mu.Unlock()
 	layers[layerStored].Values[k.Name] = text
-	delete(layers[layerRunning].Values, k.Name) // like put
+	delete(layers[layerRunning].Values, k.Name) // put, which stores the setting, removes this value too
 	if !isWebListen {
 		return s.checkStart(layers)
 	}
@@ -117,15 +118,15 @@ func (s *Service) checkStart(layers []config.Layer) error {
 // the error says how to remove it.
 func (s *Service) startError(key string, err error) error {
 	if s.config.Load().Origin(key) == config.FromStored {
-		k, _, _ := config.Find(key, "") // key is a known setting
+		k, _, _ := config.Find(key, "") // ignore the error, since key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
 	}
 	return &ExitError{ExitConfig, err}
 }
 
-// mayRun returns an error if the runner would not run jobs of a uid. The check at enqueue lets the submitter
-// see the runner's decision.
+// mayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
+// submitter gets the error immediately.
 func (s *Service) mayRun(uid int) error {
 	if !s.home.Roots() {
 		return nil

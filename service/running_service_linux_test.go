@@ -40,7 +40,7 @@ func init() {
 	}
 }
 
-// serveRunner runs the process that executes jobs, like cmd/queuectl.
+// serveRunner runs this process as a runner, as cmd/queuectl does.
 func serveRunner(words []string) error {
 	dir, alone, watchdog := "", false, false
 	for i, word := range words {
@@ -102,17 +102,17 @@ func (w *runningService) startWithin(tries int) {
 		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, openLocal: w.open,
 		Crowded: func() { w.concurrentCalls.Add(1) },
 	}
-	go func() { w.ended <- Run(ctx, o, nil) }() // ends with stop
+	go func() { w.ended <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
 	select {
 	case <-ready:
 	case err := <-w.ended:
-		// See endRunnersHint: a forked child may also still hold the socket.
+		// Retry: a child process that another test has forked may still hold the lock or the socket.
 		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "a service answers there already")) {
 			time.Sleep(20 * time.Millisecond)
 			w.startWithin(tries - 1)
 			return
 		}
-		w.ended <- nil // for end
+		w.ended <- nil // end receives this value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -121,7 +121,7 @@ func (w *runningService) startWithin(tries int) {
 	w.Client = control.NewClient(w.places.Socket)
 }
 
-// end stops the service; its jobs continue to run.
+// end stops the service. Unless endsJobs is set, its jobs continue to run.
 func (w *runningService) end() {
 	w.Helper()
 	w.Client.Close()
@@ -131,7 +131,7 @@ func (w *runningService) end() {
 	}
 }
 
-// endRunnersHint ends the runners that the service has left. It retries, because a child process that another
+// endRunners ends the runners that the service has left. It retries, because a child process that another
 // test has forked holds the lock of the directory until its exec.
 func (w *runningService) endRunners() {
 	w.Helper()
@@ -147,7 +147,7 @@ func (w *runningService) endRunners() {
 	}
 }
 
-// unclosedStore is a store that keeps its content when it is closed.
+// unclosedStore is a store that ignores Close, so that the next service can use it again.
 type unclosedStore struct{ store.Store }
 
 // Close does nothing.
@@ -158,7 +158,7 @@ func (unclosedStore) Close() error { return nil }
 func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]opener{
 		"engine": openEngine,
-		"server": nil, // a server database, if PostgreSQL is installed
+		"server": nil, // the server database of the tests, if PostgreSQL is installed
 		"model": func() opener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
 			return func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
@@ -281,7 +281,7 @@ func TestServiceRunsJobs(t *testing.T) {
 		if _, err := w.Events(ctx, control.Events{Since: &zero, ID: control.Names{"good"}}, func(e control.Event) error { kinds = append(kinds, e.Event); return nil }); err != nil {
 			w.Fatal(err)
 		}
-		// Jobs that run for some milliseconds may have one.
+		// Ignore started events: a job that runs for some milliseconds may or may not have one.
 		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "started" })
 		if !slices.Equal(kinds, []string{"enqueued", "ended"}) {
 			w.Errorf("events: %v", kinds)
@@ -408,7 +408,8 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		none := 0.0
 		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.Removed) error { return nil })
-		if err != nil || got.Removed < 1200 { // one may have ended in this millisecond
+		// One job may be missing, because it ended in the current millisecond.
+		if err != nil || got.Removed < 1200 {
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}
 	})
@@ -443,12 +444,12 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 	})
 }
 
-// Operations that need a store in files work with the SQLite engine and are errors with other stores.
+// Operations that need a store in files succeed with the SQLite engine and fail with other stores.
 func TestServiceDetectsStoreCapabilities(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		files := strings.HasSuffix(w.Name(), "engine")
-		// The tests' shared server does not sync, and doctor reports that.
+		// The database server of the tests does not sync to disk, and doctor reports that.
 		unsafe := strings.HasSuffix(w.Name(), "server")
 		bytes := int64(0)
 		end, err := w.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// nextShown is the number of future occurrences that schedule show returns, and runsShown the maximum
-	// number of past ones.
+	// nextShown is the number of future occurrences that schedule show returns. runsShown is the maximum
+	// number of past occurrences.
 	nextShown = 5
 	runsShown = 20
-	// scheduleTries is the maximum number of attempts to change a schedule that other requests keep changing.
+	// scheduleTries limits how often a change of a schedule is tried while other requests keep changing the
+	// schedule.
 	scheduleTries = 10
 )
 
@@ -39,7 +40,7 @@ func bootID() string {
 	return id
 }
 
-// recurring returns what upkeep needs to start recurring jobs.
+// recurring returns the functions and values with which package upkeep starts recurring jobs.
 func (s *Service) recurring() upkeep.Recurring {
 	return upkeep.Recurring{
 		Boot: bootID(),
@@ -93,7 +94,7 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 			}
 		}
 		put := want.Schedule
-		if sched.PausedAt != 0 { // the schedule stays paused
+		if sched.PausedAt != 0 { // a paused schedule stays paused when it is replaced
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
 		}
 		return s.withRoom(ctx, put.UID, func() error {
@@ -111,7 +112,8 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 	})
 }
 
-// retryIfChanged repeats a change of a schedule while other requests change the schedule.
+// retryIfChanged repeats a change of a schedule if another request changed the schedule at the same time.
+// It tries at most scheduleTries times.
 func retryIfChanged(do func() error) (err error) {
 	for range scheduleTries {
 		if err = do(); !errors.Is(err, store.ErrChanged) {
@@ -185,8 +187,8 @@ func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after q
 }
 
 // mayReplace reports whether the existing schedule equals the wanted one. If it differs, mayReplace returns
-// an error unless replace is true and the caller may replace it. Only admins may change what another user's
-// schedule runs.
+// an error unless replace is true and the caller may replace it. Only admins may change the command of
+// another user's schedule.
 func (s *Service) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
 	peer := control.PeerFrom(ctx)
 	j := jobOf(sched)
@@ -241,7 +243,7 @@ func userFields(s *store.Schedule) map[string]any {
 	return spec.Given()
 }
 
-// jobOf returns a job that represents the jobs of a schedule in checks of rights.
+// jobOf returns a job that represents all jobs of a schedule when rights are checked.
 func jobOf(s *store.Schedule) queue.Job {
 	j := s.Draft
 	j.ID, j.UID = s.Name, s.UID
@@ -296,7 +298,8 @@ func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (con
 	return s.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule replies with a schedule, after more has extended the reply.
+// showSchedule returns the reply that shows a schedule. Before that, it calls the function more, which may
+// extend the reply.
 func (s *Service) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.One, func() (control.ScheduleDetail, error) {
@@ -315,7 +318,8 @@ func (s *Service) showSchedule(ctx context.Context, name string, more func(*cont
 		j := jobOf(&sched)
 		visibility := s.visibilityFor(&peer, &j)
 		if visibility == control.Whole && !s.isOwner(&peer, &j) {
-			// To see another user's environment, a caller must show a job, since that is audited.
+			// Leave out the environment: to see another user's environment, a caller must show a job,
+			// because that is audited.
 			visibility = control.Inside
 		}
 		d.Hide(visibility)
@@ -359,7 +363,8 @@ func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.Sc
 	return v, nil
 }
 
-// onSchedule changes a schedule if the caller may.
+// onSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
+// that schedule.
 func (s *Service) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
@@ -451,7 +456,7 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 					return err
 				}
 			}
-			select { // a job on its way from the pool to the store is found in the next round
+			select { // the job may be on its way from the pool to the store; the next round finds it
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A paused schedule stays paused when another definition replaces it.
+// If a new definition replaces a paused schedule, the schedule stays paused.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.Submit)

@@ -19,7 +19,7 @@ import (
 const (
 	screenRows = 10      // default number of rows of each part
 	screenText = 1 << 10 // maximum length of a text in bytes
-	// Bytes at the end of each stream that are searched for the last line.
+	// How many bytes at the end of each stream are searched for the last line.
 	lastLineBytes    = 1 << 10
 	lastLinesTimeout = 250 * time.Millisecond // time limit for reading the last lines of all jobs
 )
@@ -39,7 +39,8 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		f.Submitter = &peer.UID
 	}
 	lines, err := s.lastLines(ctx, &peer, f)
-	if s.isStoreUnavailable(err) { // the status is known even while the store is unavailable
+	// Reply without lists: the status is known even while the store is unavailable.
+	if s.isStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
@@ -75,8 +76,8 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	})
 }
 
-// lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out those
-// that are not available in time. Only one request of each user reads last lines at a time.
+// lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out lines
+// that are not available in time. At most one request of each user reads last lines at a time.
 func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var running, dead []queue.Job
 	err := s.shares.Do(ctx, control.Many, func() error {
@@ -116,7 +117,7 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 // onePerUser admits one request of each user at a time. Its zero value is ready for use.
 type onePerUser struct {
 	mu   sync.Mutex
-	busy map[int]chan struct{} // closed when the user's request leaves
+	busy map[int]chan struct{} // by uid; closed when the user's request is finished
 }
 
 // acquire waits until no other request of the user is admitted, or ctx ends.
@@ -190,15 +191,16 @@ func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
 // terminalText returns the readable text of output from a job's terminal.
 func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(shown), false)) }
 
-// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its standard
-// output. It returns "" if neither has been kept.
+// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
+// standard output. It returns "" if the output of neither stream was kept.
 func (s *Service) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	var tails [2][]byte
 	if err := s.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
 		return ""
 	}
 	if j.TTY {
-		return lastLineIn(terminalText(tails[output.Stdout])) // a terminal has only one stream
+		// A terminal has only one stream, which is stored as stdout.
+		return lastLineIn(terminalText(tails[output.Stdout]))
 	}
 	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
 }

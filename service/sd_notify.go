@@ -30,7 +30,7 @@ func (s *Service) statusLine() string {
 const statusEvery = time.Second
 
 // notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
-// changes. It does not wake an idle service.
+// changes. It runs only after changes, so it does not wake an idle service.
 func (s *Service) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
@@ -51,7 +51,7 @@ func (s *Service) notifySystemd(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(statusEvery): // the end of a job causes many changes
+		case <-time.After(statusEvery): // wait, because the end of one job causes several changes
 		}
 	}
 }
@@ -66,7 +66,8 @@ func (s *Service) reloadWithNotice(ctx context.Context) (pending string, err err
 }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
-// change and sends a request. A slow disk is harmless if the check succeeds within the watchdog's timeout.
+// change and sends a request. A disk that delays the check does no harm as long as the check succeeds
+// within the watchdog's timeout.
 func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -85,15 +86,17 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 }
 
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
-// connection is not a failure: ending the service would help no client, and would prevent it from answering.
-// See docs/decisions/0080.
+// connection is not a failure: to end the service would help no client, and a service that has ended cannot
+// answer. See docs/decisions/0080.
 func (s *Service) selfCheck(ctx context.Context) error {
-	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) { // any change would do: nobody has met a runner with it
+	// Any change would do; this one is harmless, since no runner has received the new epoch.
+	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := control.Dial(ctx, s.opt.Places.Socket)
 	if s.socketInherited && errors.Is(err, fs.ErrNotExist) {
-		// Without the socket no client can connect; a restarted service would inherit the same socket.
+		// No failure: without the socket no client can connect, but a restarted service would inherit the
+		// same socket.
 		return nil
 	}
 	if err != nil {

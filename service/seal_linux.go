@@ -10,7 +10,8 @@ import (
 // or file capabilities.
 func seal() error {
 	_, _, failed := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
-	if failed != 0 && failed != unix.ENOTSUP { // a program with cgo, such as one built with the race detector
+	// ENOTSUP means a program with cgo, such as one built with the race detector.
+	if failed != 0 && failed != unix.ENOTSUP {
 		return failed
 	}
 	return nil

@@ -2,5 +2,5 @@
 
 package service
 
-// seal does nothing, since this system cannot give up the gaining of privileges.
+// seal does nothing, since this system offers no way to keep a process from gaining privileges.
 func seal() error { return nil }

@@ -4,5 +4,6 @@ package service
 
 import "github.com/queuectl/queuectl/queue"
 
-// checkSecrets accepts every job, since systemd credentials may exist.
+// checkSecrets accepts every job. Secrets are systemd credentials, and on Unix the job's credentials may
+// exist.
 func checkSecrets(*queue.Job) error { return nil }

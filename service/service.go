@@ -32,7 +32,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Exit codes of a service that cannot continue, taken from sysexits.h: EX_IOERR and EX_CONFIG.
+// These are the exit codes of a service that cannot continue. They are EX_IOERR and EX_CONFIG from
+// sysexits.h.
 const (
 	ExitDatabase = 74
 	ExitConfig   = 78
@@ -59,39 +60,43 @@ type Options struct {
 	NeedFile   bool              // the user named the settings file, so a missing file is an error
 	Flags      map[string]string // settings from the command line, by key
 	KeepJobs   bool              // SIGTERM stops the service but leaves runners and jobs running
-	Unit       systemd.Unit      // with KeepJobs: if systemd is stopping this unit, the jobs end too
-	Runners    Runners           // root's runners, if the service uses them and not its own
+	Unit       systemd.Unit      // if KeepJobs is set and systemd is stopping this unit, the jobs end too
+	Runners    Runners           // how to use root's runners; empty if the service starts its own runners
 	Background bool              // a client started the service on demand
-	// Process attributes inherited from that client's caller that could not be reset.
+	// Process attributes that the service inherited from the program that started it on demand, and that
+	// could not be reset.
 	Inherited []string
-	// Returns how to make the service start at boot, or "" if it already does; nil if unknown.
+	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
+	// nil if that is unknown.
 	BootAdvice func() string
 	Manager    *Manager // the service manager that started the service; nil if none did
-	Patient    bool     // a client that reads a stream may pause for any length of time
+	Patient    bool     // a client that reads a stream may stop reading for any length of time
 	Version    string
 	Runner     []string // command line that starts a runner
-	// Command line that sends a webhook: it posts its standard input as its environment says; empty disables
-	// webhooks.
+	// The command line of the program that sends a webhook. It posts its standard input to the address in
+	// its environment. An empty command line disables webhooks.
 	Webhook  []string
 	Log      *os.File    // destination of log messages
-	Terminal bool        // Log is a terminal
+	Terminal bool        // whether Log is a terminal
 	Ready    func()      // called when the socket accepts requests
 	Looked   func()      // called periodically, at most twice a minute; may be nil
-	Full     func(error) // called with the error when the start waits for free disk space; may be nil
-	// Called for each request that arrives while another request is in progress or another connection is
-	// open; may be nil.
+	Full     func(error) // called when the start waits for free disk space, with the error; may be nil
+	// Crowded is called for each request that arrives while another request is in progress or another
+	// connection is open. It may be nil.
 	Crowded func()
 
-	// Opens the store; nil means the SQLite engine in the state directory.
-	openLocal  opener
-	openRemote func(url string, node member) opener // returns an opener for a server that the settings name
+	// openLocal opens the store in the state directory; nil means with the SQLite engine.
+	openLocal opener
+	// openRemote returns an opener for the store in the database server that the settings name.
+	openRemote func(url string, node member) opener
 }
 
-// Manager is a service manager that is notified by calls, such as that of Windows. systemd is notified
-// through a socket instead.
+// Manager is a service manager that the service notifies by calling functions, such as the one of Windows.
+// It is not used for systemd, which the service notifies through a socket.
 type Manager struct {
-	Listens func() // called once the socket exists; requests wait until the running jobs are adopted
-	// Called when the service begins to stop, and repeatedly while the stop makes progress.
+	// Listens is called once the socket exists. Requests are answered after the running jobs are adopted.
+	Listens func()
+	// Longer is called when the service begins to stop, and repeatedly while the stop makes progress.
 	Longer func()
 	Log    slog.Handler // receives every log record, in addition to Options.Log
 }
@@ -115,7 +120,7 @@ type Service struct {
 	orphans        chan struct{}                // wake-up: a lost node has left jobs to take over
 	// Cancel functions of the requests from other nodes that are being answered, by request number.
 	requestCancels  sync.Map
-	requestHandlers sync.WaitGroup // the goroutines that answer these requests
+	requestHandlers sync.WaitGroup // the goroutines that answer requests from other nodes
 	remoteWaits     remoteWaits
 	log             *slog.Logger
 	level           slog.LevelVar
@@ -123,7 +128,7 @@ type Service struct {
 	node            string
 	account         worker.Account
 	home            runner.Home
-	accounts        *runner.Accounts // policy that decides whose jobs root's runners execute
+	accounts        *runner.Accounts // the policy that decides as which accounts root's runners run jobs
 	boundSocket     *control.Socket  // the control socket, if it was bound while the service was root
 	// The launcher that this service started as root; its PID is zero if it started none.
 	launcher        runner.Launcher
@@ -143,7 +148,7 @@ type Service struct {
 	users         sync.Map // uid → name of the admitted peers that have a right and a name
 	shares        control.Shares
 	terminals     terminals
-	lastLineReads onePerUser // jobs whose last lines are being read
+	lastLineReads onePerUser // admits one reader of last lines per user
 
 	nextBatches nextBatches // batches that were enqueued with "next", and the priority of their first request
 
@@ -151,7 +156,7 @@ type Service struct {
 	owners    owners
 
 	traces *traces.Exporter  // exports attempts; set before the pool is created
-	web    *dashboard.Server // the web page; set before the socket is served, like the three fields below
+	web    *dashboard.Server // the web page; set before the socket is served
 
 	socket          *control.Socket
 	socketInherited bool           // the service did not create the socket, so the settings do not control its mode
@@ -172,18 +177,20 @@ type Service struct {
 	layers      []config.Layer
 	allDrained  bool // the store contains a drain of all nodes; guarded by mu
 	nodeDrained bool // the store contains a drain of this node; guarded by mu
-	drainReads  int  // number of reads of drained that have begun; guarded by mu
-	// Sequence number of the newest read whose result was applied; guarded by mu.
+	drainReads  int  // number of calls of beginDrainRead; guarded by mu
+	// The number of the newest read of a drain whose result was applied, as counted in drainReads; guarded
+	// by mu.
 	lastDrainRead int
-	// This node has changed settings since it last read shared; guarded by setting.
+	// The next applyShared applies the stored settings even if they look unchanged; guarded by
+	// settingsToken.
 	reapplyShared  bool
-	sharedSettings []store.Setting // the settings as last read from the store; guarded by setting
+	sharedSettings []store.Setting // the settings as last read from the store; guarded by settingsToken
 }
 
 var _ control.API = (*Service)(nil)
 
-// Run runs a service until ctx ends or the service receives a stop request. A value from hup makes it read
-// its settings again.
+// Run runs a service until ctx ends or the service receives a stop request. Each signal from the channel
+// hup makes it read its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	s := &Service{opt: o, stop: make(chan bool, 1), settingsChanged: make(chan struct{}, 1), rolesChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1), workersChanged: make(chan struct{}, 1), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
 	if s.opt.openLocal == nil {
@@ -236,10 +243,10 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// retryWhileFull calls do until it succeeds, fails for another reason than a full disk, or ctx ends. The
-// cause of an error is found by measuring the free space after the error. Another program may have freed
-// space in between. The first error that follows a full disk is therefore not final, even if it does not look
-// like a full disk.
+// retryWhileFull calls do until it succeeds, fails for another reason than a full disk, or ctx ends.
+// Whether a full disk caused an error is found by measuring the free space after the error. Another program
+// may have freed space in the meantime. After an error with a full disk, retryWhileFull therefore tries
+// once more even if the next error does not look like a full disk.
 func (s *Service) retryWhileFull(ctx context.Context, do func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := do()
@@ -264,11 +271,11 @@ func (s *Service) retryWhileFull(ctx context.Context, do func() error) error {
 	}
 }
 
-// diskFullRetryDelay is the delay between two attempts of retryWhileFull.
+// diskFullRetryDelay is the delay between two tries of retryWhileFull.
 const diskFullRetryDelay = 200 * time.Millisecond
 
-// unlessCancelled returns nil if ctx has ended, since that is the cause of the error. Otherwise it returns
-// err.
+// unlessCancelled returns err. If ctx has ended, it returns nil, because the end of ctx is the cause of the
+// error.
 func unlessCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -287,12 +294,13 @@ func (s *Service) open(ctx context.Context) error {
 	}
 	s.files, _ = s.store.(store.Maintainer)
 	s.cluster, _ = s.store.(store.Cluster)
-	// Before the first claim.
+	// These must be in effect before the first claim.
 	err = errors.Join(s.applyUserLimit(ctx), s.applyNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store))
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
-	// Left by a restore that was killed; files that cannot be removed are harmless.
+	// A restore that was killed may have left this directory. Files that cannot be removed are harmless, so
+	// errors are ignored.
 	os.RemoveAll(restoreDir(s.opt.Places))
 	s.started = s.store.Now()
 	s.recordStartConfig()
@@ -310,7 +318,7 @@ func (s *Service) open(ctx context.Context) error {
 }
 
 // openStore opens the store and takes the settings stored in it. If the node's identity was copied from
-// another state directory, it creates a new one and opens the store again.
+// another state directory, openStore creates a new identity and opens the store again.
 func (s *Service) openStore(ctx context.Context) (err error) {
 	s.store, err = s.openOnce(ctx)
 	if errors.Is(err, errCopied) {
@@ -366,18 +374,19 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer s.traces.Close()
 	s.setTraces()
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
-	if s.allDrained { // no other goroutine runs yet, so mu is not needed
+	if s.allDrained { // mu is not needed, since no other goroutine runs yet
 		s.pool.Drain(true)
 	}
 	if s.paused.Load() != nil { // a runner learns of the pause when it connects
 		s.pool.PauseAll(true)
 	}
 	if s.opt.Manager != nil {
-		// The manager gives up on a service that is slow to start, and adopting jobs can be slow.
+		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
+		// adopting jobs may take long.
 		if err := s.bind(ctx, perms); err != nil {
 			return unlessCancelled(ctx, err)
 		}
-		defer s.socket.Close() // disconnects the clients that are waiting
+		defer s.socket.Close() // this disconnects the clients that are waiting
 		s.opt.Manager.Listens()
 	}
 	if err := s.extendLease(ctx); err != nil {
@@ -405,7 +414,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case err := <-failed:
 		return s.adoptionError(err)
 	case <-ctx.Done():
-		// Adoption may be waiting for space on a full disk. The next service adopts the running jobs.
+		// The adoption may not be complete, for example because the disk is full. The next service adopts
+		// the running jobs.
 		return nil
 	}
 	if s.socket == nil {
@@ -453,8 +463,9 @@ func (s *Service) server() *control.Server {
 	return server
 }
 
-// adoptionError explains an error that stopped the adoption of the jobs of an earlier service. A runner that
-// has obeyed a service with a newer state of this queue rejects every service whose database is older.
+// adoptionError explains an error that stopped the adoption of the jobs of an earlier service. Such an
+// error occurs if the database is older than the state of the queue that a runner has already worked with,
+// for example after a restore. The runner then rejects the service.
 func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
@@ -462,7 +473,7 @@ func (s *Service) adoptionError(err error) error {
 	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunnersHint())}
 }
 
-// endRunnersHint returns the end of a message that says how to end all runners.
+// endRunnersHint returns the end of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
 	if s.home.Foreign() {

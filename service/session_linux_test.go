@@ -10,8 +10,8 @@ import (
 )
 
 // When its user's session ends, a service does not wait for jobs, even if it is already stopping. It ends
-// each job and returns it to the queue. Regardless of stop_timeout and the job's settings, the grace period
-// is short enough to leave time to store this.
+// each job and returns it to the queue. Whatever stop_timeout and the job's settings say, the grace period
+// is short, so that there is time to store the job's return.
 func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
@@ -27,7 +27,7 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 				w.requestStop()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 					if _, err := w.WorkerScale(w.Context(), control.WorkerScale{Count: 4}); err != nil {
-						// It is stopping.
+						// The service is stopping.
 						break
 					}
 					if time.Now().After(end) {
@@ -39,14 +39,15 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 			w.stop(session.ErrEnds)
 			w.ended <- <-w.ended
 			if took := time.Since(began); took < session.Grace || took > 20*time.Second {
-				// The stop_timeout is 30 s.
+				// A service that waited for its jobs would take 30 s, its stop_timeout.
 				t.Errorf("stopping before %t: it took %v", stops, took)
 			}
 			w.end()
 			w.start()
 			j := w.waitForState("deaf", "processing")
 			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				// The next service stores results that could not be stored in time.
+				// The first service may not have stored the result in time; then the next service stores
+				// it.
 				j = w.waitForState("deaf", "processing")
 			}
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {

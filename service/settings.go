@@ -53,8 +53,8 @@ func (s *Service) readSettings() error {
 	return s.merge()
 }
 
-// ownDefaults returns defaults that apply only to this way of running. A service that a Manager starts runs
-// all jobs as the account that it was started as.
+// ownDefaults returns default settings that depend on how the service was started. A service that a Manager
+// has started runs all jobs as its own account by default.
 func (s *Service) ownDefaults() map[string]string {
 	if s.opt.Manager == nil {
 		return nil
@@ -80,7 +80,8 @@ func (s *Service) merge() error {
 	return nil
 }
 
-// recordStartConfig fixes the settings that take effect only at a start, until the service ends.
+// recordStartConfig keeps the current values of the settings that take effect only at a start. The service
+// uses these values until it ends.
 func (s *Service) recordStartConfig() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +122,7 @@ func (s *Service) applyUserLimit(ctx context.Context) error {
 	return s.store.SetMaxRunningUser(ctx, s.config.Load().MaxRunningUser)
 }
 
-// applyNode passes to the store which jobs this node may claim.
+// applyNode sets in the store which jobs this node may claim.
 func (s *Service) applyNode(ctx context.Context) error {
 	return s.store.SetNode(ctx, s.nodeRecord())
 }
@@ -137,19 +138,20 @@ func (s *Service) apply(ctx context.Context) (pending string) {
 	return cmp.Or(pending, s.applyHere())
 }
 
-// applyHere puts the settings into effect everywhere except in the store. It returns a message like apply.
+// applyHere puts the settings into effect everywhere except in the store. Like apply, it returns a message
+// that says which changes are not in effect yet, or "".
 func (s *Service) applyHere() (pending string) {
 	s.updateSocketAccess()
 	pending = cmp.Or(s.setWeb(), s.setTraces())
 	select {
 	case s.settingsChanged <- struct{}{}:
-	default: // upkeep has not handled the last wake-up yet, and will see this change too
+	default: // a wake-up is already pending; upkeep will then see this change too
 	}
 	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
 		s.pool.Scale(n)
 		select {
 		case s.workersChanged <- struct{}{}:
-		default: // the next renewal of the node lease sends this number too
+		default: // a wake-up is already pending; the next lease renewal will send this number too
 		}
 		return pending
 	}
@@ -185,7 +187,8 @@ func (s *Service) reload(ctx context.Context) (pending string, err error) {
 		return "", err
 	}
 	s.reopenLog()
-	s.resolveAccess() // outside withSettingsLock: a slow directory must not delay other changes of settings
+	// This is outside withSettingsLock, because a slow directory must not delay other changes of settings.
+	s.resolveAccess()
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
@@ -195,7 +198,7 @@ func (s *Service) reload(ctx context.Context) (pending string, err error) {
 // reopenLog opens a new log file if the old one was moved, and makes the runners do the same.
 func (s *Service) reopenLog() {
 	if !s.opt.Background && s.opt.Manager == nil {
-		return // standard error belongs to the caller
+		return // the log is standard error, which belongs to the caller
 	}
 	if err := logs.Reopen(s.opt.Log, s.opt.Log.Name()); err != nil {
 		s.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
@@ -256,7 +259,7 @@ func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.Co
 	return list, nil
 }
 
-// value returns the value of a setting. shown converts the texts that the client sees.
+// value returns the value of a setting. The function shown converts each text before the client sees it.
 func (s *Service) value(k *config.Key, shown func(text string) string) control.ConfigValue {
 	c := s.config.Load()
 	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
@@ -300,7 +303,7 @@ func withoutPassword(text string) string {
 	for i, field := range fields {
 		key, _, _ := strings.Cut(field, "=")
 		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") {
-			// Such as password or sslpassword.
+			// The key is, for example, password or sslpassword.
 			fields[i] = key + "=xxxxx"
 		}
 	}
@@ -364,7 +367,9 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	}
 	access := strings.HasPrefix(k.Name, "access.")
 	if access {
-		s.resolveAccess() // outside applyOnAllNodes: a slow directory must not delay other changes of settings
+		// This is outside applyOnAllNodes, because a slow directory must not delay other changes of
+		// settings.
+		s.resolveAccess()
 	}
 	strongest := s.config.Load().Strongest(k.Name)
 	switch unknown := s.unknownNames(); {
@@ -405,17 +410,18 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	return v, nil
 }
 
-// storeSetting stores a setting that takes effect on this node immediately. The caller holds s.settingsToken.
+// storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
+// s.settingsToken.
 func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
-	s.reapplyShared = true // makes applyShared apply the stored settings again
+	s.reapplyShared = true // this makes applyShared apply the stored settings again
 	return s.store.SetSetting(ctx, set)
 }
 
-// setWorkers stores the number of workers that count returns for the current number. Until the service ends,
-// it overrides every other origin of the setting.
+// setWorkers changes the number of workers. The function count gets the current number and returns the new
+// one. Until the service ends, the new number overrides all other sources of the setting.
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
 	err = s.applyOnAllNodes(ctx, func() error {
-		if s.pool.Stopping() { // the stop has already removed all workers
+		if s.pool.Stopping() { // reject the change, since the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
 		}
 		n = count(s.pool.Workers())

@@ -18,8 +18,8 @@ const (
 	showTailBytes = 4 << 10
 	// maxHistory is the maximum number of attempts that show returns.
 	maxHistory = 100
-	// maxReads is the maximum number of times that show reads the output again because the job's state has
-	// changed, so that output and state match.
+	// maxReads limits how often show reads the output again. It does so if the job's state has changed
+	// during the read, so that output and state match.
 	maxReads = 4
 )
 
@@ -35,7 +35,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		case errors.Is(err, errTail):
 			req.tails, err = s.tails(ctx, &req.job)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
-				err = nil // the runner does not answer now; show the rest
+				err = nil // the runner does not answer now, so show the job without its output
 			}
 			req.tailsRead = true
 			req.reads++
@@ -51,9 +51,9 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 	}
 }
 
-// Errors from readDetail for two steps that must not run while the request holds its read slot: reading
-// output that is in a file or still being written, and recording that the caller sees another user's
-// environment.
+// readDetail returns these errors if a step is missing that must not run while the request holds its read
+// slot. errTail requests a read of output that is in a file or still being written. errUnrecorded requests
+// an audit record that the caller sees another user's environment.
 var (
 	errTail       = errors.New("the output is not in the store")
 	errUnrecorded = errors.New("the access is not recorded in the audit log")
@@ -70,7 +70,7 @@ type showRequest struct {
 	job       queue.Job // the job as last read, without its large fields
 	tails     tails
 	result    []byte
-	tailsRead bool // the tails were read in the current state
+	tailsRead bool // the tails were read while the job was in its current state
 	reads     int
 	recorded  bool
 }
@@ -99,14 +99,15 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 	if sees == control.Whole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
-	if sees >= control.Inside && !w.tailsRead { // otherwise none of the output is shown
+	if sees >= control.Inside && !w.tailsRead { // with less visibility, none of the output is shown
 		if err := w.readTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
 	d, err := w.s.detail(ctx, &j, w.before)
 	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
-	if j.State != queue.Processing { // of a running attempt, the beginning may not have been read
+	// A running attempt's total may be unknown, since only the end may have been read.
+	if j.State != queue.Processing {
 		d.StdoutBytes = w.tails.printed[output.Stdout]
 	}
 	d.Result = w.result
@@ -140,8 +141,8 @@ func (w *showRequest) readTails(ctx context.Context) error {
 // tails holds the ends of an attempt's streams.
 type tails struct {
 	text [2][]byte // at most showTailBytes bytes of each stream
-	// Length of each stream in bytes, including bytes that were not kept; exact if the whole output or the
-	// end of a file was read.
+	// The length of each stream in bytes, including bytes that were not kept. It is exact if the whole
+	// output or the end of a file was read.
 	printed [2]int64
 }
 
@@ -151,9 +152,9 @@ func (t *tails) add(c output.Chunk) error {
 	return tailCollector(&t.text)(c)
 }
 
-// tailCollector keeps the last bytes of each stream, beginning with a whole character. Where bytes were not
-// kept or are damaged, it inserts a line that says so. If the stream of such bytes is unknown, both tails get
-// that line.
+// tailCollector keeps the last bytes of each stream, beginning with a whole character. Where bytes are
+// damaged or were not kept, it inserts a line that says so. If the stream of the missing bytes is unknown,
+// both tails get that line.
 func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		p := pieceOf(&c)
@@ -164,7 +165,7 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 			}
 			tail := p.AppendTo(tails[s])
 			if len(tail) > showTailBytes {
-				// So that the rest of a large chunk can be freed.
+				// Copy the end, so that the memory of a large chunk can be freed.
 				tail = bytes.Clone(output.End(tail, showTailBytes))
 			}
 			tails[s] = tail
@@ -174,7 +175,7 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 }
 
 // record writes an audit record that the caller sees another user's environment. It returns how much the
-// caller may see: if the record cannot be written, everything except the environment.
+// caller may see. If the record cannot be written, the caller may see everything except the environment.
 func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := s.audit(ctx, "show", "environment", j); err != nil {
 		s.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// The output of a job is read only for users who may see it. In this test the output is damaged, and only
-// they see that.
+// The output of a job is read only for users who may see it. In this test the output is damaged, and a
+// reply that contains read output says so.
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
 	s := newService(t)
@@ -61,7 +61,8 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}
 }
 
-// A job is shown with the output that matches its state, even if it ends in the meantime.
+// If a job ends while it is being shown, the reply has the new state and the output that belongs to that
+// state.
 func TestShownOutputIsOfTheState(t *testing.T) {
 	s := newServiceWithStore(t)
 	const n = 300
@@ -71,7 +72,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	size := int64(len(s.outputBytes(t, "1-1")))
 	for i := range jobs {
 		ended := make(chan struct{})
-		go func() { // ends with the job
+		go func() { // this goroutine ends when the job ends
 			defer close(ended)
 			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
@@ -92,14 +93,15 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	}
 }
 
-// The output shown with a job begins with a whole character. Logs sends text as text, even if there is much
-// of it.
+// The output shown with a job does not begin in the middle of a character. Logs sends valid text as text,
+// even if the output is long.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxPiece) + "z")
 	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		at := int64(0)
-		for part := range slices.Chunk(text, 4095) { // as if read from a slow pipe
+		// Chunks of this size, as from a slow pipe, cut characters in two.
+		for part := range slices.Chunk(text, 4095) {
 			at += 1000
 			write(output.Chunk{At: at, Data: part})
 		}

@@ -13,11 +13,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// inheritedSockets returns the sockets that systemd has opened for the service: the control socket, or nil,
-// and those of the web page.
+// inheritedSockets returns the sockets that systemd has opened for the service. These are the control
+// socket, or nil if systemd opened none, and the listeners of the web page.
 func (s *Service) inheritedSockets() (*control.Socket, []net.Listener, error) {
 	passed, err := systemd.Listening()
-	for _, unusable := range passed.Useless { // the queue works without them
+	// Only log a warning, since the queue works without these sockets.
+	for _, unusable := range passed.Useless {
 		s.log.Warn("cannot use a socket that the system passed to the service", "error", unusable)
 	}
 	if passed.Control == nil || err != nil {

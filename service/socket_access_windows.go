@@ -17,7 +17,7 @@ import (
 func (*Service) inheritedSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
-// connect. resolveAccess has already resolved the account numbers.
+// connect. resolveAccess has already looked up the ids of these accounts.
 func (s *Service) socketPerms(*config.Settings) (control.SocketPerms, error) {
 	who := s.access.Load()
 	var clients []*windows.SID
@@ -34,7 +34,8 @@ func (s *Service) socketPerms(*config.Settings) (control.SocketPerms, error) {
 	return control.SocketPerms{SDDL: pipe.Descriptor(clients...)}, nil
 }
 
-// checkSocketPerms returns nil: no pipe settings keep the service from starting.
+// checkSocketPerms returns nil, because on Windows no settings of the pipe can keep the service from
+// starting.
 func (s *Service) checkSocketPerms(*config.Settings) error { return nil }
 
 // updateSocketAccess applies changed [access] settings to the pipe.

@@ -33,7 +33,8 @@ func otherUserName(t *testing.T) string {
 	return sid.String()
 }
 
-// blockDirectory replaces the directory by one that calls wait before each answer, and knows no users.
+// blockDirectory makes the directory call wait before each answer. Each answer says that the user is
+// unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.Ask = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
 }
@@ -47,7 +48,8 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// newServiceWithAccess returns a service with this [access], which runs no jobs, and its log.
+// newServiceWithAccess returns a service with the given [access] settings, and its log. The service runs no
+// jobs.
 func newServiceWithAccess(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -60,8 +62,8 @@ func newServiceWithAccess(t *testing.T, access map[string]string) (*Service, *by
 	return s, &log
 }
 
-// Accounts with a right in [access] can connect to the pipe, but not create it. So can the system,
-// administrators and the service's own account. Unknown names are reported.
+// Accounts with a right in [access] can connect to the pipe, but not create it. The system, administrators
+// and the service's own account can connect too. Unknown names are reported.
 func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	s, log := newServiceWithAccess(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// untilStopped waits until the service must stop. Unless the jobs are to be kept, it then lets them finish.
-// See docs/decisions/0080.
+// untilStopped waits until the service must stop. If the jobs are not to be kept, it then lets them finish
+// and ends the runners. See docs/decisions/0080.
 func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error) error {
 	for {
 		keep := s.opt.KeepJobs
@@ -28,7 +28,8 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
-			// Jobs have no console that could be closed.
+			// If ctx ended because a console window was closed, keep the jobs, since they do not use that
+			// console.
 			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingQueryTimeout))
 		}
 		systemd.Notify("STOPPING=1")
@@ -43,8 +44,9 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 }
 
 // drainAndStop lets running jobs finish and ends the runners. It returns early if the database fails. While
-// the store can still write, drain asks the system for more time. The system may end a service that hangs. If
-// the user's session ends before or during the drain, jobs are stopped and returned to the queue immediately.
+// the store can still write, drainAndStop asks the system for more time, because the system may end a
+// service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
+// returned to the queue immediately.
 func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
@@ -56,7 +58,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
-	go func() { // ends when the pool has stopped, or with ctx
+	go func() { // this goroutine ends when the pool has stopped or ctx ends
 		s.pool.Stop(ctx, within, grace)
 		close(done)
 	}()
@@ -75,12 +77,12 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 			ending = nil
 			if session.Ends(stopping) {
 				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
-				go s.pool.Hurry(ctx, session.Grace) // ends when the pool has stopped, or with ctx
+				go s.pool.Hurry(ctx, session.Grace) // Hurry returns when the pool has stopped or ctx ends
 				deadline = time.After(session.Grace + stopMargin)
 			}
 			continue
 		case <-nextProgress:
-			go func() { // ends at the latest when the store is closed
+			go func() { // this goroutine ends at the latest when the store is closed
 				_, err := s.store.NextEpoch(context.Background())
 				stored <- err
 			}()
@@ -105,8 +107,8 @@ func (s *Service) reportStopping() {
 	}
 }
 
-// removePrograms removes the copied programs of the runners. It waits for the runners to end, which takes a
-// moment.
+// removePrograms removes the copies of the program that the runners have used. It first waits a moment for
+// the runners to end.
 func (s *Service) removePrograms() {
 	for end := time.Now().Add(removeProgramsTimeout); !runner.RemovePrograms(s.home.Dir) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
@@ -116,11 +118,11 @@ func (s *Service) removePrograms() {
 // removeProgramsTimeout bounds the wait of removePrograms.
 const removeProgramsTimeout = time.Second
 
-// stopMargin is the time that a stop may take in addition to the time for its jobs.
+// stopMargin is the time that a stop may take in addition to the time that its jobs get to end.
 const stopMargin = 40 * time.Second
 
-// stoppingQueryTimeout bounds the query whether systemd is stopping the unit. A service that keeps its jobs
-// must end within 2 s.
+// stoppingQueryTimeout limits the time of the query whether systemd is stopping the unit. It is short
+// because a service that keeps its jobs must end within 2 s.
 const stoppingQueryTimeout = time.Second
 
 // stopProgressInterval is the interval between two signs of progress during a stop.

@@ -43,7 +43,7 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 	return w, calls
 }
 
-// A selection of running jobs does not cover jobs that have ended between the search and the change.
+// A verb on selected running jobs leaves out jobs that end between the search and the change.
 func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.Texts{queue.Processing.String()}}
@@ -76,7 +76,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 					t.Error(err)
 				}
 				w.waitForState("a", c.becomes)
-				for busy := true; busy; time.Sleep(time.Millisecond) { // until no worker has the job
+				for busy := true; busy; time.Sleep(time.Millisecond) { // wait until no worker has the job
 					list, err := w.WorkerList(t.Context(), control.Nothing{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
 				}
@@ -163,7 +163,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	}
 }
 
-// A requeued job may have run and ended before the request reads its state again.
+// A requeue succeeds even if the job has run again and ended before the request reads its state.
 func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	t.Parallel()
 	w, calls := startWithHook(t, nil)

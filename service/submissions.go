@@ -15,10 +15,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Polling for jobs that database roles have submitted. See docs/decisions/0033.
+// The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
 	submissionBatch = 100 // maximum number of jobs of each role in one poll
-	// Interval between polls without a hint, extended by a random part of up to half of it.
+	// The interval between two polls if no hint arrives, plus a random time of up to half of it.
 	submissionInterval   = 5 * time.Second
 	submissionRetryDelay = time.Second      // delay after a failed poll
 	submissionTimeout    = 30 * time.Second // timeout for one job
@@ -35,7 +35,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	poller := &submissionPoller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{}, progress: make(chan struct{}, 1)}
 	defer poller.enqueues.Wait()
 	hint := inbox.Arrivals(ctx)
-	roles, rolesSent := "", false // the roles as last sent to the database
+	roles, rolesSent := "", false // the roles that were last sent to the database, and whether any were
 	lastError := ""
 	for ctx.Err() == nil {
 		wait := submissionInterval + rand.N(submissionInterval/2)
@@ -49,7 +49,8 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		if err == nil {
 			err = poller.poll(ctx, set.RoleUsers())
 		}
-		if err != nil && ctx.Err() == nil && lastError != err.Error() { // log once, since the error may last long
+		// Log each error only once, since it may last long.
+		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
 			s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
@@ -66,8 +67,8 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	}
 }
 
-// submissionPoller processes the submissions. It processes those of one role in order, and different roles
-// independently.
+// submissionPoller processes the submissions. It processes the submissions of one role in order. It
+// processes different roles independently of each other.
 type submissionPoller struct {
 	s        *Service
 	inbox    store.Inbox
@@ -97,8 +98,8 @@ func (t *submissionPoller) anyDelayed() bool {
 	return false
 }
 
-// limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for one that is
-// being processed.
+// limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
+// whose jobs are being processed.
 func (t *submissionPoller) limit(role string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,7 +174,7 @@ func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []
 	}
 }
 
-// isTransient reports whether an error may disappear later.
+// isTransient reports whether the same request may succeed later.
 func isTransient(err error) bool {
 	var e *queue.Error
 	if !errors.As(err, &e) {
@@ -198,7 +199,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	if err != nil {
 		code := queue.CodeDenied
 		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOtherNodes() {
-			// Another node may know the user.
+			// Try again later: the look-up may have failed only for now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(job.Role), err)

@@ -10,18 +10,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// firstTail is the number of bytes at the end of each stream that are searched first for the last lines. Each
-// further search reads tailGrowth times as many.
+// firstTail is how many bytes at the end of each stream the first search for the last lines reads. Each
+// further search reads tailGrowth times as many bytes as the one before.
 const (
 	firstTail  = 64 << 10
 	tailGrowth = 8
-	// Bytes of a running attempt's streams that are searched first, read in one request.
+	// How many bytes of each stream of a running attempt the first search reads. It reads them in one
+	// request.
 	liveTail = output.InMemory / 2
 )
 
 // seekTail moves the cursor to the beginning of the last lines of the attempt's current output. If the
-// attempt may not have started and its runner does not answer, a follower gets the whole output. Another
-// runner may execute the attempt then.
+// runner does not answer and may not have started the attempt, a follower gets the whole output, because
+// another runner may then execute the attempt.
 func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error {
 	if f.s.isRunning(ctx, j, f.n) {
 		err := f.seekLiveTail(ctx, j, lines)
@@ -48,7 +49,7 @@ func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error 
 			found, err = f.seek(ctx, lines, output.Cursor{}, cut, read)
 		}
 		if errors.Is(err, queue.ErrNotFound) && f.n > j.Runs {
-			return nil // the attempt has ended and is about to be recorded
+			return nil // no lines: the attempt has ended, and its end is about to be recorded
 		}
 		if err != nil || found {
 			return err
@@ -56,8 +57,8 @@ func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error 
 	}
 }
 
-// seekLiveTail is seekTail for a running attempt. The first search reads its bytes in one request, because an
-// attempt that prints fast may have overwritten them by the next request.
+// seekLiveTail is like seekTail, for a running attempt. The first search reads all its bytes in one
+// request. If the attempt prints fast, the runner may have dropped these bytes before a second request.
 func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTail, -liveTail}
 	var last []output.Chunk
@@ -99,7 +100,7 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 	}
 	for tail := firstTail; ; tail *= tailGrowth {
 		begin := cursorBefore(f.end, tail)
-		if int64(tail) >= j.OutputLimit { // no more output is kept
+		if int64(tail) >= j.OutputLimit { // no more output than this is kept, so read all of it
 			begin = output.Cursor{}
 		}
 		var cut [2]bool
@@ -115,13 +116,14 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 	}
 }
 
-// seek moves f.cursor to the beginning of the last lines in the output that read returns, which starts at the
-// cursor at. cut says for each stream whether earlier output may exist; then, lines that began before the
-// first chunk are unknown. seek reports whether it found enough lines, or all lines there are. It keeps only
-// the positions of at most lines line beginnings.
+// seek moves f.cursor to the beginning of the last lines of an output. The function read passes the output
+// to seek, beginning at the cursor at. cut says for each stream whether earlier output may exist. If so, it
+// is unknown where the first line of that stream began. seek reports whether it found enough lines, or all
+// lines there are. It keeps only the positions of at most lines line beginnings.
 func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
-	begins := &ring{ctx: ctx, most: lines + 1} // the last beginning may be the end of the output
-	last := at                                 // end of the last wanted byte
+	// One more than the lines, because the last beginning of a line may be the end of the output.
+	begins := &ring{ctx: ctx, most: lines + 1}
+	last := at // position after the last byte that the request selects
 	if cut == [2]bool{} {
 		begins.add(at)
 	}
@@ -165,7 +167,7 @@ func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2
 
 // ring keeps the most recent cursors that were added.
 type ring struct {
-	ctx  context.Context // context of the request that is charged for the memory
+	ctx  context.Context // context of the request to which the memory is charged
 	most int
 	list []output.Cursor
 	next int // index of the oldest cursor, which is overwritten next once the ring is full

@@ -68,7 +68,8 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 	watching := s.store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		connected := s.pool.Connected() // taken before the state that it is compared with
+		// connected is taken before the job's state is read, so that no later connection is missed.
+		connected := s.pool.Connected()
 		if *j, err = s.rereadOutline(ctx, j); err != nil {
 			return running, err
 		}
@@ -103,8 +104,8 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 }
 
 // mayType returns an error if the peer may not type into a job's terminal because the job runs as another
-// user. Typed text is executed with that user's rights. A job may belong to the peer and still run as another
-// user that an admin has chosen.
+// user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
+// another user, if an admin has chosen that user.
 func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
 	if each := (worker.Account{Each: true}); s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
 		return s.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
@@ -112,8 +113,8 @@ func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
 	return nil
 }
 
-// terminals remembers which processes have attached to terminals, so that one audit event covers everything
-// that a process types into a terminal. Its methods are safe for concurrent use.
+// terminals remembers which processes have attached to which terminals. So one audit event covers
+// everything that a process types into a terminal. Its methods are safe for concurrent use.
 type terminals struct {
 	mu   sync.Mutex
 	seen map[terminalClient]bool // guarded by mu
@@ -126,8 +127,8 @@ type terminalClient struct {
 	uid, pid int
 }
 
-// maxJoined is the maximum number of remembered processes. When it is reached, all are forgotten and audited
-// again.
+// maxJoined is the maximum number of remembered processes. When it is reached, all processes are forgotten,
+// so the next text that each of them types is audited again.
 const maxJoined = 4096
 
 // join records an attached process and reports whether it is new.

@@ -4,5 +4,5 @@ package service
 
 import "github.com/queuectl/queuectl/queue"
 
-// checkTerminal accepts every job, since Unix has terminals.
+// checkTerminal accepts every job, since jobs on Unix can have a terminal.
 func checkTerminal(*queue.Job) error { return nil }

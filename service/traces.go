@@ -1,7 +1,7 @@
 package service
 
-// setTraces makes the exporter send attempts to the collector in the settings. It returns a message if that
-// fails, otherwise "".
+// setTraces makes the exporter send attempts to the collector in the settings. If that fails, it returns a
+// message; it returns "" if it succeeds.
 func (s *Service) setTraces() (trouble string) {
 	if s.traces == nil {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// With max_bytes_per_user = "auto", the limit is autoBytes or 1/autoShare of the file system, whichever is
-// less.
+// With max_bytes_per_user = "auto", the quota of a user is the smaller of autoBytes and 1/autoShare of the
+// file system.
 const (
 	autoBytes = 10 << 30
 	autoShare = 5
@@ -32,8 +32,9 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
-// quotaThreshold returns how many bytes a user may hold without being near the limit: less than 90 % of it
-// and at least 1, or 0 for unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
+// quotaThreshold returns how many bytes a user may hold before upkeep removes inputs and outputs of the
+// user's ended jobs. It is just below 90 % of the quota, but at least 1. 0 means that the quota is
+// unlimited.
 func (s *Service) quotaThreshold() int64 {
 	most := s.maxBytesUser()
 	if most == 0 {
@@ -42,12 +43,13 @@ func (s *Service) quotaThreshold() int64 {
 	return max(1, most-most/10-1)
 }
 
-// makeRoomTries is the maximum number of times that one request makes room. More than one is needed only if
-// other requests use the room in the meantime.
+// makeRoomTries limits how often one request makes room. It must do so again only if other requests have
+// used the room in the meantime.
 const makeRoomTries = 3
 
-// withRoom executes a request that needs bytes of a user's quota. If the quota is used up, it removes inputs
-// and outputs of the user's ended jobs and repeats the request. A request of another user removes nothing.
+// withRoom executes a request that needs bytes of a user's quota. If the quota is used up, it removes
+// inputs and outputs of the user's ended jobs and repeats the request. If another user makes the request,
+// withRoom removes nothing.
 func (s *Service) withRoom(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range makeRoomTries {
@@ -60,8 +62,8 @@ func (s *Service) withRoom(ctx context.Context, uid int, request func() error) e
 	return err
 }
 
-// makeRoom removes outputs and inputs of a user's jobs until a rejected request fits, and reports whether it
-// fits. If removing everything would not be enough, it removes nothing.
+// makeRoom removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
+// reports whether the request now fits. If removing all of them would not be enough, it removes nothing.
 func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Most - full.More
 	if keep < 0 {
@@ -91,8 +93,8 @@ func (s *Service) nearQuota() []store.UserBytes {
 	return s.store.UsersOver(s.quotaThreshold())
 }
 
-// addUse adds to a status how many bytes the caller's jobs use and, for an admin, which other users are near
-// their quota.
+// addUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
+// near their quota.
 func (s *Service) addUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
 	st.UserBytes, st.MaxBytesUser = s.store.UserBytes(p.UID), s.maxBytesUser()

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A status shows the bytes of the caller's jobs and the limit. Only for admins, it also lists the users that
-// use 90 % of their limit or more.
+// A status shows how many bytes the caller's jobs use, and the quota. For admins it also lists the users
+// that use 90 % of their quota or more.
 func TestStatusShowsBytesOfUsers(t *testing.T) {
 	s := newServiceWithStore(t)
 	draft := jobNamed("large")
@@ -61,7 +61,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	}
 }
 
-// A status lists a limited number of users near their quota: those that use most.
+// A status lists only a limited number of users near their quota. They are the users that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s := newServiceWithStore(t)
 	for uid := range maxNearQuota + 1 {
@@ -93,8 +93,8 @@ func fillQuota(t *testing.T, s *Service, stdin string) {
 	s.config.Store(&c)
 }
 
-// A schedule that exceeds the quota is rejected, unless removing inputs of ended jobs makes enough room, as
-// for a job.
+// If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
+// rejected only if that does not make enough room.
 func TestScheduleAddMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -119,8 +119,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
-// Each frame of a batch that exceeds the quota makes room. The bytes of staged frames count, so the removals
-// for a frame take them into account.
+// If a batch exceeds the quota, each of its frames makes room. The bytes of the frames that are already
+// staged count as used.
 func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -142,8 +142,9 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	}
 }
 
-// A request that exceeds the quota removes inputs of ended jobs, oldest end first, and no more than it needs.
-// Jobs that can still run keep their input, and can cause the request to be rejected.
+// A request that exceeds the quota removes inputs of ended jobs. It removes no more than it needs, and
+// begins with the job that ended first. Jobs that can still run keep their input; if these use too much,
+// the request is rejected.
 func TestEnqueueMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -160,7 +161,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if got, err := s.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
-	time.Sleep(2 * time.Millisecond) // old0 ended first
+	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
 	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
@@ -214,11 +215,11 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
-	refused(2 * int(s.maxBytesUser())) // more than the quota
-	refused(int(before) - 1000)        // less than the quota, more than can be removed
+	refused(2 * int(s.maxBytesUser())) // this request is larger than the whole quota
+	refused(int(before) - 1000)        // this request is smaller than the quota, but larger than what can be removed
 }
 
-// An operator's edit of another user's job removes nothing of that user's jobs.
+// If an operator edits another user's job and the quota is used up, nothing of that user's jobs is removed.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
@@ -264,7 +265,7 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	}
 }
 
-// With a limit of 1 byte, upkeep removes all it can. Only 0 means unlimited.
+// With a quota of 1 byte, upkeep removes as much as it can. Only a quota of 0 bytes means unlimited.
 func TestRoomyBytesOfASmallLimit(t *testing.T) {
 	s := newServiceWithStore(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {

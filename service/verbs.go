@@ -20,12 +20,14 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
 	return s.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if len(only) > 0 && !slices.Contains(only, queue.Processing) {
-			// A job that has started in the meantime is not selected.
+			// The selection excludes running jobs, so a job that has started in the meantime is not
+			// cancelled.
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
 		}
 		return s.retryWhileLeased(ctx, func() (err error) {
 			if only, err = s.cancelLeased(ctx, j, only); err != nil {
-				// Once the pool has held the job, any later state is selected.
+				// cancelLeased also sets only: once the pool has held the job, the job may be changed in
+				// any state.
 				return err
 			}
 			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
@@ -33,9 +35,9 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 	})
 }
 
-// cancelLeased ends the running attempt of a job, before any change of the store that would wait for disk
-// space. It returns the states in which the job may be changed afterwards: any state (nil) if the pool held
-// the job, otherwise only.
+// cancelLeased ends the running attempt of a job, before any change of the store, because that change might
+// wait for disk space. It returns the states in which the caller may change the job afterwards. If the pool
+// held the job, these are all states (nil). If not, they are the states in the parameter only.
 func (s *Service) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
 	leased, err := s.router().Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
@@ -44,7 +46,8 @@ func (s *Service) cancelLeased(ctx context.Context, j *queue.Job, only []queue.S
 	return only, err
 }
 
-// retryWhileLeased repeats do while the job is leased in the store but not yet known to the pool.
+// retryWhileLeased repeats the function do as long as it returns ErrLeased. This happens while the job is
+// leased in the store but not yet known to the pool.
 func (s *Service) retryWhileLeased(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -102,8 +105,8 @@ func (s *Service) Release(ctx context.Context, p control.Selection) (control.Bul
 	return s.changeJobs(ctx, p, store.Change{Verb: queue.VerbRelease})
 }
 
-// Retry implements control.API. A retry of selected jobs skips completed jobs unless the caller names that
-// state.
+// Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
+// the filter names that state.
 func (s *Service) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.Takes()
 	if p.Chosen() && len(p.State) == 0 {
@@ -126,9 +129,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	d := s.config.Load().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
-	}} // has the fields that other fields require, such as unique for unique_for
+	}} // this job has the fields that other fields require, such as unique for unique_for
 	if err := any.Edit(p.Set, d); err != nil {
-		return control.BulkResult{}, err // the patch would be invalid for every job
+		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
 	scope, err := s.editScope(&peer, p.Set)
@@ -138,7 +141,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	known, nodesErr := s.nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
-		// Checks the job's current state: the user that it runs as may have changed.
+		// Check each job as it is now, because the user that it runs as may have changed.
 		err := s.mayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
@@ -194,8 +197,8 @@ func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, e
 	return s.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
 }
 
-// removeAll removes all jobs in the given states or, if p names a batch, those of the batch. With p.DryRun,
-// it only counts them.
+// removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
+// With p.DryRun, it only counts them.
 func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
 	var removed control.Removed
 	peer := control.PeerFrom(ctx)
@@ -264,7 +267,7 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 				return err
 			}
 		}
-		if number == int(syscall.SIGTERM) { // a paused job could not handle the signal
+		if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
 			if err := s.router().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
@@ -280,8 +283,8 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 	})
 }
 
-// DLQRetry implements control.API. A step over all dead jobs takes the newest ones, and retries the oldest of
-// these first.
+// DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
+// limit, and retries the oldest of these first.
 func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	change := func(ctx context.Context, j *queue.Job) error {
@@ -323,8 +326,8 @@ func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 	return s.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// countInStates returns the dry-run operation for a named job. It counts the job if the job is in one of the
-// given states.
+// countInStates returns the operation that a dry run applies to a named job. The operation counts the job
+// if it is in one of the given states.
 func countInStates(takes []queue.State) func(context.Context, *queue.Job) error {
 	return func(_ context.Context, j *queue.Job) error {
 		if !slices.Contains(takes, j.State) {
@@ -337,8 +340,9 @@ func countInStates(takes []queue.State) func(context.Context, *queue.Job) error 
 // verb changes a job. If only is not empty, the job must be in one of these states.
 type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 
-// onJobs applies a verb to the selected jobs. These are the named jobs, or one step of all jobs that match
-// the selection and are in the requested states. The default for the states is takes.
+// onJobs applies a verb to the selected jobs. If the request names no jobs, these are the jobs that match
+// the selection and are in the requested states, up to a limit per request. If the request names no states,
+// those in takes apply.
 func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	names, chosen := p.Names(), p.Chosen()
 	switch {
@@ -355,8 +359,8 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	return v, err
 }
 
-// onSelected applies a verb to one step of the jobs that match. If the caller may use the verb only on own
-// jobs, only those match.
+// onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller
+// may use the verb only on own jobs, only those match.
 func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
@@ -387,7 +391,7 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 		if err != nil {
 			return v, err
 		}
-		// Removed in the meantime.
+		// Do not report jobs that were removed in the meantime.
 		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
 	}
 	v.Next = cursor(page.Next)

@@ -35,7 +35,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 		timeout = timer.C
 	}
 	for timedOut := false; ; {
-		// Report jobs that have already ended, even after the timeout.
+		// Report the jobs that have already ended, even if the timeout has passed.
 		if err := req.reportEnded(ctx, watching.Changed()); err != nil {
 			return control.Waited{}, err
 		}
@@ -52,7 +52,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 	}
 }
 
-// waitRequest is the state of a request that waits for jobs to end. A held job has not ended.
+// waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
 type waitRequest struct {
 	s        *Service
 	peer     control.Peer
@@ -134,7 +134,7 @@ func (w *waitRequest) openIDs() []string {
 	return ids
 }
 
-// rereadOutline is reread with its own read slot. It returns the job without its large fields.
+// rereadOutline takes a read slot and reads a job again. It returns the job without its large fields.
 func (s *Service) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
 	err = s.shares.Do(ctx, control.One, func() error {
 		got, err := s.reread(ctx, old)

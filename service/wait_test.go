@@ -24,7 +24,7 @@ type pendingWait struct {
 
 func (s *Service) startWait(ctx context.Context, p control.Wait) *pendingWait {
 	w := &pendingWait{reported: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
-	go func() { // ends with the wait
+	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
 		w.result, w.err = s.Wait(ctx, p, func(e control.Ended) error { w.reported <- e.Job.ID; return nil })
 		close(w.reported)

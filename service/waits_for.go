@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file decides why a job does not run. ownReason returns what the job itself waits for: a user's action,
-// other jobs or its start time. nodeReasons returns what keeps this node from starting a job that is due,
-// with the most helpful reason first. The command why shows all reasons. list, show, status, top and the web
-// page show the first one, as the job's waits_for.
+// This file decides why a job does not run. ownReason returns what the job itself waits for: a user's
+// action, other jobs or its start time. nodeReasons returns what keeps this node from starting a job that
+// is due, with the most helpful reason first. The command why shows all reasons. The commands list, show,
+// status and top and the web page show only the first reason, as waits_for.
 
-// waitsForTimeout bounds how long a list waits for the writer, which alone knows how much room the gates
-// have. If the writer takes longer, because of a disk, a server or another program, the jobs are listed
-// without these reasons.
+// waitsForTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
+// room the gates have. If a disk, a server or another program delays the writer for longer, the jobs are
+// listed without the reasons that concern gates.
 const waitsForTimeout = 200 * time.Millisecond
 
 // setWaitsFor fills in what each of these jobs waits for.
@@ -44,7 +44,8 @@ func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []con
 	}
 }
 
-// addNodeReasons adds what keeps this node from starting jobs that are due, by job.
+// addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
+// job.
 func (s *Service) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
 	if list := s.stopReasons(); len(list) > 0 {
 		for _, j := range due {
@@ -63,14 +64,14 @@ func (s *Service) addNodeReasons(ctx context.Context, due []*queue.Job, reasons 
 	}
 }
 
-// sameGates identifies the gates of a job: jobs with an equal value have the same reasons to wait. Room at a
-// resource is also reserved for jobs of a higher rank, so each job that needs a resource is checked
-// individually.
+// sameGates is a key that groups jobs by their gates: jobs with an equal key wait for the same reasons.
+// Room at a resource is also reserved for jobs of a higher rank, so each job that needs a resource is
+// checked individually.
 type sameGates struct {
 	queue   string
 	uid     int
 	demands string // see queue.DemandsText
-	seq     int64  // of a job that is checked individually, otherwise 0
+	seq     int64  // number of the job if it is checked individually, otherwise 0
 }
 
 // obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
@@ -110,7 +111,7 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 	return all, nil
 }
 
-// ownReason returns what a job itself waits for. It finds none for a job that is due, runs or has ended.
+// ownReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
 func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
@@ -130,7 +131,8 @@ func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, f
 	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"}, true
 }
 
-// mustEnd returns the condition of a dependency as the end of a sentence about the parent job.
+// mustEnd returns the end of a sentence about the parent job. It says how the parent must end to meet the
+// dependency.
 func mustEnd(how queue.ParentEnd) string {
 	if how == queue.ParentEnded {
 		return "must end"

@@ -28,8 +28,8 @@ func (s *Service) listedReasons(t *testing.T) map[string]string {
 	return kinds
 }
 
-// Lists do not depend on the writer, which may wait for a disk or a server. Without the writer, a list shows
-// only reasons that are known without it.
+// Lists do not wait for the store's writer, which may wait for a disk or a server. While the writer does
+// not answer, a list shows only the reasons that are known without it.
 func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, jobNamed("one"))
@@ -53,7 +53,7 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	}
 }
 
-// Jobs share a reason only if they wait at gates of the same kind.
+// Jobs that wait at gates of different kinds have different reasons, even if the gates have the same name.
 func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.pool = worker.New(s.store, s.poolConfig(), 1)

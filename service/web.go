@@ -15,21 +15,22 @@ import (
 // webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
 
-// anonymousUID is the uid of a client that uses the page without a session. scraperUID is the uid of a client
-// that reads only the metrics. No account has these uids.
+// anonymousUID is the uid of a client that uses the page without a session. scraperUID is the uid of a
+// client that reads only the metrics. No account has one of these uids.
 const (
 	anonymousUID = math.MinInt32 // every JSON parser can represent this number exactly
 	scraperUID   = math.MinInt32 + 1
 )
 
-// makeWeb creates the web page, whose requests the control server answers, and opens it if the settings say
-// so. If it cannot be opened, the queue works without it.
+// makeWeb creates the web page and opens it if the settings say so. The control server answers the requests
+// of the page. If the page cannot be opened, the queue works without it.
 func (s *Service) makeWeb(server *control.Server) {
 	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anonymousUID, GID: anonymousUID}, Scraper: control.Peer{UID: scraperUID, GID: anonymousUID}, Handed: s.webListeners, Log: s.log})
 	s.setWeb()
 }
 
-// setWeb applies the settings to the web page. It returns a message if that fails, otherwise "".
+// setWeb applies the settings to the web page. If that fails, it returns a message; it returns "" if it
+// succeeds.
 func (s *Service) setWeb() (trouble string) {
 	if s.web == nil {
 		return ""
@@ -66,8 +67,8 @@ func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.Web
 	return control.WebState{Listen: s.web.Listening()}, err
 }
 
-// runWeb serves the web page at an address until the service ends, and overrides every other origin of the
-// setting. The caller holds s.settingsToken.
+// runWeb serves the web page at an address until the service ends. The address overrides all other sources
+// of the setting. The caller holds s.settingsToken.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if len(s.webListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.webListeners[0].Addr())
@@ -77,7 +78,8 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 		err = k.Check(text)
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		return queue.Invalid("listen", "%s", e.Message) // name the parameter, not the setting
+		// The error must name the parameter listen, not the setting.
+		return queue.Invalid("listen", "%s", e.Message)
 	}
 	if err := s.audit(ctx, verb, text, nil); err != nil {
 		return err
@@ -90,8 +92,9 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	return nil
 }
 
-// swapRunning sets a setting in the running layer, or removes it if is is false. It returns the previous
-// state. The caller has checked the value.
+// swapRunning sets a setting in the running layer; if set is false, it removes the setting from that layer.
+// It returns the previous value in the layer, and whether there was one. The caller has checked the new
+// value.
 func (s *Service) swapRunning(name, text string, set bool) (before string, existed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		s.whyInput(&j, add)
 		return w, s.whyParents(ctx, &j, add)
 	}
-	if s.readOnly { // without a service, there are no other nodes to query and no start order
+	if s.readOnly { // in read-only mode, there are no other nodes to query and no start order
 		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
 		return w, nil
 	}
@@ -67,7 +67,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		return w, err
 	}
 	var others []nodeResult
-	if len(local) > 0 { // otherwise this node may start the job
+	if len(local) > 0 { // if this node may start the job, the other nodes' reasons do not matter
 		if others, err = s.broadcast(ctx, nodeRequest{Command: "why", Ref: j.ID}); err != nil {
 			return w, err
 		}
@@ -82,7 +82,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 			w.Earliest = max(w.Earliest, r.At)
 		}
 	default:
-		w.Earliest = 0 // the time depends on other jobs or users
+		w.Earliest = 0 // the earliest start is unknown, since it depends on other jobs or users
 	}
 	if j.DueAt <= now {
 		err = s.whyOrder(ctx, &j, &w)
@@ -98,7 +98,7 @@ func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
 	}
 }
 
-// whyParents adds the dependencies because of which a job was cancelled or is held.
+// If a job was cancelled or is held because of its dependencies, whyParents adds these dependencies.
 func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	if j.Reason != queue.ReasonDependency {
 		return nil
@@ -118,14 +118,14 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 				r.Next = "queuectl why " + id
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.How.Met(l.State): // which was retried alone
+			case !l.State.Ended() || l.How.Met(l.State): // a user has retried the parent without this job
 				r.Text, r.Next = fmt.Sprintf("job %s ended in a way that did not meet the dependency, and is %s now", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}
 		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
-			// The dependencies were retried. That would have retried this job too, unless another job had its
-			// unique key.
+			// The dependencies were retried. That retry would have included this job, unless another job
+			// had its unique key.
 			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "the job was not retried together with its dependencies, because another job had the same unique key", Next: "queuectl retry " + j.ID})
 		}
 		return err
@@ -173,11 +173,11 @@ func (s *Service) localReasons(ctx context.Context, j *queue.Job) ([]control.Rea
 	return list, nil
 }
 
-// addPause adds to the reason that a queue is paused: who paused it, why, and until when.
+// addPause completes the reason that a queue is paused. It adds who paused the queue, why, and until when.
 func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
 	rule, err := s.ruleOf(ctx, o.Key)
 	if err != nil || !rule.Paused {
-		return // resumed in the meantime, or the details are unavailable
+		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
 	}
 	r.Text += ", by " + s.userName(rule.PausedBy)
 	if rule.Reason != "" {
@@ -194,7 +194,7 @@ func (s *Service) markUnavailableNode(ctx context.Context, list []control.Reason
 		if s.cluster == nil || r.Kind != gateTexts[queue.GateNode].kind {
 			continue
 		}
-		nodes, _ := s.nodes(ctx) // on an error, the nodes that were read are enough
+		nodes, _ := s.nodes(ctx) // ignore the error, since the nodes that were read are enough
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); i >= 0 {
 			state := "a node that is " + viewNode(&nodes[i]).State
 			r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
@@ -215,7 +215,8 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 		next, err := s.store.Simulate(ctx, p.Next)
 		out := control.Simulated{Jobs: s.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
-			// Describe the current state, not the simulated start.
+			// Leave out fields of the simulated start, since the reply describes the current state of each
+			// job.
 			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil
 			shorten(&out.Jobs[i])
 		}

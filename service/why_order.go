@@ -11,10 +11,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxAheadUsers is the maximum number of users that why names whose jobs start before a job.
+// maxAheadUsers limits how many users the command why names. They are users whose jobs start before a given
+// job.
 const maxAheadUsers = 5
 
-// whyOrder adds which users have jobs that start before a job that could start, and why.
+// whyOrder explains the order of a job that could start. It adds which users have jobs that start before
+// it, and why.
 func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
 	return s.shares.Do(ctx, control.Many, func() error {
@@ -33,13 +35,13 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 	})
 }
 
-// aheadByUser groups jobs that will start before job j by user. The user with the most such jobs comes first.
-// At most maxAheadUsers users are returned.
+// aheadByUser groups by user the jobs in a list, which start before job j. The user with the most jobs
+// comes first. It returns at most maxAheadUsers users.
 func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := s.store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
 	index := map[int]int{}     // index in groups, by uid
-	turns := map[string]bool{} // users with a job that ranks behind j
+	turns := map[string]bool{} // users with a job that ranks behind j but still starts before it
 	for i := range list {
 		other := &list[i]
 		i, known := index[other.UID]

@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that other jobs keep from starting says how many jobs start before it, which users they belong to,
-// and why.
+// If other jobs start before a job, why says how many they are, which users they belong to, and why they
+// start first.
 func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	const other, third = owner + 1, owner + 2
-	s := newServiceWithStore(t) // jobs are ordered by priority
+	s := newServiceWithStore(t) // this service orders jobs by priority
 	put := func(uid, n int, priority int64) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
@@ -41,7 +41,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	s.enqueueJobs(t, j)
 	put(other, 2, 14)
 	put(other, 1, 15)
-	put(other, 1, 5) // enqueued later
+	put(other, 1, 5) // this job was enqueued later
 	want := []string{fmt.Sprintf("3 from %d (priority up to 15)", other), fmt.Sprintf("1 from %d (waiting longer)", third)}
 	w := why("mine")
 	var got []string
@@ -54,7 +54,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j = jobNamed("mine2")
 	j.Priority = 5
 	s.enqueueJobs(t, j)
-	put(third, 1, 5) // enqueued later too, but its user has the turn
+	put(third, 1, 5) // this job was enqueued later too, but it is its user's turn
 	want = []string{fmt.Sprintf("4 from %d (priority up to 15)", other), fmt.Sprintf("2 from %d (users take turns)", third), fmt.Sprintf("1 from %d (waiting longer)", owner)}
 	got = nil
 	for _, a := range why("mine2").AheadByUser {
@@ -73,8 +73,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	}
 }
 
-// Among jobs of the same priority, why says that the job that was enqueued earlier has waited longer, unless
-// jobs are ordered by priority alone.
+// If a job of the same priority starts first because it was enqueued earlier, why says that it has waited
+// longer. It does not say so if jobs are ordered by priority alone.
 func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	const other = owner + 1
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging, Interval: time.Minute},

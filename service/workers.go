@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// WorkerStart implements control.API. If a client started the service on demand and no user has set the
-// number of workers, the count is the new total. Otherwise it is added to the current number.
+// WorkerStart implements control.API. The requested count is added to the current number of workers. It is
+// the new total if a client started the service on demand and no user has set the number yet.
 func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
 	_, err := s.setWorkers(ctx, func(now int) int {
 		switch {
@@ -56,7 +56,7 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 
 // WorkerList implements control.API.
 func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
-	workers := s.pool.List(ctx) // may send requests to the runners
+	workers := s.pool.List(ctx) // List may send requests to the runners
 	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) {
 		return viewWorkers(workers, s.node, new(control.PeerFrom(ctx))), nil
 	})
@@ -113,7 +113,9 @@ func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, er
 
 // Status implements control.API.
 func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
-	last, _ := s.store.LastEvent() // read before the counts, so that events after it cover later changes
+	// Read the last event before the counts, so that the events after it cover all changes that the counts
+	// lack.
+	last, _ := s.store.LastEvent()
 	counts := s.store.Counts()
 	var oldest queue.Millis
 	err := s.shares.Do(ctx, control.One, func() (err error) {
