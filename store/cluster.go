@@ -8,23 +8,25 @@ import (
 )
 
 // Cluster is a store that several services share. Each service is a node and has a node lease, which it
-// renews. A node's jobs belong to it while its lease lasts, by the store's clock. After that, another node
-// may take them over, and the first write of the old node then makes its store fail.
+// renews. A node's jobs belong to it while its node lease lasts, by the store's clock. When the node lease
+// has ended, another node may take the jobs over. The first write of the old node then fails, and its store
+// fails permanently.
 type Cluster interface {
-	// Database identifies the database among those of all servers. A promoted standby has the same value as
-	// its primary.
+	// Database returns an identifier of the database that differs between any two databases, even on
+	// different servers. A promoted standby has the same value as its primary.
 	Database() string
 	// HasOthers reports whether another node had a valid lease as of the last transaction.
 	HasOthers() bool
 	// Lease returns the duration of a node lease.
 	Lease() time.Duration
-	// Extend renews the node's lease: it lasts at least for Lease from the call of Extend. The other nodes
-	// can read load; see NodeState.
+	// Extend renews the node's lease, which then lasts at least for the duration Lease from the call of
+	// Extend. It also stores load, which the other nodes can read; see NodeState.
 	Extend(ctx context.Context, load Load) (Membership, error)
 	// TakeOver transfers up to MaxTakeOver leases of nodes whose node lease has ended to this node, each with
 	// a new fence. The caller must settle them as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
-	// Nodes lists, by name, up to MaxNodes nodes with names after the given one.
+	// Nodes lists nodes in the order of their names: at most MaxNodes nodes, with names after the parameter
+	// after.
 	Nodes(ctx context.Context, after string) ([]NodeState, error)
 	// DrainNode makes a node stop claiming jobs, or claim again.
 	DrainNode(ctx context.Context, name string, on bool) error
@@ -32,9 +34,10 @@ type Cluster interface {
 	RemoveNode(ctx context.Context, name string) error
 	// Drained reports whether this node must not claim jobs.
 	Drained(ctx context.Context) (bool, error)
-	// Holder returns the other node that has leased a job, or 0 if none has.
+	// Holder returns the number of the node that has leased a job, or 0 if that is this node or the job is
+	// not leased.
 	Holder(ctx context.Context, seq int64) (int64, error)
-	// NodesOf returns the names of the nodes that leased jobs last, by the jobs' seqs.
+	// NodesOf returns for each job, by its seq, the name of the node that leased it last.
 	NodesOf(ctx context.Context, seqs []int64) (map[int64]string, error)
 	// Ask sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
 	// be many, are queued separately, so that other requests do not wait for them.
@@ -45,8 +48,8 @@ type Cluster interface {
 	Wanted(ctx context.Context) (map[int64]bool, error)
 	// Answer answers the request with the number n.
 	Answer(ctx context.Context, n int64, answer []byte) error
-	// Hints returns a channel that receives a hint when the node may have a new request, until the store is
-	// closed.
+	// Hints returns a channel that receives a hint when the node may have a new request. It receives none
+	// after the store is closed.
 	Hints() <-chan struct{}
 	// Changes returns a channel that receives a hint when another node may have changed shared data, like
 	// settings, until the store is closed.
@@ -56,14 +59,14 @@ type Cluster interface {
 // Membership is the result of Extend for the node.
 type Membership struct {
 	Drained bool
-	Orphans bool // another node's lease has ended, and its jobs can be taken over
+	Orphans bool // true if another node's lease has ended, so that its jobs can be taken over
 }
 
 // LostLease is a lease that was taken over from another node. Job has the new fence, Was is the old fence,
-// and From is the other node.
+// and From is the name of the node that had the lease.
 type LostLease struct {
 	Job     queue.Job
-	Running bool // the attempt is known to have started
+	Running bool // true if the attempt is known to have started
 	Was     int64
 	From    string
 }
@@ -71,22 +74,23 @@ type LostLease struct {
 // NodeState is the current state of a node.
 type NodeState struct {
 	Node
-	This    bool // the node whose store was asked
-	Alive   bool // its node lease is valid
-	Left    bool // its service was stopped and has given up its lease
+	This    bool // this is the node whose store returned the list
+	Alive   bool // the node's lease is valid
+	Left    bool // the node's service was stopped and has given up the node lease
 	Drained bool
-	Load        // as of Heard
+	Load        // the load that the node reported at the time Heard
 	Running int // number of running jobs
 	Version string
 	Joined  queue.Millis
-	Heard   queue.Millis // approximate time of the last renewal of its lease
+	Heard   queue.Millis // approximate time when the node last renewed its lease
 }
 
 // Load describes how busy a node is.
 type Load struct {
-	Workers int            `json:"workers"`
-	Ended   int            `json:"ended,omitempty"`    // attempts that ended in the last minute
-	EndedOf map[string]int `json:"ended_of,omitempty"` // the same by queue, for the MaxLoadQueues busiest queues
+	Workers int `json:"workers"`
+	Ended   int `json:"ended,omitempty"` // attempts that ended in the last minute
+	// EndedOf contains the attempts of Ended by queue, for the MaxLoadQueues busiest queues.
+	EndedOf map[string]int `json:"ended_of,omitempty"`
 }
 
 // MaxLoadQueues limits the queues in a node's load, so that the stored load stays below 3 KiB.

@@ -10,15 +10,16 @@ import (
 )
 
 // QueueRule says how jobs of a queue start relative to those of other queues. While all weights are 1, jobs
-// of all queues start in order of rank. Otherwise, queues that have a job which could start share the starts
-// in proportion to their weights. A queue without such a job saves up no starts.
+// of all queues start in order of rank. If the weights differ, the queues share the starts in proportion to
+// their weights. Only queues with a job that could start take part. A queue without one does not save up
+// starts for later.
 type QueueRule struct {
-	Weight      int   `json:"weight"`                // at least 1
-	Concurrency int   `json:"concurrency,omitempty"` // limit of leased jobs, 0 means unlimited
-	MaxPending  int64 `json:"max_pending,omitempty"` // limit of waiting jobs, 0 means unlimited
-	// Defaults contains the default fields of its jobs as JSON. The store only keeps them.
+	Weight      int   `json:"weight"`                // share of the starts, at least 1
+	Concurrency int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
+	MaxPending  int64 `json:"max_pending,omitempty"` // limit of the queue's waiting jobs; 0 means unlimited
+	// Defaults contains the default fields of its jobs as JSON. The store does not interpret them.
 	Defaults string `json:"defaults,omitempty"`
-	Paused   bool   `json:"paused,omitempty"` // its jobs are not claimed
+	Paused   bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
 	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and Reason the user's reason.
 	// Promote ends the pause at Until; 0 means never.
 	PausedBy int          `json:"paused_by,omitempty"`
@@ -26,18 +27,20 @@ type QueueRule struct {
 	Reason   string       `json:"reason,omitempty"`
 	Until    queue.Millis `json:"until,omitempty"`
 	Keep     Retention    `json:"keep,omitzero"`
-	Frozen   bool         `json:"frozen,omitempty"` // its running jobs were paused too; the store only keeps it
+	// Frozen reports that the queue's running jobs were paused too. The store does not interpret it.
+	Frozen bool `json:"frozen,omitempty"`
 }
 
 // Retention says how long a queue's completed and cancelled jobs are kept. For a field that is 0, the general
 // settings apply.
 type Retention struct {
-	Age     time.Duration `json:"age,omitempty"`      // Forever means without limit
-	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept, the newest
-	Output  int64         `json:"output,omitempty"`   // bytes of outputs kept; the oldest are removed first
+	Age     time.Duration `json:"age,omitempty"`      // longest time since a job's end, or Forever
+	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept; the oldest are removed first
+	// Output is how many bytes of outputs are kept. The oldest outputs are removed first.
+	Output int64 `json:"output,omitempty"`
 }
 
-// Forever is an age that no job reaches.
+// Forever as Retention.Age means that jobs are kept without a time limit.
 const Forever = -1
 
 // Ended selects jobs that ended in one of States before an instant.
@@ -45,15 +48,15 @@ type Ended struct {
 	States []queue.State
 	Before queue.Millis
 	// Of selects the jobs of one queue that ended while it had its own retention. An empty name selects the
-	// jobs of all queues that ended while their queue had none. Nil selects all jobs.
+	// jobs of all queues that ended while their queue had no separate retention. Nil selects all jobs.
 	Of *string
 }
 
 // KeepingQueue is a queue with jobs that ended while it had its own retention.
 type KeepingQueue struct {
 	Name    string
-	Jobs    int64 // number of such jobs in BoundedStates
-	Outputs int64 // bytes of their outputs
+	Jobs    int64 // number of these jobs in BoundedStates
+	Outputs int64 // bytes of the outputs of these jobs
 }
 
 // Resumed returns the rule without its pause.
@@ -71,7 +74,8 @@ type QueueState struct {
 	Rule    QueueRule
 	Waiting int64 // number of waiting jobs
 	Leased  int
-	// Oldest is the time since which the first job of the best lanes has waited; 0 if none could start.
+	// Oldest is the time since which the oldest job that could start has waited, or 0 if none could start.
+	// Only the first jobs of the best lanes are considered.
 	Oldest queue.Millis
 }
 
@@ -80,9 +84,9 @@ const MaxQueues = 1000
 
 // Link is a job at the other end of a dependency, past or present.
 type Link struct {
-	Seq   int64       // of the other job
-	ID    string      // "" if the other job was removed
-	State queue.State // 0 if the other job was removed
+	Seq   int64       // number of the job at the other end
+	ID    string      // "" if the job at the other end was removed
+	State queue.State // 0 if the job at the other end was removed
 	How   queue.ParentEnd
 	Met   Met
 }
@@ -102,7 +106,7 @@ type Met uint8
 // The values of Met.
 const (
 	Open   Met = iota // the parent has not ended
-	Well              // the parent ended as required, or its end did not matter
+	Well              // the parent ended as required, or the child runs whatever happens to the parent
 	Failed            // the parent did not end as required
 )
 
@@ -113,20 +117,20 @@ type Obstacle struct {
 	Used   int
 	Most   int
 	Need   int          // units that the job needs
-	Opens  queue.Millis // time when a start leaves the period of a rate; 0 if unknown
+	Opens  queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
 	Paused bool         // the queue is paused
-	// Barred reports that the resource has enough free units, but a job of the queue that ranks before this
-	// one waits for more of them.
+	// Barred reports that the resource has enough free units, but they are kept for another job. That job
+	// ranks first in the same queue and needs more units than are free.
 	Barred bool
 }
 
 // GateState is the current state of a lock, rate or resource.
 type GateState struct {
-	queue.Demand       // its rule; N of a resource is its number of units
-	UID          int   // owner of the key, queue.Everybody for a shared key
-	Set          bool  // SetGate has stored its rule
-	Used         int   // jobs that hold the lock, starts in the period, or units in use
-	Jobs         int64 // unfinished jobs that name the lock or rate
+	queue.Demand       // the rule of the gate; for a resource, N is the number of its units
+	UID          int   // owner of the key; queue.Everybody for a shared key
+	Set          bool  // true if SetGate has stored the rule
+	Used         int   // number of jobs that hold the lock, of starts in the period, or of units in use
+	Jobs         int64 // number of unfinished jobs that name the lock or rate
 }
 
 // Follows reports whether g comes after h in the order of gates: shared keys come first.
@@ -143,11 +147,11 @@ const MaxAfter = 8
 // Node describes the machine on which jobs run, as far as jobs may require it.
 // See docs/decisions/0017.
 type Node struct {
-	ID        int64 // assigned by the store; 0 if only one node uses the store
+	ID        int64 // number that the store assigns to the node; 0 if only one node uses the store
 	Name      string
 	Labels    map[string]string
-	Resources map[string]int // number of units; a resource that is not listed has none
-	Strangers map[int]bool   // uids whose jobs it does not claim, because it lacks their accounts
+	Resources map[string]int // number of units of each resource; the node has none of other resources
+	Strangers map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
 // Is reports whether a job that requires on may run on the node. on is the node's name, or label=value.

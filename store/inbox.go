@@ -10,14 +10,14 @@ type Submission struct {
 	Spec []byte // the job's fields as JSON
 }
 
-// Inbox is a store that accepts jobs through the database instead of the service. A submission exists exactly
-// if the client's transaction was committed. It stays until the service enqueues or rejects it.
+// Inbox is a store that accepts jobs through the database instead of the service. A submission exists only if
+// the client's transaction was committed. It stays until the service enqueues or rejects it.
 type Inbox interface {
 	// SetRoles sets the database roles from which this service accepts submissions.
 	SetRoles(ctx context.Context, roles []string) error
-	// Submissions lists submissions that were not rejected, from the roles set here and from roles that no
-	// service has set. It lists the oldest of each role, up to limit(role) and up to MaxSubmitted bytes, but
-	// at least one. To enqueue a submission, set Request.Submission to its number.
+	// Submissions lists submissions that were not rejected, from the roles passed to SetRoles and from roles
+	// that no service has passed to it. It lists the oldest of each role, up to limit(role) and up to
+	// MaxSubmitted bytes, but at least one. To enqueue a submission, set Request.Submission to its number.
 	Submissions(ctx context.Context, limit func(role string) int) ([]Submission, error)
 	// Refuse marks a submission that cannot be enqueued as rejected, with the reason. The newest MaxRefused
 	// of each role are kept.
@@ -26,7 +26,8 @@ type Inbox interface {
 	Arrivals(ctx context.Context) <-chan struct{}
 }
 
-// MaxSubmitted limits the bytes of one role's submissions in a list. A single larger submission is listed.
+// MaxSubmitted limits the bytes of one role's submissions in a list. A submission that is larger is listed
+// alone.
 const MaxSubmitted = 1 << 20
 
 // MaxRefused limits the rejected submissions of a role that are kept.

@@ -12,8 +12,8 @@ import (
 const (
 	MaxSchedules     = 1000 // schedules of one user
 	MaxScheduleName  = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
-	MaxScheduleRuns  = 100  // records kept of each schedule, the newest
-	MaxUnfinished    = 1000 // unfinished jobs of one schedule; no further job is created
+	MaxScheduleRuns  = 100  // number of records kept of each schedule; the oldest are deleted
+	MaxUnfinished    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
 	MaxFired         = 100  // occurrences carried out or recorded as missed in one Firing
 	MaxSchedulesPage = 1000 // schedules listed by one call
 )
@@ -21,7 +21,7 @@ const (
 // Overlap says what happens to an occurrence if an earlier job of the schedule has not ended.
 type Overlap string
 
-// The values of Overlap. OverlapSkip creates no job.
+// The values of Overlap. With OverlapSkip, no job is created for the occurrence.
 const (
 	OverlapSkip    Overlap = "skip"
 	OverlapQueue   Overlap = "queue"   // the new job waits until the earlier one has ended
@@ -31,11 +31,11 @@ const (
 // CatchUp says what happens to occurrences that were missed.
 type CatchUp string
 
-// The values of CatchUp. CatchUpNone runs none of them.
+// The values of CatchUp. With CatchUpNone, no missed occurrence runs.
 const (
 	CatchUpNone CatchUp = "none"
-	CatchUpOne  CatchUp = "one" // one run for all of them together
-	CatchUpAll  CatchUp = "all" // one run for each, one after another
+	CatchUpOne  CatchUp = "one" // one run replaces all missed occurrences
+	CatchUpAll  CatchUp = "all" // each missed occurrence runs, one after another
 )
 
 // Outcome says what happened to an occurrence.
@@ -54,7 +54,7 @@ type Schedule struct {
 	Name string
 	// Gen distinguishes this definition from earlier ones with the same name. The store assigns it.
 	Gen     int64
-	UID     int // owner; below 0 if the owner's uid belongs to another account now
+	UID     int // uid of the owner; below 0 if the uid belongs to another account now
 	Cron    string
 	Zone    string
 	Jitter  time.Duration
@@ -65,15 +65,16 @@ type Schedule struct {
 	Draft queue.Job
 
 	CreatedAt queue.Millis // start of the intervals of a schedule like "every 10 minutes"
-	// LastAt is the newest occurrence that was handled; no occurrence up to it is ever carried out. NextAt is
-	// the next occurrence, and DueAt the time when it is due, including jitter. Both are 0 if there is none.
+	// LastAt is the newest occurrence that was handled. Neither it nor an earlier occurrence is ever carried
+	// out again. NextAt is the next occurrence. DueAt is the time when that occurrence is due, including
+	// jitter. NextAt and DueAt are 0 if there is no next occurrence.
 	LastAt, NextAt, DueAt queue.Millis
 	// AtBoot reports that the schedule runs once per boot. Boot is the id of the last boot for which it has
 	// run.
 	AtBoot bool
 	Boot   string
 	// PausedAt is the time when the schedule was paused, or 0. PausedBy is the user who paused it, or nil.
-	// Note is the reason.
+	// Note is the reason for the pause.
 	PausedAt queue.Millis
 	PausedBy *int
 	Note     string
@@ -84,12 +85,12 @@ type Schedule struct {
 // ScheduleRun is the record of one occurrence.
 type ScheduleRun struct {
 	Instant queue.Millis
-	At      queue.Millis // time of the record
+	At      queue.Millis // time when the record was made
 	Outcome Outcome
 	Job     int64 // seq of the created job, 0 if none; ID is its id
 	ID      string
-	By      *int   // the user who requested the run; nil if it was due
-	Note    string // why it was refused, or the id of the job because of which it was skipped
+	By      *int   // the user who requested the run; nil if the schedule was due
+	Note    string // why the run was refused, or the id of the unfinished job because of which it was skipped
 }
 
 // SchedulePut is a request to store a schedule.
@@ -120,13 +121,14 @@ type Pausing struct {
 type Firing struct {
 	Name string
 	Gen  int64
-	// Last and Boot are the values that the schedule is expected to have. If it has others, or is paused,
-	// nothing happens. Neither is checked for a run that a user requests.
+	// Last and Boot are the values that the schedule is expected to have. If the schedule has other values,
+	// or is paused, nothing happens. For a run that a user requests, neither the values nor the pause are
+	// checked.
 	Last queue.Millis
 	Boot string
 
-	Runs   []queue.Millis // to be carried out, oldest first; each waits for the one before
-	Missed []queue.Millis // to be recorded as missed, oldest first
+	Runs   []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
+	Missed []queue.Millis // occurrences to be recorded as missed, oldest first
 	By     *int           // the user who requests the only run; nil if the runs are due
 	// IDs returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
 	IDs func(instant queue.Millis, n int) string
@@ -140,18 +142,18 @@ type Firing struct {
 	MaxPending, MaxPendingUser int64 // as in Request
 	MaxBytesUser               int64 // as in Request
 	// FailOverQuota makes Fire return the QuotaError that rejects the job of the first of Runs, and change
-	// nothing. Otherwise, the run is recorded as refused.
+	// nothing. If FailOverQuota is false, the run is recorded as refused.
 	FailOverQuota bool
 }
 
-// MaxIDs is the number of ids that are tried for an occurrence. No user can predict the last ones and take
-// them first.
+// MaxIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the last of
+// these ids, so they cannot take all of them in advance.
 const MaxIDs = 100
 
 // Fired is the result of a Firing. Done reports whether it was carried out.
 type Fired struct {
 	Done bool
-	Runs []ScheduleRun // one for each occurrence in Firing.Runs
+	Runs []ScheduleRun // one record for each occurrence in Firing.Runs
 	// Leased lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
 	// nothing has happened.
 	Leased []int64
@@ -171,13 +173,13 @@ const DisownedNote = "the uid of the schedule's owner now belongs to another acc
 // no schedule has.
 type Schedules interface {
 	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrChanged if the schedule
-	// that it replaces has changed, and ErrFull if its user has MaxSchedules or would use more than
-	// MaxBytesUser.
+	// that it replaces has changed, and ErrFull if the schedule's user already has MaxSchedules schedules or
+	// would use more than MaxBytesUser.
 	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
 	// Schedule reads a schedule and its newest records, newest first, up to MaxScheduleRuns.
 	Schedule(ctx context.Context, name string) (Schedule, []ScheduleRun, error)
-	// Schedules lists, by name, up to limit schedules with names after the given one. Their drafts have no
-	// Env and Stdin.
+	// Schedules lists schedules in the order of their names: at most limit schedules, with names after the
+	// parameter after. Their drafts have no Env and Stdin.
 	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
 	// RemoveSchedule deletes a schedule and its records if it has the given gen. Its jobs stay.
 	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
@@ -185,8 +187,8 @@ type Schedules interface {
 	// is in the requested state does not change.
 	PauseSchedule(ctx context.Context, p Pausing) error
 	// DueSchedules lists up to limit due schedules. It takes users in turn: first each user's schedule that
-	// has been due longest, then each user's next one, and so on. An engine considers a limited number of due
-	// schedules. next is the time until another schedule is due, at most an hour, and 0 if more may be due
+	// has been due longest, then each user's next one, and so on. A store need not consider all due schedules
+	// in one call. next is the time until another schedule is due, at most an hour, and 0 if more may be due
 	// now. AtBoot schedules are due if they have not run for the given boot; if boot is "", none of them is
 	// due.
 	DueSchedules(ctx context.Context, boot string, limit int) (due []Schedule, next time.Duration, err error)

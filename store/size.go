@@ -71,7 +71,7 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
-// Bytes that a row counts for, including its index entries. Texts in the row are added to them.
+// Bytes that a row counts for in a user's quota, without its texts. They include the row's index entries.
 const (
 	JobBytes        = 512 // a job, including one attempt
 	AttemptBytes    = 128 // each further attempt
@@ -122,12 +122,15 @@ const KeptInput = 1 << 10
 // Limits of the outputs and inputs that are removed to make room for the attempts and hooks of one
 // transaction.
 const (
-	RemovedTogether = 500 // for all of them, except that each may use RemovedForOne
+	// RemovedTogether is the limit for all attempts and hooks of a transaction together. Each of them may use
+	// RemovedForOne even if the others have used up this limit.
+	RemovedTogether = 500
 	RemovedForOne   = 10
 )
 
 // RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
-// examined is the number that was read for earlier ones in the same transaction, even if these made no room.
+// examined is the number of outputs and inputs that the transaction has already read to make room for earlier
+// attempts and hooks, even if that made no room.
 func RemovalLimit(examined int) int { return max(RemovedForOne, RemovedTogether-examined) }
 
 // LosesInput reports whether jobs that ended in this state lose long inputs if room is needed. Dead jobs keep

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The size of a text equals the length of its JSON, byte for byte.
+// jsonSize of any text equals the length of the JSON that the library writes for it.
 func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {
@@ -33,7 +33,7 @@ func TestTextOfAJob(t *testing.T) {
 		want int
 	}{
 		"command": {queue.Job{Execution: queue.Execution{Command: "1234567"}}, 7},
-		// The elements with their quotes and commas, and the text made of argv.
+		// Two elements with quotes and commas take 10 bytes; the command text made of argv is added.
 		"argv":   {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")},
 		"labels": {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
 		"error":  {queue.Job{Error: "\x01"}, 6},

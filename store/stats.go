@@ -14,14 +14,14 @@ import (
 // job that is cancelled, does not count.
 type Figures struct {
 	Started   int64
-	Completed int64 // attempts that ended, by the state of their job afterwards
-	Failed    int64 // to be retried
+	Completed int64 // this field and the next ones count ended attempts, by the state of their job afterwards
+	Failed    int64 // the attempt failed and is to be retried
 	Dead      int64
 	Cancelled int64
-	Returned  int64 // pending or held: stopped, deferred, or lost without counting
+	Returned  int64 // the job is pending or held: it was stopped, deferred, or lost without using an attempt
 
-	Waits Histogram // of each start: time since the job was due and ready
-	Runs  Histogram // of each end: run time of the attempt
+	Waits Histogram // one entry for each start: the time since the job was due and ready
+	Runs  Histogram // one entry for each end: the run time of the attempt
 }
 
 // Begin counts the start of an attempt after a wait.
@@ -73,10 +73,10 @@ func Bound(k int) float64 { return math.Exp2(float64(k+FirstBucket) / 2) }
 // Histogram counts durations in exponential buckets.
 type Histogram struct {
 	Counts [Buckets]int64
-	Sum    int64 // of all durations, in milliseconds
+	Sum    int64 // sum of all durations in milliseconds
 }
 
-// longest is the value that is counted for longer durations.
+// longest is the highest duration that is counted. A longer duration is counted as longest.
 const longest = 34 * 24 * time.Hour
 
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
@@ -174,7 +174,7 @@ func ReadHistogram(b []byte) (h Histogram) {
 // Grain is the length of the periods of statistics. Periods begin at whole minutes, hours and days of UTC.
 type Grain int
 
-// The grains, finest first.
+// The grains, from the shortest period to the longest.
 const (
 	Minute Grain = iota + 1
 	Hour
@@ -211,9 +211,9 @@ func (g Grain) Oldest(now queue.Millis) queue.Millis {
 
 // Limits of statistics.
 const (
-	// MaxNamed limits the queues with separate statistics in one period, and in the totals. The default
-	// queue, and in a period the queues that have a rule at that time, do not count toward it. All other
-	// queues are combined under OtherQueues.
+	// MaxNamed limits the queues with separate statistics in one period, and in the totals. The default queue
+	// does not count toward this limit. In a period, queues that have a rule at that time do not count
+	// either. All other queues are combined under OtherQueues.
 	MaxNamed = 64
 	// MaxStatsQueues limits the queues in one answer. If there are more, the answer contains those that had
 	// attempts most recently.
@@ -222,8 +222,9 @@ const (
 	OtherQueues = "(others)"
 )
 
-// StatsFilter selects statistics: of one queue, or of all if Queue is "", and of the periods that begin
-// before Until (0 means now) and end after Since. Periods older than Grain.Kept are not available.
+// StatsFilter selects a queue and a range of time. If Queue is "", it selects all queues. It selects the
+// periods that begin before Until (0 means now) and end after Since. Periods older than Grain.Kept are not
+// available.
 type StatsFilter struct {
 	Queue        string
 	Since, Until queue.Millis
@@ -231,8 +232,8 @@ type StatsFilter struct {
 	Grain Grain
 	// Series adds the statistics of each period.
 	Series bool
-	// Ever selects the totals of all time instead, by queue. The totals never decrease. The other fields are
-	// ignored then.
+	// Ever selects the totals of all time instead, by queue. The totals never decrease. If Ever is set, the
+	// other fields are ignored.
 	Ever bool
 }
 
@@ -255,7 +256,7 @@ func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Milli
 type Stats struct {
 	Grain        Grain
 	Since, Until queue.Millis   // start and end of the range; the last period may not be over
-	Queues       []QueueFigures // by name, with OtherQueues last
+	Queues       []QueueFigures // ordered by name, with OtherQueues last
 	// Periods contains the periods that have statistics, oldest first, of all selected queues together.
 	Periods []PeriodFigures
 }
@@ -277,13 +278,14 @@ type PeriodFigures struct {
 const MaxEstimates = 4096
 
 // Estimate is the typical run time of a command: the geometric mean of its runs, in which about the last
-// eight count most. The zero value contains no runs.
+// eight runs have most of the weight. The zero value contains no runs.
 type Estimate struct {
 	Log  float64 // natural logarithm of the mean in milliseconds
 	Runs uint8   // number of runs, up to maxWeightedRuns
 }
 
-// maxWeightedRuns is the number of runs, including the new one, among which a new run is weighted.
+// maxWeightedRuns limits how many runs the mean is assumed to contain. A new run therefore has at least a
+// weight of 1/maxWeightedRuns, and old runs lose their influence.
 const maxWeightedRuns = 8
 
 // Note adds a run.

@@ -1,8 +1,8 @@
 // Package store defines how jobs are kept: durably, with fenced leases, and with the store as the only clock.
 //
 // Start with Store, which combines the interfaces below. Package store/sql implements it on SQLite and
-// PostgreSQL. Package store/memstore is an independent implementation in memory that tests compare with the
-// first one.
+// PostgreSQL. Package store/memstore is an independent implementation in memory that tests compare with
+// store/sql.
 package store
 
 import (
@@ -32,8 +32,8 @@ type Store interface {
 	Now() queue.Millis
 	// Order returns the settings from which ranks are computed, as of the last commit.
 	Order() queue.Order
-	// Broken returns a channel that is closed when the store has failed permanently. The process that runs
-	// the store then ends. Acknowledged changes are kept.
+	// Broken returns a channel that is closed when the store has failed permanently. The process that uses
+	// the store must then end. Changes that were acknowledged before the failure are kept.
 	Broken() <-chan struct{}
 	// Err returns the reason why the store has failed permanently, or nil if it has not.
 	Err() error
@@ -42,8 +42,8 @@ type Store interface {
 	Close() error
 }
 
-// ErrNewerSchema is returned for a store that was written by a newer queuectl or has other tables. The store
-// is not changed.
+// ErrNewerSchema is returned for a store that was written by a newer queuectl, or whose tables lack a column
+// that this version needs. The store is not changed.
 var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
 
 // Examiner is a store that can check itself.
@@ -72,17 +72,19 @@ type Maintainer interface {
 	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never
 	// blocks.
 	Slow() error
-	// Guard makes the store fail soon after its files are removed or replaced. It runs until ctx ends.
+	// Guard watches the store's files. It makes the store fail soon after they are removed or replaced,
+	// because further changes would be lost. It runs until ctx ends.
 	Guard(ctx context.Context)
 	// Compact returns free space inside the files to the disk, in steps between other changes. It runs until
 	// ctx ends.
 	Compact(ctx context.Context)
 	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
-	// files. It calls each with the number of bytes copied so far and the total.
+	// files. It calls the function each to report the progress: the number of bytes copied so far, and the
+	// total.
 	Verify(ctx context.Context, outputs OutputDirs, each func(done, of int64) error) ([]Finding, error)
 	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
-	// before the call, and later changes up to some instant. Backup calls each as Verify does. Only one copy
-	// is made at a time.
+	// before the call, and may contain later ones. Backup also reports its progress to the function each.
+	// Only one copy is made at a time.
 	Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (Copy, error)
 }
 
@@ -100,14 +102,15 @@ type Queue interface {
 	// Enqueue stores all drafts of a request, or none; see Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
 	// StageBatch stores one frame of a batch, which Request.Batch names. Claims, lists and counts ignore its
-	// jobs, but their ids are taken. Enqueue with the same Batch commits all frames, with its own drafts as
-	// the last frame, which may be empty. Before the commit, the jobs count only toward MaxPendingUser.
+	// jobs, but no other job can get their ids. Enqueue with the same Batch commits all frames. The drafts of
+	// that request are the last frame, which may be empty. Before the commit, the jobs count only toward
+	// MaxPendingUser.
 	//
 	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
 	// can repeat the commit. A batch is discarded if its next frame does not come within StageMemory, or if
 	// it is not committed when the store is closed. Further frames for it then return ErrForgotten.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
-	// AbortBatch discards a staged batch that its client has given up.
+	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
 	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of
 	// Receipt.Batch. It reports whether there may be more frames. Promote moves frames for which ApplyBatch
@@ -122,24 +125,24 @@ type Queue interface {
 	Audit(ctx context.Context, a Audit) error
 }
 
-// Audit describes a user's action: the verb, the process that requested it, and the job, by seq and id, or
-// another target.
+// Audit describes a user's action: the verb, the process that requested it, and its object. The object is a
+// job, named by Seq and ID, or something else, described by Target.
 type Audit struct {
 	UID    int
 	PID    int
 	Verb   string
 	Job    int64
 	ID     string
-	Target string // description of the request, for people
+	Target string // object of the action, described for people
 }
 
 // Request contains the jobs to be enqueued by one call of Enqueue.
 type Request struct {
-	Drafts []queue.Job // made by queue.Resolve, at most queue.MaxBatch
+	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxBatch
 	UID    int         // the user who made the request
 	Owner  string      // the current name of UID; the store keeps the first one
 	// Key, if set, makes the request safe to repeat for KeyMemory. A later request with the same UID and Key
-	// gets the first one's receipt if its Sum is the same, and ErrExists if not.
+	// gets the receipt of the first one. If its Sum differs, it gets ErrExists.
 	Key string
 	Sum [32]byte
 	// Batch, if set, is the name under which the batch's frames were staged.
@@ -149,7 +152,7 @@ type Request struct {
 	// Duplicate set.
 	Submission int64
 	// MaxPending limits all waiting jobs, and MaxPendingUser those of UID. Enqueue returns ErrFull for a
-	// request that would exceed one. 0 means unlimited.
+	// request that would exceed either limit. 0 means unlimited.
 	MaxPending     int64
 	MaxPendingUser int64
 	// MaxBytesUser limits the bytes that UID's jobs hold; see UserBytes. Enqueue returns ErrFull for a
@@ -161,8 +164,8 @@ type Request struct {
 const (
 	MaxStagedUser  = 16               // batches of one user
 	MaxStagedJobs  = 1_000_000        // jobs of one batch
-	MaxStagedNames = 1_000_000        // jobs with a given id, in all batches of one user
-	StageMemory    = 10 * time.Minute // time without a frame after which the batch is discarded
+	MaxStagedNames = 1_000_000        // jobs whose id the client chose, in all batches of one user
+	StageMemory    = 10 * time.Minute // a batch is discarded if no frame comes for this time
 	// ForgottenMemory is the minimum time for which the store remembers the name of a discarded batch.
 	ForgottenMemory = 24 * time.Hour
 )
@@ -170,8 +173,8 @@ const (
 // BatchVerb is the verb of audit events about staged batches.
 const BatchVerb = "enqueue.batch"
 
-// BatchTarget returns the target of such an event: the batch's name, what happened to it, and its number of
-// jobs.
+// BatchTarget returns the target of an audit event about a staged batch: the batch's name, what happened to
+// it, and its number of jobs.
 func BatchTarget(name, action string, jobs int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, action, jobs)
 }
@@ -195,9 +198,9 @@ type Receipt struct {
 	IDs       []string
 	Seqs      []int64
 	Found     []bool   // true for drafts that name another job; nil if none do
-	Begun     []string // queues that did not exist before
+	Begun     []string // names of the queues that the request has created
 	Duplicate bool
-	Staged    bool  // stored, but not in the queue until ApplyBatch has moved them
+	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
 	Batch     int64 // the argument for ApplyBatch, if Staged
 }
 
@@ -216,20 +219,22 @@ func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts 
 // Change is a change of a job that a user requests.
 type Change struct {
 	Verb    queue.Verb
-	UID     int                    // the user who made the request
-	Timeout *time.Duration         // new timeout of a retried job, if not nil
-	Edit    func(*queue.Job) error // for VerbEdit; must be pure; its error rejects the change
-	// Alone leaves dependants that were cancelled because of this job unchanged when the job is retried.
-	// Otherwise they wait for it again.
+	UID     int            // the user who made the request
+	Timeout *time.Duration // new timeout of a retried job, if not nil
+	// Edit changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
+	Edit func(*queue.Job) error
+	// Alone leaves dependants that were cancelled because of this job unchanged when the job is retried. If
+	// Alone is false, these dependants wait for the job again.
 	Alone bool
 	// Only lists the states in which the change applies; in other states, Change returns ErrMoved. If it is
 	// empty, any state will do.
 	Only []queue.State
-	// MaxPending and MaxPendingUser limit waiting jobs as in Request. They apply if the change makes an ended
-	// job wait again.
+	// MaxPending and MaxPendingUser limit waiting jobs as in Request. They are checked only if the change
+	// makes an ended job wait again.
 	MaxPending     int64
 	MaxPendingUser int64
-	// MaxBytesUser limits the user's bytes as in Request. It applies to an edit that makes the job larger.
+	// MaxBytesUser limits the user's bytes as in Request. It is checked only for an edit that makes the job
+	// larger.
 	MaxBytesUser int64
 }
 
@@ -251,17 +256,17 @@ var ErrLeased = errors.New("the job is running or about to start")
 type Session interface {
 	// Exchange records what happened to leases and claims up to t.Want jobs, in one commit. Entries with a
 	// stale fence change nothing and are listed in the result. The claimed jobs are the head of the queue, in
-	// order. They count as pending (or failed) until they are reported as started or ended. Exchange may
-	// return fewer jobs than could run, or none, if it checked many jobs that cannot run, such as expired
-	// ones. Await then continues the search.
+	// order. Until the pool reports a claimed job as started or ended, the job's state remains pending or
+	// failed. Exchange may return fewer jobs than could run, or none, if it checked many jobs that cannot
+	// run, such as expired ones. Await then continues the search.
 	Exchange(ctx context.Context, t Report) (Grant, error)
-	// Await claims at least one and up to want jobs. It waits until a job is runnable; the transaction that
+	// Await waits until a job is runnable, and claims at most want jobs, at least one; the transaction that
 	// makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one Await may be
 	// active at a time.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
-	// Pause records that a running job is paused or resumed. The record ends with the attempt. If the job
-	// already is in the requested state, the record does not change. Pause returns ErrMoved for a stale
-	// lease, and ErrLeased for a lease that is not known to have started.
+	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends.
+	// Nothing changes if the job already is in the requested state. Pause returns ErrMoved for a stale lease,
+	// and ErrLeased for a lease that is not known to have started.
 	Pause(ctx context.Context, p Pause) error
 	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
 	// dependencies were added. The Results are limited to queue.MaxDeps bytes in total.
@@ -282,7 +287,7 @@ type Left struct {
 	// Runners contains the directories last passed to NoteRunners.
 	Runners []string
 	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
-	// store has a higher one.
+	// store has a higher seq.
 	LastSeq int64
 	// Moved reports that the store is a copy or was restored, and that NoteRunners has not been called since.
 	// Its leases may belong to the original store.
@@ -293,9 +298,10 @@ type Left struct {
 // retain the slices.
 type Report struct {
 	Started  []Started
-	Progress []Progress // of attempts reported as started, now or earlier
+	Progress []Progress // progress of attempts that were reported as started, in this report or earlier
 	Ended    []Settlement
-	Released []queue.Lease // never started; runnable again at their old positions
+	// Released contains leases that were never started. Their jobs are runnable again at their old positions.
+	Released []queue.Lease
 	// Changed lists further leases that were never started. They are released, and then each job is changed
 	// as Change would do.
 	Changed []Changed
@@ -380,9 +386,9 @@ type Reader interface {
 	// dependencies come first, in the order in which they were added.
 	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
 	// Obstacles returns, by seq, the gates without room that keep jobs from starting. It checks jobs that are
-	// pending or failed, due and not leased, and does not consider workers. It returns none for a job that
-	// the next claim may take. For a job that is not due, only a pause of its queue is an obstacle. Jobs
-	// without obstacles, and seqs without a job, are left out.
+	// pending or failed, due and not leased, and does not consider workers. A job that the next claim may
+	// take has no obstacles. For a job that is not due, only a pause of its queue is an obstacle. The map has
+	// no entry for a job without obstacles, or for a seq without a job.
 	Obstacles(ctx context.Context, seqs []int64) (map[int64][]Obstacle, error)
 	// Simulate returns up to n jobs that claims would take next if n workers were free now. It changes
 	// nothing.
@@ -401,7 +407,7 @@ type Reader interface {
 	// demands. It also reads each leased job that is not known to have started. If it reaches these limits,
 	// it returns an upper bound.
 	BestWaiting(ctx context.Context, uid int) (WaitingPriority, error)
-	// Oldest returns the time at which the job that has waited longest became runnable; 0 if no job waits.
+	// Oldest returns the time since which the oldest waiting job has been runnable; 0 if no job waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Screen reads an overview for people: up to f.Rows jobs of each part, each without Env and Stdin. Jobs
 	// of users other than f.Submitter have only the Labels of their Execution. A part ends after MaxPartBytes
@@ -414,8 +420,8 @@ type Reader interface {
 	// Usual returns the typical run time of jobs with this queue.Job.Fingerprint, computed from completed
 	// jobs; 0 if it is not known. It reads no table. After a crash, it may not include the last two minutes.
 	Usual(fingerprint uint64) time.Duration
-	// Events lists up to limit events after a sequence number. Counts already includes the changes that they
-	// report.
+	// Events lists up to limit events after a sequence number. The changes that the returned events report
+	// are already included in Counts.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
 	// LastEvent returns the number of the newest event, or 0 if there was none. The returned channel is
 	// closed when a newer event is stored.
@@ -432,20 +438,20 @@ const MaxPartBytes = 128 << 10
 
 // ScreenFilter says how much of a Screen is read.
 type ScreenFilter struct {
-	Rows      int  // jobs of each part, 1 to MaxScreen
+	Rows      int  // number of jobs of each part, 1 to MaxScreen
 	Submitter *int // the user whose jobs are read with their Execution; nil for all
 }
 
 // Screen is an overview of the queue, in parts.
 type Screen struct {
-	Running []queue.Job // oldest first
+	Running []queue.Job // running jobs, oldest first
 	// Ready contains the jobs that wait for a worker or a gate, in the order in which they would start if no
 	// gate were full.
 	Ready []queue.Job
-	Timed []queue.Job // waiting until they are due, next first
-	Kept  []queue.Job // held and blocked, oldest first
-	Dead  []queue.Job // last ended first
-	Done  []queue.Job // completed and cancelled, last ended first
+	Timed []queue.Job // jobs that wait until they are due, in the order of their due times
+	Kept  []queue.Job // held and blocked jobs, oldest first
+	Dead  []queue.Job // dead jobs; the one that ended last is first
+	Done  []queue.Job // completed and cancelled jobs; the one that ended last is first
 }
 
 // WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for
@@ -453,18 +459,19 @@ type Screen struct {
 type WaitingPriority struct {
 	Priority int64 // at most MaxWaitingPriority
 	Found    bool  // false if the user has no such job
-	// Bound reports that the search stopped at its limit. No job has a higher priority, but perhaps none has
-	// this one.
+	// Bound reports that the search stopped at its limit. Priority is then only an upper bound: no job
+	// exceeds it, but perhaps no job has it.
 	Bound bool
 }
 
-// MaxWaitingPriority leaves room for the points that waiting jobs gain from each new job.
+// MaxWaitingPriority is below the largest int64, so that adding the points that waiting jobs gain from each
+// new job cannot overflow.
 const MaxWaitingPriority = math.MaxInt64 / 2
 
 // Simulation contains the jobs that claims would take next, in order.
 type Simulation struct {
 	Jobs       []queue.Job
-	Incomplete bool // the search for more jobs stopped at its limit
+	Incomplete bool // true if the search for more jobs stopped at its limit
 }
 
 // Filter selects the jobs to be listed. A job must match all fields that are set.
@@ -473,13 +480,13 @@ type Filter struct {
 	Labels map[string]string // the job must have all of them
 	Queue  string            // "" means any
 	UID    *int
-	// Knows is the user who asks. Hooks from the settings that run as other users are left out. If Knows is
-	// nil, nothing is left out.
+	// Knows is the uid of the user who requests the list. The list leaves out hooks from the settings that
+	// run as other users. If Knows is nil, nothing is left out.
 	Knows  *int
-	Since  queue.Millis // ended at or after it; a job that has not ended: created
-	Older  queue.Millis // ended before it; a job that has not ended: created; 0 means any time
+	Since  queue.Millis // earliest end time or, for an unfinished job, creation time
+	Older  queue.Millis // the same time must be before Older; 0 means no bound
 	Glob   string       // pattern of ids, see queue.Glob; "" means any
-	Before int64        // only seqs below; 0 means start with the newest
+	Before int64        // only jobs with a seq below Before; 0 means start with the newest
 	Limit  int          // 1 to MaxPage
 }
 
@@ -566,35 +573,36 @@ type Upkeep interface {
 	// there may be more. It can continue after the store was closed and opened again.
 	Rerank(ctx context.Context) (more bool, err error)
 	// SetMaxRunningUser limits the leased jobs of one user (queue.Job.UID) to n. 0 means unlimited, as in a
-	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back wait
-	// as others do, and are claimed in turn once their user has room.
+	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back stay
+	// in the queue. They are claimed in their usual order once fewer jobs of their user are leased.
 	SetMaxRunningUser(ctx context.Context, n int) error
-	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. Sharing by
-	// weight starts again from equal turns.
+	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. The turns
+	// that queues have had by weight are forgotten, so all queues start equal again.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
 	// SetNode sets the node that this store runs on, until the store is closed. Jobs that may not run on it,
-	// or need more resources than it has, wait. Leased jobs keep their units until they end.
+	// or need more resources than it has, wait. Leased jobs keep their units of resources until they end.
 	SetNode(ctx context.Context, node Node) error
 	// SetGate stores the rule of a shared lock or rate, and jobs cannot change it. If N is 0, the stored rule
-	// is removed: the first job that names the key then sets the rule, for as long as unfinished jobs name
-	// it.
+	// is removed. The first job that names the key then sets the rule, which lasts as long as unfinished jobs
+	// name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
-	// Gates lists shared locks, rates and resources, and those of one user. It lists up to MaxGates of them
-	// that come after the given one. Locks and rates without a stored rule are listed while jobs name them.
+	// Gates lists shared locks, rates and resources, and those of one user. It lists at most MaxGates of
+	// them, those that follow the gate after. Locks and rates without a stored rule are listed while jobs
+	// name them.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
-	// SetHooks sets the hooks to be created, until the store is closed. They are created in the transaction
-	// that records the state that caused them, and no limit on waiting jobs applies to them.
+	// SetHooks sets which hooks the store creates, until it is closed. The transaction that records a job's
+	// new state also creates the hooks for that state. No limit on waiting jobs applies to hooks.
 	SetHooks(ctx context.Context, h Hooks) error
 	// RemovableBytes returns how many bytes of a user's data TrimUser can remove. It stops counting once it
 	// has reached need bytes.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
 	// TrimUser removes a limited number of inputs and outputs of a user's jobs while the user holds more than
-	// keep bytes (UserBytes). It takes them first from jobs that have not ended, then from the jobs that
-	// ended first. It removes the outputs of all attempts that have ended. It removes inputs longer than
-	// KeptInput if LosesInput is true for the job's state. The rows stay. It reports whether there is more to
-	// remove.
+	// keep bytes (UserBytes). It takes them first from jobs that have not ended, then from ended jobs, in the
+	// order in which they ended. It removes the outputs of all attempts that have ended. It removes inputs
+	// longer than KeptInput if LosesInput is true for the job's state. The rows of the jobs stay. It reports
+	// whether there is more to remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
-	// UsersOver lists the users whose jobs hold more than keep bytes, most bytes first. It reads no table.
+	// UsersOver lists the users whose jobs hold more bytes than keep, most bytes first. It reads no table.
 	UsersOver(keep int64) []UserBytes
 	// Promote makes due jobs runnable, cancels expired jobs and deletes old keys, a limited number of each.
 	// It returns the time until something is due again: 0 if more is due now, and at most an hour.
@@ -602,23 +610,25 @@ type Upkeep interface {
 	// Purge removes up to limit of the matching jobs that ended first, with their history, and returns their
 	// number. by is the user who requested it, or nil for a periodic duty.
 	Purge(ctx context.Context, of Ended, limit int, by *int) (int, error)
-	// CountEnded returns the number of jobs that Purge could remove. It reads each of them.
+	// CountEnded returns the number of jobs that Purge could remove. It reads each of these jobs, so its cost
+	// grows with their number.
 	CountEnded(ctx context.Context, of Ended) (int64, error)
 	// Keeping lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
 	// no job.
 	Keeping(ctx context.Context) ([]KeepingQueue, error)
-	// TrimJobs removes up to limit jobs in BoundedStates, those that ended first, while more than keep of
-	// them are stored. It applies to the jobs that ended while the given queue had its own retention. With an
-	// empty name, it applies to the jobs of all queues that ended while their queue had none. It reports
-	// whether there are more to remove.
+	// TrimJobs removes jobs in BoundedStates, those that ended first, until at most keep of them are stored.
+	// One call removes at most limit jobs. It applies to the jobs that ended while the given queue had its
+	// own retention. With an empty name, it applies to the jobs of all queues that ended while their queue
+	// had none. It reports whether there are more to remove.
 	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
-	// TrimEvents deletes a limited number of the oldest events, while they are older than before or more than
-	// keep events are stored. It reports whether there are more to delete.
+	// TrimEvents deletes the events that are older than the time before. It also deletes the oldest events
+	// until at most keep events are stored. One call deletes a limited number. It reports whether there are
+	// more to delete.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
-	// TrimOutputs removes a limited number of outputs if the total is over keep bytes. It takes them from the
-	// users with the most output, so no user loses any while another has more. Within one user it uses
-	// TrimUser's order. The attempts stay, with their output size set to OutputForgotten. It reports whether
-	// there is more to remove.
+	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than keep. It
+	// takes them from the users with the most output, so no user loses any while another has more. Within one
+	// user it uses TrimUser's order. The attempts stay, with their output size set to OutputForgotten. It
+	// reports whether there is more to remove.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	// TrimOutputsOf does the same as TrimOutputs for the jobs of a queue that ended while the queue had its
 	// own retention. It starts with the job that ended first.
@@ -635,11 +645,11 @@ type Upkeep interface {
 	// Each call makes one step and reports whether there is more to do. Promote also makes these steps. Jobs
 	// that the uid enqueues after the first call belong to its new owner.
 	Disown(ctx context.Context, uid int, owner string) (more bool, err error)
-	// Unowned returns which of these output files belong to no attempt, lease or garbage. The store adds them
-	// to its garbage.
+	// Unowned returns those of the given output files that belong to no attempt and no lease, and are not
+	// listed as deletable. It adds them to the list of DeletableOutputs.
 	Unowned(ctx context.Context, refs []string) ([]string, error)
-	// DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
-	// reported.
+	// DueSooner returns a channel that receives a hint when something becomes due before the time that the
+	// last call of Promote returned.
 	DueSooner() <-chan struct{}
 	// DeletableOutputs lists up to limit output files whose attempts are gone.
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
@@ -659,7 +669,7 @@ type Setting struct {
 	Secret bool
 }
 
-// Told returns the value as its event shows it.
+// Told returns the value as the event about the setting shows it.
 func (s *Setting) Told() string {
 	if s.Secret && s.Value != "" {
 		return "***"

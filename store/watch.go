@@ -15,7 +15,7 @@ type Watching struct {
 	notify   chan struct{}
 	seqs     []int64
 	// changed contains the indexes in seqs of the jobs that the next Changed returns. isChanged reports for
-	// each index whether changed contains it. Both are guarded by watchers.mu.
+	// each index whether it is in the list changed. Both fields are guarded by watchers.mu.
 	changed   []int32
 	isChanged []bool
 }
@@ -112,6 +112,6 @@ func (ws *Watchers) TellAll() {
 func (w *Watching) wake() {
 	select {
 	case w.notify <- struct{}{}:
-	default: // a value is already waiting
+	default: // nothing to send: an unread value is already in the channel
 	}
 }
