@@ -21,8 +21,8 @@ type Call struct {
 }
 
 // Hook is called before each call is executed, and again after the call succeeded. It may wait. If it returns
-// an error, so does the call. An error before the call prevents the execution. An error after it only hides
-// the result.
+// an error, the call returns that error. An error from before the execution prevents the execution. An error
+// from after it only hides the result.
 type Hook func(ctx context.Context, c Call) error
 
 // Store is a store.Store that calls a hook.

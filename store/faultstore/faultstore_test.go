@@ -47,7 +47,7 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// A call whose hook fails after the execution has taken effect, although the caller gets an error.
+// If the hook fails after a call was executed, the caller gets an error, but the call has taken effect.
 func TestHookAfterACallHidesItsResult(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	var calls []Call
