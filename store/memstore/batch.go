@@ -8,19 +8,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// batch is a batch of several requests whose jobs are not all in the queue yet.
+// batch is a staged batch, or a committed one whose jobs are not all in the queue yet.
 type batch struct {
 	number      int64
 	uid         int
 	name        string
 	lastFrameAt queue.Millis // time of its last frame
 	frames      [][]queue.Job
-	idCount     int            // number of its jobs that have a given id
-	withGivenID map[int64]bool // seqs of these jobs
+	idCount     int            // number of the batch's jobs whose id the client chose
+	withGivenID map[int64]bool // seqs of the jobs whose id the client chose
 	committed   bool
 }
 
-// openBatch returns the batch of a user that accepts frames, or nil.
+// openBatch returns the user's batch with this name that still accepts frames, or nil if there is none.
 func (s *Store) openBatch(uid int, name string) *batch {
 	for _, b := range s.batches {
 		if !b.committed && b.uid == uid && b.name == name {
@@ -61,8 +61,8 @@ func (s *Store) admit(n, limit int64) error {
 	return nil
 }
 
-// admitUser returns an error if n more waiting jobs of a user exceed the limit. Jobs in batches count
-// too.
+// admitUser returns an error if n more waiting jobs of a user exceed the limit. Jobs in uncommitted batches
+// count as waiting too.
 func (s *Store) admitUser(uid int, n, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() && j.UID == uid {
@@ -218,7 +218,8 @@ func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) 
 	return more, err
 }
 
-// applyNextFrame moves the next frame of the first committed batch that matches.
+// applyNextFrame moves the next frame of the first committed batch for which matches returns true into the
+// queue.
 func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
 	if index < 0 {

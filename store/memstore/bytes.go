@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// storedBytes returns approximately how many bytes an engine stores for a job. Engines encode texts
-// differently.
+// storedBytes returns approximately how many bytes an SQL engine stores for a job. It is not exact, because
+// engines encode texts differently.
 func storedBytes(j *queue.Job) int64 {
 	raw, err := json.Marshal(&j.Execution)
 	if err != nil {
@@ -25,7 +25,7 @@ func storedBytes(j *queue.Job) int64 {
 	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
 }
 
-// scheduleBytes returns approximately how many bytes an engine stores for a schedule.
+// scheduleBytes returns approximately how many bytes an SQL engine stores for a schedule.
 func scheduleBytes(s *store.Schedule) int64 {
 	raw, err := json.Marshal(&s.Draft)
 	if err != nil {
@@ -34,8 +34,8 @@ func scheduleBytes(s *store.Schedule) int64 {
 	return int64(len(raw)+len(s.Spec)) + store.JobBytes
 }
 
-// bytesUsed returns how many bytes a user's jobs and schedules use, and how many the jobs in the user's batches
-// use.
+// bytesUsed returns how many bytes a user's jobs and schedules use, and how many bytes the jobs in the user's
+// batches use in addition.
 func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
@@ -142,7 +142,7 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOver lists the users whose jobs hold more than keep bytes, most bytes first.
+// UsersOver lists the users whose jobs hold more bytes than keep, most bytes first.
 func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ type removable struct {
 }
 
 // removableParts lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the
-// needed bytes, and reports whether they do.
+// needed bytes. enough reports whether they do.
 func (s *Store) removableParts(uid int, needed int64, limit int) (list []removable, enough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && needed > 0 && len(list) < limit {
@@ -237,7 +237,8 @@ func (j *job) removableInput() int64 {
 	return storedBytes(&j.Job) - storedBytes(&stripped.Job)
 }
 
-// jobsByEnd lists the jobs that have not ended, then the ended jobs in the order in which they ended.
+// jobsByEnd lists all jobs: first those that have not ended, then the ended ones in the order in which they
+// ended.
 func (s *Store) jobsByEnd() []*job {
 	list := s.jobsBySeq()
 	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.endedAt(), b.endedAt()) })
@@ -252,7 +253,7 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// bytesOver returns how many bytes more than keep a user holds.
+// bytesOver returns by how many bytes the data of a user exceeds keep.
 func (s *Store) bytesOver(uid int, keep int64) int64 {
 	n, staged := s.bytesUsed(uid)
 	return n + staged - keep

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// gate identifies a gate by the values of a demand.
+// gate identifies a gate by its kind, its owner and its key.
 type gate struct {
 	owner int
 	kind  queue.GateKind
@@ -18,9 +18,9 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// applyDeclaredLimits sets the rules of the locks and rates that a job names. Starts older than the current
-// period are deleted first, so a longer period does not count them. The rule of a shared key changes only if
-// no unfinished job other than except names the key. except may be nil.
+// applyDeclaredLimits sets the rules of the locks and rates that a job names. Starts that are older than the
+// old period are deleted first, so that a longer new period does not count them again. The rule of a shared
+// key changes only if no unfinished job names the key. The job except, which may be nil, is not considered.
 func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -58,7 +58,7 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 		}
 	}
 	for _, at := range s.starts[g] {
-		if at.Add(s.gateRules[g].Per) >= now { // one more millisecond, because times are rounded
+		if at.Add(s.gateRules[g].Per) >= now { // includes one more millisecond, because times are rounded
 			n++
 		}
 	}
@@ -70,7 +70,7 @@ func (s *Store) totalUnits(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
 		if s.node.Is(g.key) {
-			return len(s.jobs) // no limit: enough for all jobs
+			return len(s.jobs) // no limit, so the gate has room for every stored job
 		}
 		return 0
 	case queue.GateResource:
@@ -167,14 +167,14 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 	return claimed
 }
 
-// leasedJob returns a copy of a leased job, with its rank.
+// leasedJob returns a copy of a leased job. It contains the job's rank, which other reads leave out.
 func (j *job) leasedJob() queue.Job {
 	c := copyJob(j.Job)
 	c.Rank = j.rank
 	return c
 }
 
-// unitsFor returns the lowest units of resources that a job needs and no leased job holds.
+// unitsFor returns the units of resources that a job gets: the lowest ones that no leased job holds.
 func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 	for _, d := range j.Demands {
 		if d.Kind != queue.GateResource {
@@ -202,9 +202,9 @@ func (s *Store) weighted() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of first. Each user has a best job that may start in the
-// same queue. Among those with the priority of first, jobOfNextUser returns the job of the user who was
-// served least recently.
+// jobOfNextUser returns the job that starts instead of first. In the queue of first, it looks at the best job
+// of each user that may start. Among those with the same priority as first, it returns the job of the user
+// who was served least recently.
 func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job) *job {
 	best := first
 	seen := map[int]bool{}
@@ -221,8 +221,8 @@ func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job
 	return best
 }
 
-// bestJob returns the best-ranked job that may start: of all queues or, while weights differ, of the queue that
-// has the next turn.
+// bestJob returns the best-ranked job that may start. It considers all queues or, while weights differ, only
+// the queue that has the next turn.
 func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.turn) }
 	s.eachStartable(now, ready, leased, func(j *job) bool {
@@ -234,7 +234,8 @@ func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 	return best
 }
 
-// eachStartable calls f for the jobs that may start, in order, until f returns false. It cancels expired jobs.
+// eachStartable calls the function f for the jobs that may start, in order of rank, until f returns false. It
+// cancels expired jobs.
 func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
 	leasedByUser, leasedByQueue := map[int]int{}, map[string]int{} // leased jobs by user and by queue
 	for _, j := range leased {
@@ -242,7 +243,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 		leasedByQueue[j.Queue]++
 	}
 	type queueResource struct{ queue, resource string }
-	barred := map[queueResource]bool{} // resources of a queue that a job already waits for
+	barred := map[queueResource]bool{} // resources that a better-ranked job of the queue waits for
 	for _, j := range ready {
 		if j.leased || !j.State.Runnable() {
 			continue
@@ -273,7 +274,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 	}
 }
 
-// gateNamed reports whether any unfinished job other than except names a gate.
+// gateNamed reports whether any unfinished job names a gate. It does not consider the job except.
 func (s *Store) gateNamed(g gate, except *job) bool {
 	for _, j := range s.jobs {
 		if j == except || j.State.Ended() {

@@ -95,8 +95,9 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 	return list, err
 }
 
-// rateOpensAt returns the time at which the start that blocks a rate leaves its period. It returns 0 if no
-// start does, because jobs that are not known to have started use all units.
+// rateOpensAt returns the time at which a full rate will have room, because an old start leaves its period.
+// It returns 0 if there is no such start, because claimed jobs that are not known to have started use all
+// units.
 func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waitsForItself reports whether a draft depends on itself through other drafts, once drafts are replaced by
-// the jobs in receipt.
+// waitsForItself reports whether a draft depends on itself through other drafts. Drafts that are not stored
+// count as the jobs that receipt names instead.
 func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
 	var dependsOnStart func(from, depth int) bool
 	dependsOnStart = func(from, depth int) bool {
@@ -16,7 +16,8 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 			if d.Draft == 0 || depth == 0 {
 				continue
 			}
-			// Of several drafts with this seq, the first is the one that is stored.
+			// Several drafts may have this seq. Only the first of them is stored, and the receipt names it
+			// instead of the others.
 			next := slices.Index(receipt.Seqs, receipt.Seqs[d.Draft-1])
 			if receipt.Found[next] {
 				continue
@@ -35,7 +36,8 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise)
 	for _, d := range after {
 		l := link{Dependency: queue.Dependency{Job: d.Job, How: d.How}}
 		switch parent := s.jobs[d.Job]; {
-		// A missing parent with a higher seq may be a later draft.
+		// Unresolved: the parent has not ended, or it is a later draft of the request, which is not stored
+		// yet.
 		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended():
 		case do == queue.OtherwiseRun || parent != nil && d.How.Met(parent.State):
 			l.status = store.Well
@@ -47,8 +49,8 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise)
 	return links
 }
 
-// checkDependencies returns an error if a draft depends on a job that does not exist or on itself, or demands
-// what no gate can provide.
+// checkDependencies returns an error if a draft depends on itself or on a job that does not exist. It also
+// returns an error for demands that no gate can provide.
 func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	if err := s.resolveParents(drafts, uid); err != nil {
 		return err
@@ -80,7 +82,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// replaceLinks replaces the dependencies of a job by those of an edit.
+// replaceLinks replaces the dependencies of a job by those of the edited job.
 func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
@@ -107,7 +109,7 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	return nil
 }
 
-// resolveParents finds the jobs that drafts depend on by id.
+// resolveParents finds the jobs that drafts depend on, by their ids.
 func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].After {
@@ -125,8 +127,8 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// findByID returns the seq of a job by id: a stored job, or one in this user's batches. It returns 0 if none
-// exists.
+// findByID returns the seq of the job with the given id, or 0 if none exists. It searches the stored jobs and
+// the jobs in this user's batches.
 func (s *Store) findByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
 		if j.ID == id && (j.Hooks&queue.HookSettings == 0 || j.UID == uid) {

@@ -21,19 +21,19 @@ type Store struct {
 	maxUser      int // limit of leased jobs of one user, 0 means unlimited
 	now          func() queue.Millis
 	dueSooner    chan struct{}
-	endedParents []parentEnd // whose dependants are not decided yet
+	endedParents []parentEnd // ended parents whose dependants are not decided yet
 
 	queueRules   map[string]store.QueueRule // rules by queue name
-	firstUsers   map[string]int             // by queue: uid that enqueued its first job
-	nextTurns    map[string]int64           // by queue: its next turn, while weights differ
+	firstUsers   map[string]int             // for each queue, the uid that enqueued its first job
+	nextTurns    map[string]int64           // for each queue, its next turn; used while weights differ
 	turn         int64                      // turn of the queue that was served last
-	lastServed   map[user]int64             // the last claim that took a job of a user in a queue
+	lastServed   map[user]int64             // by user and queue: last claim of one of the user's jobs
 	claims       int64                      // number of jobs that were ever claimed
-	turnsResetAt map[string]int64           // by queue: the last claim before the users' turns were reset
+	turnsResetAt map[string]int64           // by queue: last claim before the users' turns were reset
 	node         store.Node
 	hooks        store.Hooks
 	gateRules    map[gate]queue.Demand   // the current rule of each lock and rate
-	starts       map[gate][]queue.Millis // starts of each rate
+	starts       map[gate][]queue.Millis // times of the starts that count for each rate
 	fixedRules   map[gate]bool           // gates whose rule jobs cannot change
 
 	mu         sync.Mutex
@@ -41,26 +41,26 @@ type Store struct {
 	jobs       map[int64]*job               // by seq
 	seq        int64                        // the last seq assigned
 	enqueued   int64                        // number of jobs ever enqueued
-	epoch      int64                        // of the service
+	epoch      int64                        // epoch of the service, raised by NextEpoch
 	events     []queue.Event                // event n is at index n-1-trimmed
 	trimmed    int64                        // number of deleted events
 	batchCount int64                        // number of batches ever begun
 	batches    []*batch                     // batches with frames that are not in the queue yet
 	discarded  map[requestKey]queue.Millis  // times when batches were discarded, by user and name
-	keys       map[requestKey]storedReceipt // receipts by user and request key
+	keys       map[requestKey]storedReceipt // receipts of requests with a key, by user and key
 	settings   map[string]store.Setting     // by key
-	owners     map[int]string               // names by uid; uids below 0 are former owners
+	owners     map[int]string               // owner's name for each uid; uids below 0 are of former owners
 	garbage    []string                     // output files whose attempts are gone
 	// examined counts the outputs and inputs that the current update has read to make room.
 	examined int
 	runners  []string      // directories last passed to NoteRunners
-	nextDue  queue.Millis  // no event is due before, as reported by the last Promote
+	nextDue  queue.Millis  // time that the last Promote returned: nothing is due before it
 	newEvent chan struct{} // closed by the next event; nil if no caller waits for it
 	waiters  []*waiter     // active calls of Await
 	watchers store.Watchers
 
 	samples          []sample          // all starts and ends of attempts
-	runtimeEstimates []runtimeEstimate // typical run times, the last completed command at the end
+	runtimeEstimates []runtimeEstimate // typical run times; the command that completed last is at the end
 
 	schedules   map[string]*schedule // by name
 	generations int64                // number of schedule definitions ever stored
@@ -68,21 +68,22 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// job is a stored job, with data that the contract does not return.
+// job is a stored job, with values that the model needs but no method returns.
 type job struct {
 	queue.Job
 	rank      int64
 	leased    bool
 	lastClaim int64 // number of the job's last claim; see Store.claims
-	// servedBefore is the claim that had last served the job's user before the last claim.
+	// servedBefore is the number of the claim that served the job's user before lastClaim did. If the job is
+	// given back, it is the user's last turn again.
 	servedBefore        int64
 	disownAs            int           // uid that the job gets once its lease ends; 0 means no change
-	hookMoment          queue.HookSet // the moment whose hooks are not created yet
-	notYetDue           bool          // has never been due
-	links               []link        // dependencies, past and present
+	hookMoment          queue.HookSet // event of the job for which its hooks are not created yet
+	notYetDue           bool          // the job has never been due, so its ageing has not started
+	links               []link        // the job's dependencies, including those that are already decided
 	onDependencyFailure queue.Otherwise
 	attempts            []queue.Attempt
-	records             int64 // bytes that the records of its attempts count for
+	records             int64 // bytes that the records of the job's attempts count for
 }
 
 // link is a dependency of a job, with its status.
@@ -96,7 +97,7 @@ func (j *job) hasLink(status store.Met) bool {
 	return slices.ContainsFunc(j.links, func(l link) bool { return l.status == status })
 }
 
-// requestKey names a request, or a batch that was discarded.
+// requestKey identifies a request by its user and key, or a discarded batch by its user and name.
 type requestKey struct {
 	uid  int
 	name string
@@ -114,7 +115,7 @@ func New(order queue.Order) *Store {
 	return NewAt(order, func() queue.Millis { return queue.MillisOf(time.Now()) })
 }
 
-// NewAt is like New, but uses the given clock. The clock may stand still.
+// NewAt is like New, but uses the given clock. The clock may return the same time repeatedly.
 func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
 		order:        order,
@@ -180,9 +181,9 @@ func (s *Store) read(ctx context.Context, view func() error) error {
 	return view()
 }
 
-// update runs a transaction with a fixed time. It then decides dependencies and gives runnable jobs to the
-// calls of Await. It sends a hint if something is due earlier than the last Promote reported. If change
-// returns an error, it must not have changed anything.
+// update runs change as a transaction, with a fixed time. In the same transaction, it decides dependencies
+// and gives runnable jobs to the active calls of Await. It sends a hint if something is due before the time
+// that the last Promote returned. If change returns an error, it must not have changed anything.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
@@ -242,8 +243,8 @@ type parentEnd struct {
 	runsAgain bool
 }
 
-// decideDependencies decides the dependencies on parents that have ended, including those on jobs that end as
-// a result.
+// decideDependencies decides the dependencies on parents that have ended. Jobs may be cancelled as a result;
+// it also decides the dependencies on these jobs.
 func (s *Store) decideDependencies(now queue.Millis) {
 	for ; len(s.endedParents) > 0; s.endedParents = s.endedParents[1:] {
 		e := s.endedParents[0]
@@ -269,8 +270,8 @@ func (s *Store) decideDependencies(now queue.Millis) {
 	}
 }
 
-// reopenDependant makes a job wait again that was cancelled because of its dependencies. It does so only if no
-// dependency has failed, the job still has its input, and no unfinished job has its unique key.
+// reopenDependant makes a job that was cancelled because of its dependencies wait again. It does so only if
+// no dependency has failed, the job still has its input, and no unfinished job has its unique key.
 func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Failed) {
 		return
@@ -286,8 +287,9 @@ func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
 }
 
-// applyDependency changes a job after one of its dependencies was decided. If it was the last one and all
-// were met, the job may run. If satisfied is false, applyDependency does what the job asked for in that case.
+// applyDependency changes a job after one of its dependencies was decided. If it was the last undecided one
+// and all are satisfied, the job may run. If satisfied is false, the job is cancelled or held, as it
+// requested.
 func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {
@@ -324,7 +326,8 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 	}
 }
 
-// setRank sets a job's rank. since and arrival say when it begins to gain ageing points.
+// setRank sets a job's rank. since and arrival are the time and the arrival number from which the job gains
+// ageing points.
 func (s *Store) setRank(j *job, since queue.Millis, arrival int64) {
 	j.Since, j.Arrival = since, arrival
 	j.rank = s.order.Rank(j.Priority, since, arrival)

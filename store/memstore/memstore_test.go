@@ -53,7 +53,7 @@ func TestAwaitReturnsJobOnceDue(t *testing.T) {
 				t.Fatalf("enqueue: got error %v, want none", err)
 			}
 		}
-		synctest.Wait() // until Await waits
+		synctest.Wait() // returns when Await waits
 		enqueueAfter(3 * time.Hour)
 		synctest.Wait()
 		enqueueAfter(time.Second)
@@ -81,7 +81,7 @@ func TestCloseEndsAwait(t *testing.T) {
 			_, err := s.Await(t.Context(), 1)
 			ended <- err
 		}()
-		synctest.Wait() // until Await waits
+		synctest.Wait() // returns when Await waits
 		if err := s.Close(); err != nil {
 			t.Errorf("close: got error %v, want none", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// noteOwner stores the owner's name of a uid that has none yet.
+// noteOwner stores the owner's name for the uid of a request, unless a name is already stored.
 func (s *Store) noteOwner(r store.Request) {
 	if _, known := s.owners[r.UID]; !known && r.Owner != "" {
 		s.owners[r.UID] = r.Owner
@@ -89,7 +89,7 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 	s.watchers.Tell(j.Seq)
 }
 
-// giveBack ends a lease.
+// giveBack ends the lease of a job that was not started.
 func (s *Store) giveBack(j *job, now queue.Millis) {
 	j.leased, j.Units = false, ""
 	if j.disownAs != 0 {

@@ -82,7 +82,8 @@ func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err err
 	return list, err
 }
 
-// TrimJobs removes the jobs of a queue that ended first while more than keep of them are stored.
+// TrimJobs removes ended jobs of a queue until at most keep of them are stored, beginning with those that
+// ended first.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &name})
@@ -106,8 +107,8 @@ func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) 
 	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs while all outputs use more than keep bytes. It takes each output from the user
-// whose outputs use the most.
+// TrimOutputs removes outputs until all outputs together use at most keep bytes. It takes each output from
+// the user whose outputs use the most.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputBytes() > keep {
@@ -150,8 +151,8 @@ func (s *Store) TrimOutputsOf(ctx context.Context, name string, keep int64) (mor
 	})
 }
 
-// removeFirst removes the first output of the selected jobs, in the order in which the jobs ended. It reports
-// whether it found an output.
+// removeFirst removes one output of the selected jobs: the first one, in the order in which the jobs ended.
+// It reports whether it found an output.
 func (s *Store) removeFirst(selected func(*job) bool) bool {
 	for _, j := range s.jobsByEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
@@ -162,7 +163,8 @@ func (s *Store) removeFirst(selected func(*job) bool) bool {
 	return false
 }
 
-// removeOutput removes the output of a job's attempt i, and stores mark as its size.
+// removeOutput removes the output of a job's attempt i. It stores mark, such as OutputForgotten, as the size
+// of that output.
 func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a := &j.attempts[i]
 	if a.OutputBytes <= 0 {

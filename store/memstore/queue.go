@@ -41,7 +41,8 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	return receipt, err
 }
 
-// enqueueAll stores the drafts as jobs, or commits the batch whose last frame they are.
+// enqueueAll stores the drafts of a request as jobs. If the request names a batch, it commits the batch, with
+// the drafts as the last frame.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
 	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
 		return s.commit(b, r, now)
@@ -77,7 +78,8 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() { // replaced by the draft
+		// The draft replaces this job.
+		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
 			s.cancelReplaced(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
@@ -105,8 +107,8 @@ func (s *Store) admitAll(r store.Request) error {
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyConflicts sets receipt.Found, and the ids and seqs, for drafts whose unique key another job or draft
-// has.
+// findKeyConflicts finds the drafts whose unique key another job or draft already has. It sets receipt.Found
+// for them, and puts the other job's id and seq into the receipt.
 func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
 	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
@@ -143,7 +145,7 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 	return nil
 }
 
-// afterSeqs returns a copy of a draft whose dependencies on other drafts are replaced by seqs.
+// afterSeqs returns a copy of a draft in which dependencies on other drafts name these drafts by their seqs.
 func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.After = slices.Clone(draft.After)
 	for k := range draft.After {
@@ -296,7 +298,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		j.Reason = "" // the reason explained an earlier failure
 	}
 	switch {
-	// The job has run, so it does not wait for parents that run again.
+	// The job had met its dependencies before it ran, so it does not wait for parents that run again.
 	case j.State == queue.Completed, j.State == queue.Dead:
 	case to == queue.Pending && j.hasLink(store.Open), to == queue.Failed && j.hasLink(store.Open):
 		to = queue.Blocked
@@ -392,14 +394,14 @@ func (s *Store) cancelReplaced(j *job, now queue.Millis) {
 	s.addEvent(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
-// conflict returns the job to be returned instead of storing a draft.
+// conflict returns the job that the receipt names instead of a draft, or nil if the draft is to be stored.
 func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
 	j := s.keyHolder(draft.UID, draft.Unique, now)
 	switch {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:
 		return j, nil
 	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.leased:
-		return nil, nil // cancelled later, when the request can no longer be rejected
+		return nil, nil // the other job is cancelled later, when the request can no longer be rejected
 	}
 	e := queue.Errorf(queue.CodeExists, "job %s has the key", j.ID)
 	e.Field = "unique"

@@ -30,7 +30,7 @@ func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err erro
 	return found, err
 }
 
-// shown returns a job without the parts that may be large.
+// shown returns a job as lists show it, without the parts that may be large.
 func shown(j queue.Job) queue.Job {
 	j.Env, j.Stdin = nil, ""
 	return j
@@ -123,7 +123,7 @@ func (s *Store) Obstacles(ctx context.Context, seqs []int64) (obstacles map[int6
 		for _, seq := range seqs {
 			j, err := s.find(seq)
 			if err != nil {
-				continue // it was removed
+				continue // the job was removed
 			}
 			if list := s.obstacles(j); len(list) > 0 {
 				obstacles[seq] = list
@@ -184,8 +184,8 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	return list
 }
 
-// waitsBehind reports whether a job of the same queue that ranks before j waits only for a resource: it needs
-// more units than are free.
+// waitsBehind reports whether j must let another job of its queue go first at a resource. The other job ranks
+// before j and waits only for this resource, because it needs more units than are free.
 func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
 		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue || cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
@@ -235,7 +235,7 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
 }
 
-// visibleJob returns a copy of a job, with the parents that it waits for.
+// visibleJob returns a copy of a job as readers get it, with the parents that the job waits for.
 func (s *Store) visibleJob(j *job) queue.Job {
 	visible := copyJob(j.Job)
 	if j.State != queue.Blocked {
@@ -339,7 +339,7 @@ func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Sele
 	return selected, err
 }
 
-// selected passes all jobs that match a filter to take, newest first.
+// selected calls the function take once, with all jobs that match a filter, newest first.
 func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err
@@ -393,7 +393,7 @@ func (s *Store) counts() store.Counts {
 	return c
 }
 
-// Oldest returns the time at which the job that has waited longest became runnable; 0 if no job waits.
+// Oldest returns the time since which the oldest waiting job has been runnable; 0 if no job waits.
 func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -456,7 +456,7 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 }
 
 // startOrder returns the order in which ready jobs start if no gate is full: first the leased jobs, then the
-// others. Users take turns.
+// others, among which users take turns.
 func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {

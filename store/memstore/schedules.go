@@ -64,7 +64,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 	return stored, err
 }
 
-// dueAt sends a hint if a schedule is due earlier than the last Promote reported.
+// dueAt sends a hint if a schedule is due before the time that the last Promote returned.
 func (s *Store) dueAt(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
 		hint(s.dueSooner)
@@ -254,8 +254,8 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 	return fired, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in f.Runs. The first job that can be created replaces
-// the jobs in replaced.
+// fireOccurrences creates the jobs of the occurrences in f.Runs. When the first of them is created, it
+// replaces the jobs in replaced.
 func (s *Store) fireOccurrences(known *schedule, f *store.Firing, unfinished, replaced []*job, checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
 	unfinishedBefore := len(unfinished)
 	for _, at := range f.Runs {
@@ -306,7 +306,7 @@ func (s *Store) checkCreate(known *schedule, f *store.Firing, now queue.Millis) 
 	return err
 }
 
-// withoutJobs calls f as if the given jobs had been cancelled.
+// withoutJobs calls the function f while the given jobs are marked as cancelled, and then restores the jobs.
 func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) error {
 	for _, j := range excluded {
 		saved := j.Job
@@ -323,8 +323,8 @@ func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Mill
 	known.runs = known.runs[max(0, len(known.runs)-store.MaxScheduleRuns):]
 }
 
-// fireOccurrence creates the job of an occurrence, or records why it does not. unfinishedBefore is the number
-// of unfinished jobs that existed before this firing.
+// fireOccurrence creates the job of an occurrence, or records the reason why no job was created.
+// unfinishedBefore is the number of unfinished jobs that existed before this firing.
 func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
 	refuse := func(outcome store.Outcome, note string) (store.ScheduleRun, []*job) {
@@ -356,7 +356,7 @@ func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis
 		draft.ID = f.IDs(at, n)
 		receipt, err := s.assignIDs([]queue.Job{draft})
 		if err != nil {
-			continue // the id is taken
+			continue // the id is taken, so try the next one
 		}
 		s.noteOwner(store.Request{UID: known.UID, Owner: f.Owner})
 		draft.Seq = receipt.Seqs[0]

@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waiter is an active call of Await. The transaction that serves it also removes it from Store.waiters, so it
-// is served at most once. Close closes served.
+// waiter is an active call of Await. The transaction that gives it jobs also removes it from Store.waiters,
+// so it gets jobs at most once. Close closes the channel served.
 type waiter struct {
 	want   int
-	served chan []queue.Job // has room for one value
-	wake   chan struct{}    // receives a value when the next due time may have changed
+	served chan []queue.Job // receives the claimed jobs; has a buffer for one value
+	wake   chan struct{}    // receives a value when a job may become due earlier than the call expects
 }
 
 // Exchange records what happened to leases and claims up to t.Want jobs.
@@ -143,7 +143,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.Refunds {
 		j.Refunds++
 	}
-	if !d.Started { // no attempt ran, so the values of the last one stay
+	if !d.Started { // no attempt ran, so the job keeps the values of its last attempt
 		j.Error = cmp.Or(d.Error, j.Error)
 		if j.State == queue.Held {
 			s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
@@ -193,7 +193,7 @@ func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunn
 	}
 }
 
-// Await claims at least one and up to want jobs, and waits until one is runnable.
+// Await waits until a job is runnable, and claims at most want jobs.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: max(1, want), served: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
 	addWaiter := func(queue.Millis) error {
@@ -203,7 +203,8 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	if err := s.update(ctx, addWaiter); err != nil {
 		return nil, err
 	}
-	noChange := func(queue.Millis) error { return nil } // update itself serves the waiters
+	// An empty change is enough, because update gives jobs to the waiters.
+	noChange := func(queue.Millis) error { return nil }
 	for {
 		timer := time.NewTimer(s.untilRunnable())
 		select {
@@ -219,15 +220,15 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case <-w.wake:
 			timer.Stop()
 		case <-timer.C:
-			// An error can only mean that ctx has ended or the store was closed. The next select detects
-			// both.
+			// The error can be ignored: it can only mean that ctx has ended or the store was closed, and the
+			// next select detects both.
 			_ = s.update(ctx, noChange)
 		}
 	}
 }
 
-// stopWaiting ends a call of Await. If the call was served at the same time, it returns the jobs, because
-// they are leased and only its caller can run them.
+// stopWaiting ends a call of Await. If a transaction has given jobs to the call at the same time, stopWaiting
+// returns them, because they are leased and no other caller can run them.
 func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +265,8 @@ func (s *Store) untilRunnable() time.Duration {
 	now := s.now()
 	next := now.Add(maxWait)
 	for _, j := range s.jobs {
-		// Other jobs wait for a job to end or for a change of a rule.
+		// Time alone makes only these jobs runnable. Other jobs wait until another job ends or a rule
+		// changes.
 		if j.State.Runnable() && !j.leased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}

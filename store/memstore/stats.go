@@ -15,7 +15,7 @@ import (
 // sample is the start or the end of an attempt, with the minute in which it was recorded.
 type sample struct {
 	minute   queue.Millis
-	queue    string      // name under which the minute counts it
+	queue    string      // queue under which the statistics of this minute count the sample
 	endState queue.State // state of the job after the attempt; 0 for a start
 	duration time.Duration
 }
@@ -46,8 +46,8 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	s.samples = append(s.samples, m)
 }
 
-// measureEnd records the end of an attempt, and its start if it was not reported before. j is the job before
-// the end.
+// measureEnd records the end of an attempt. It also records the start, if that was not reported before. j is
+// the job as it was before the end.
 func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	a := &e.Attempt
 	if !e.Decision.Started {

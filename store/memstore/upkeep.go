@@ -106,7 +106,7 @@ func (s *Store) endDuePauses(now queue.Millis) {
 	}
 }
 
-// SetHooks sets the hooks to be created.
+// SetHooks sets which hooks the store creates.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.hooks = h
@@ -171,8 +171,8 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
-// earliestDue returns the next time, from now on, at which a job is runnable or expires, a pause ends or a
-// full rate has room.
+// earliestDue returns the next time at which a job becomes runnable or expires, a pause ends, or a full rate
+// has room.
 func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	consider := func(at queue.Millis) {
 		if !found || at < next {
@@ -201,8 +201,8 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
-// reported.
+// DueSooner returns a channel that receives a hint when something becomes due before the time that the last
+// call of Promote returned.
 func (s *Store) DueSooner() <-chan struct{} { return s.dueSooner }
 
 // DeletableOutputs lists up to limit output files whose attempts are gone.
