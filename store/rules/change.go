@@ -68,11 +68,11 @@ func PerQueue(jobs []queue.Job) map[string]int64 {
 	return counts
 }
 
-// CheckUnique returns an error if a draft of a request has a unique key that another job or an earlier draft
-// keeps from it. substitutes maps the index of each draft that is not to be stored to the job or draft that the
-// receipt names instead.
+// CheckUnique returns an error if a draft of a request has a unique key that is in use: by a stored job or by
+// an earlier draft. Some drafts need not be stored, because the receipt can name the other job or draft.
+// substitutes contains the index of each such draft, with its substitute.
 func (r *Rules) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute, err error) {
-	var earlier map[string]int // index of the draft that will have a key
+	var earlier map[string]int // for each key, the index of the draft that will have it
 	for i := range drafts {
 		d := &drafts[i]
 		if d.Unique == "" {
@@ -108,7 +108,8 @@ func (r *Rules) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute,
 	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
 }
 
-// checkAcyclicSubstituted returns an error if drafts depend on each other once substitutes are applied.
+// checkAcyclicSubstituted returns an error if drafts would depend on each other after each substituted draft
+// is replaced by its substitute.
 func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute) error {
 	if len(substitutes) == 0 {
 		return nil
@@ -123,7 +124,7 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 		for _, d := range after {
 			other, substituted := substitutes[d.Draft-1]
 			switch {
-			case substituted && other.Job != nil: // a stored job depends on no draft
+			case substituted && other.Job != nil: // a stored job cannot depend on a draft
 				d.Draft = 0
 			case substituted:
 				d.Draft = other.Draft + 1
@@ -192,7 +193,7 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	return r.insert(&r.job, draft, draftNumber, uid, seq, id)
 }
 
-// insert is like Insert, but uses the memory of j.
+// insert is like Insert, but stores the new job in *j instead of allocating one.
 func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	now := r.tx.Now()
 	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.After)
@@ -240,8 +241,8 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 	return nil
 }
 
-// applyDeclaredLimits applies the limits that a job states for its locks and rates, since the newest job
-// decides them.
+// applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs name the
+// same key, the newest job decides.
 func (r *Rules) applyDeclaredLimits(j *Job) error {
 	for _, d := range j.Demands {
 		if !d.Ruled() {
@@ -338,7 +339,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Reason = ""
 		return r.Move(&j, to, event, detail)
 	case queue.VerbRelease:
-		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job has no backoff delay
+		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for its backoff delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout, j.Rewrite = *c.Timeout, WithTerms
@@ -346,7 +347,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		none := ""
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, &none, -1, 0, 0
 		r.restartWait(&j, r.tx.Now())
-		// A retried job states its limits like a new one.
+		// The limits that a retried job states for locks and rates apply again, as if the job were new.
 		if err := r.applyDeclaredLimits(&j); err != nil {
 			return err
 		}
@@ -364,8 +365,8 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 
 // adjustForDependencies returns the state for a job that a change would set to the given state, taking
 // dependencies into account. The state is Blocked if the job has undecided dependencies, and Pending if the
-// job was blocked and has none. An ended job that cannot be blocked again does not wait for parents that run
-// again.
+// job was blocked and has none. If the state table does not let an ended job become blocked, the job does not
+// wait for parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, error) {
 	if to != queue.Pending && to != queue.Failed && to != queue.Blocked || !j.State.May(queue.Blocked) && j.State.Ended() || !r.tx.HasEdges() {
 		return to, nil
@@ -382,8 +383,8 @@ func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, erro
 }
 
 // revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has
-// the unique key. Unless c.Alone is set, it also notes that dependants which were cancelled because of this
-// job wait again.
+// the unique key. Unless c.Alone is set, it also adds a note. The note makes the dependants that were
+// cancelled because of this job wait for it again.
 func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
 		return err
@@ -403,7 +404,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	return r.addParentNote(j, Anew)
 }
 
-// successorWithKey returns the unfinished job that has taken over the unique key of an ended job.
+// successorWithKey returns the unfinished job that uses the same unique key as an ended job.
 func (r *Rules) successorWithKey(j *Job) (other Job, taken bool, err error) {
 	if j.Unique == "" {
 		return other, false, nil
@@ -495,7 +496,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 		}
 		j.Standing = Nowhere
 	}
-	// If the demands have not changed, the job states no new limits.
+	// The edit can change the limits of locks and rates only if it has changed the demands.
 	if !demandsChanged {
 		return nil
 	}

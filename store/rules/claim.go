@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Claim leases the best jobs that all their gates have room for, in order. It leases up to want jobs, or
-// until their size reaches MaxClaimBytes. If it leases none and more is true, the caller continues the claim
-// in another transaction.
+// Claim leases the best jobs that all their gates have room for, in order. It stops after want jobs, or when
+// the size of the jobs reaches MaxClaimBytes. If it leases none and more is true, the caller continues the
+// claim in another transaction.
 func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
 	r.turnSteps = 0
@@ -22,7 +22,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			return nil, false, err
 		}
 		if q == nil {
-			more = r.mem.Left() > 0 // lanes that are still closed may have room
+			more = r.mem.Left() > 0 // a gate that is still to be checked may open a lane
 			break
 		}
 		if more = r.Steps >= StepsMost; more {
@@ -64,7 +64,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		if jobs, err = r.leaseFound(jobs, &scan, q); err != nil {
 			return nil, false, err
 		}
-		if len(jobs)-countBefore == n { // the jobs have filled a gate
+		if len(jobs)-countBefore == n { // the claim has taken all the room, so a gate is full now
 			r.recheckResources()
 		}
 	}
@@ -101,8 +101,9 @@ func (r *Rules) leaseFound(jobs []queue.Job, scan *Look, q *Queue) ([]queue.Job,
 }
 
 // chooseQueue returns the queue that has the next turn, and a scan of its best open lane. scan.Upto is the
-// position from which another queue goes first. While all queues have the same weight, queues are ordered by
-// the rank of their best heads. While weights differ, stride scheduling chooses the queue for each job.
+// position from which on a job of another lane or queue goes first. While all queues have the same weight,
+// queues are ordered by the rank of their best heads. While weights differ, stride scheduling chooses the
+// queue for each job.
 func (r *Rules) chooseQueue() (q *Queue, scan Look, err error) {
 	weighted := r.tx.Weighted()
 	nextHead := End
@@ -131,11 +132,12 @@ func (r *Rules) chooseQueue() (q *Queue, scan Look, err error) {
 	return q, scan, err
 }
 
-// queueTurn returns the queue's turn. A queue that had no job to start saves up no turns.
+// queueTurn returns the queue's turn. It is at least the turn that was served last, so a queue does not save
+// up turns while it has no job to start.
 func (r *Rules) queueTurn(q *Queue) int64 { return max(q.Pass, r.tx.Turn()) }
 
-// stride is the distance by which one start moves the turn of a queue of weight 1. The rounding error of
-// stride divided by a weight is negligible for weights from 1 to 1000.
+// stride is added to the turn of a queue of weight 1 for each job that it starts. A queue of weight w adds
+// stride/w. The rounding error of stride divided by a weight is negligible for weights from 1 to 1000.
 const stride = 1 << 30
 
 // advanceTurn moves the turn of a queue after a start (Waldspurger and Weihl, Stride Scheduling, 1995).
@@ -146,8 +148,8 @@ func (r *Rules) advanceTurn(q *Queue) {
 	}
 }
 
-// limitScan lowers scan.Upto to the best head among the lanes that this lane's gates have closed. Once this
-// lane's head has passed that position, the other lane may go first.
+// limitScan lowers scan.Upto to the best head among the lanes that this lane's gates have closed. From that
+// position on, the job of the closed lane ranks first, and may have room by then.
 func (r *Rules) limitScan(scan *Look) error {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {
@@ -198,7 +200,7 @@ func (r *Rules) leaseJob(j *Job, l *Lane, turn Turn) error {
 	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
 	r.tx.Hold(lease)
-	if len(l.Needs) > 0 { // other lanes may have lost their room
+	if len(l.Needs) > 0 { // the job has taken room at gates that other lanes need too
 		clear(r.skippedPriorities)
 	}
 	if j.Units == "" {

@@ -9,8 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Edge is an undecided dependency: Child waits for Parent. It is decided once, when the parent ends or is
-// removed.
+// Edge is an undecided dependency: Child waits for Parent. It is decided when the parent ends or is removed.
 // See docs/decisions/0020.
 type Edge struct {
 	ID        int64
@@ -20,7 +19,8 @@ type Edge struct {
 }
 
 // EndedParent is a note that a parent has ended in State, or was removed if State is 0, or runs again if
-// State is Anew. It decides, or reopens, the parent's edges with ids up to Upto.
+// State is Anew. Because of the note, the parent's edges with ids up to Upto are decided, or reopened for
+// Anew.
 type EndedParent struct {
 	ID     int64
 	Parent int64
@@ -36,8 +36,8 @@ const Anew = ^queue.State(0)
 // dependants: with a limit of 250, other commits waited 20 ms; with 50, they waited 8 ms.
 const maxEdgesPerTx = 50
 
-// NotesMost limits the notes about one parent until its edges are decided. If a user ends and retries a job
-// again and again, the store does not follow every change.
+// NotesMost limits the notes about one parent until its edges are decided. The limit keeps a user who ends
+// and retries a job again and again from adding any number of notes.
 const NotesMost = 8
 
 var dependencyDetail = []byte(`{"reason":"dependency"}`)
@@ -58,7 +58,7 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 			return atDraft(demandError, i, len(drafts))
 		}
 		for _, d := range drafts[i].After {
-			if d.Draft == 0 && d.ID != "" { // resolve has found the job
+			if d.Draft == 0 && d.ID != "" { // resolveParents has found a stored job for this id
 				continue
 			}
 			if d.Draft != 0 {
@@ -116,7 +116,7 @@ func (r *Rules) checkParents(j *Job) error {
 		}
 	}
 	drafts := []queue.Job{j.Job}
-	// The request has no other drafts that an id could name.
+	// resolveParents must not take this job's own id for a draft of the request.
 	drafts[0].ID = ""
 	if err := r.resolveParents(drafts, j.UID); err != nil {
 		return err
@@ -218,7 +218,7 @@ func checkAcyclic(drafts []queue.Job) error {
 		if status[first] != unvisited {
 			continue
 		}
-		path, next := []int{first}, []int{0} // iterative, because chains may be long
+		path, next := []int{first}, []int{0} // a loop instead of recursion, because chains may be long
 		status[first] = onPath
 		for len(path) > 0 {
 			i := len(path) - 1
@@ -261,7 +261,7 @@ func (r *Rules) edgeStatuses(draft *queue.Job) (statuses []store.Met, unresolved
 		parent, err := r.tx.Job(d.Job, Summary)
 		status := store.Open
 		switch {
-		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // the parent is inserted later
+		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
 		// The parent was removed after this draft was staged.
 		case errors.Is(err, queue.ErrNotFound) && draft.OtherwiseDo != queue.OtherwiseRun:
 			status = store.Failed
@@ -290,10 +290,10 @@ func (r *Rules) noteParentEnded(j *Job, state queue.State) error {
 	return r.addParentNote(j, state)
 }
 
-// addParentNote adds a note about a parent. If the newest earlier note is also about its end, the new note
-// applies only to edges that were added after that note. If the parent runs again and already has NotesMost
-// notes, addParentNote instead drops the notes after the last Anew note. The last end then decides no further
-// edges.
+// addParentNote adds a note about a parent. If the newest earlier note also says that the parent has ended,
+// the new note applies only to edges that were added since. If state is Anew and the parent already has
+// NotesMost notes, addParentNote adds none. Instead, it drops the notes that are newer than the last Anew
+// note, and extends that note to all current edges.
 func (r *Rules) addParentNote(j *Job, state queue.State) error {
 	n, newest, err := r.tx.Noted(j.Seq)
 	if err != nil {
@@ -312,7 +312,7 @@ func (r *Rules) addParentNote(j *Job, state queue.State) error {
 }
 
 // DecideDependants decides a limited number of edges of parents that have ended, or reopens edges of parents
-// that run again. It reports whether there are more; Promote continues with them.
+// that run again. It reports whether there are more such edges, which the next call of Promote decides.
 func (r *Rules) DecideDependants() (more bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
 		e, found, err := r.tx.NextEnded()
@@ -339,7 +339,7 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		}
 		if len(edges) < remaining {
 			err = r.tx.DropEnded(e.ID)
-		} else { // a parent with many edges lets the user's other parents go first
+		} else { // the parent has many edges, so the user's other parents go first
 			err = r.tx.Postpone(e.Parent)
 		}
 		if err != nil {
@@ -353,8 +353,8 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 
 // decideEdge decides an edge. If it was the child's last undecided edge, decideEdge makes the child pending.
 // If the parent ended in a state that the dependency does not accept, decideEdge does what the child asked
-// for in that case. A child that is no longer waiting does not change. A held child may be cancelled, but is
-// not released.
+// for in that case. A child that no longer waits for this edge keeps its state. A held child may be
+// cancelled, but is never released here.
 func (r *Rules) decideEdge(e *Edge, parent queue.State) error {
 	status := store.Well
 	if !e.How.Met(parent) && e.Otherwise != queue.OtherwiseRun {

@@ -58,8 +58,8 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	return g, err
 }
 
-// currentLease returns the stored lease, or nil if the lease is stale: it is over, or the job has a newer
-// fence.
+// currentLease returns the stored lease of a job. It returns nil if l is stale, because that lease has ended
+// or the job has a newer fence.
 func (r *Rules) currentLease(l queue.Lease) *Lease {
 	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
 		return current
@@ -121,7 +121,8 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 	return r.tx.PutProgress(j)
 }
 
-// settle records how a lease ended. The job's user may hold maxBytes; 0 means unlimited.
+// settle records how a lease ended. maxBytes limits the bytes that the job's user may hold; 0 means
+// unlimited.
 func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lease)) error {
 	l := r.currentLease(e.Lease)
 	if l == nil {
@@ -147,7 +148,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 	if d.State.Runnable() {
 		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
-	// If no attempt ran, the values of the last attempt stay.
+	// If no attempt ran, the job keeps the values of its last attempt.
 	if !d.Started {
 		j.Refunds += bit(d.Refunds)
 		if d.Error != "" {
@@ -169,7 +170,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		r.measureStart(l, a.StartedAt)
 	}
 	r.tx.Measure(Measured{Queue: j.Queue, End: d.State, Took: elapsed(a.StartedAt, a.EndedAt), Fingerprint: e.Fingerprint})
-	// Without a new value, the progress that a running attempt has reported stays.
+	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
 	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
 			return err
@@ -202,14 +203,15 @@ func applyResult(j *Job, e *store.Settlement) {
 }
 
 // Foresee returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
-// predicted. The job's user may hold maxBytes; 0 means unlimited. Foresee changes nothing.
+// predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited. Foresee changes
+// nothing.
 func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
 	l := r.currentLease(e.Lease)
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
 	}
 	if maxBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > maxBytes {
-		return nil // room has to be made first, which may change the row
+		return nil // the row cannot be predicted, because making room first may change it
 	}
 	j := l.Job
 	clearRunningFields(&j, e)
@@ -219,8 +221,8 @@ func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
 	return &j
 }
 
-// measureStart adds the start of a leased job to the statistics. The job's wait is counted from when it was
-// due and ready.
+// measureStart adds the start of a leased job to the statistics. The recorded wait is the time since the job
+// was due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
 	r.tx.Measure(Measured{Queue: j.Queue, Took: elapsed(max(j.DueAt, j.Since), at)})
@@ -262,7 +264,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	j := &r.job
 	r.tx.Unserve(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.Units = ""
-	// The job was due when it was claimed, even if the clock has been set back since.
+	// The clock may have been set back since the claim. The job was due then, so it remains due.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	if err := r.assignSlot(j); err != nil {

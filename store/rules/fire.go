@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fire carries out and records occurrences of a schedule. enqueue inserts a draft as a job, or rejects it
-// before it changes anything.
+// Fire carries out and records occurrences of a schedule. enqueue inserts a draft as a job, or returns an
+// error without any change.
 // See docs/decisions/0022.
 func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id string, err error)) (fired store.Fired, err error) {
 	s, err := r.tx.Schedule(f.Name)
@@ -97,14 +97,15 @@ type occurrenceEnqueuer struct {
 	unfinished     int   // number of the schedule's unfinished jobs
 	newestSeq      int64 // seq of the newest unfinished job; 0 if all have ended
 	newestID       string
-	enqueuedNewest bool // this firing enqueued the newest job, so the next one depends on it
+	enqueuedNewest bool // true if this firing enqueued the newest job; the next job then depends on that job
 	toReplace      []Job
-	rejection      error // the reason why no job can be enqueued
+	rejection      error // reason why this firing cannot enqueue any job; nil if it can
 	enqueue        func(queue.Job) (seq int64, id string, err error)
 }
 
-// runOccurrence carries out one occurrence. It returns an error for a rejected job if a user requested the
-// run, or if failOverQuota is set and the quota is the reason.
+// runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. It returns
+// an error instead if a user requested the run, or if failOverQuota is set and the user's quota is the
+// reason.
 func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.ScheduleRun, error) {
 	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: b.f.By}
 	kind := queue.EventScheduleFired
@@ -133,7 +134,7 @@ func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 	return run, b.r.addScheduleEvent(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
 }
 
-// enqueueOccurrence enqueues the job of an occurrence, or returns the reason why it does not.
+// enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
 func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	draft, ownParents := b.draft(), len(b.s.Draft.After)
 	switch {
@@ -206,7 +207,8 @@ func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	return seq, id, err
 }
 
-// CheckReplaced returns an error if the hooks of the jobs that one request replaces need too many bytes.
+// CheckReplaced returns an error if one request replaces several jobs and their hooks together need too many
+// bytes.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
 		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
@@ -214,7 +216,7 @@ func CheckReplaced(jobs, bytes int) error {
 	return nil
 }
 
-// errDryRun makes Attempt undo a dry run.
+// errDryRun is returned inside Tx.Attempt to undo the changes of a dry run.
 var errDryRun = errors.New("dry run")
 
 // checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
@@ -232,7 +234,7 @@ func (b *occurrenceEnqueuer) checkRejection() error {
 		return nil
 	case !errors.As(err, &rejection):
 		return err
-	// The unique key is free once the replaced jobs have ended.
+	// Not a rejection: the unique key becomes free when the replaced jobs end.
 	case rejection.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
 		return nil
 	}

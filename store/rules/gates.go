@@ -11,8 +11,8 @@ import (
 type Gate struct {
 	Room int // free units
 	Most int // all units
-	// Opens is the time when a rate limit has room again if no other job starts; 0 if it is not known.
-	// Promote is called then.
+	// Opens is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
+	// Promote is called at that time.
 	Opens queue.Millis
 }
 
@@ -36,7 +36,7 @@ type rateRoom struct {
 	Gate
 }
 
-// Gate returns the state of a gate that a user's job needs.
+// Gate returns the state of a gate for a job of the user uid that has the given need.
 func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 	if need.Kind == queue.GateUser {
 		if r.tx.Node().Strangers[uid] {
@@ -70,9 +70,9 @@ func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 	return g, err
 }
 
-// rateGate returns the state of a rate limit. Starts in the current period count, and so do claimed jobs that
-// are not known to have started. If there is no room, rateGate schedules a check for the time when a start
-// leaves the period.
+// rateGate returns the state of a rate limit. It subtracts the starts in the current period, and the claimed
+// jobs that are not known to have started. If there is no room, rateGate schedules a check for the time when
+// a start leaves the period.
 func (r *Rules) rateGate(gate int64, rule *Rule) (Gate, error) {
 	since := r.tx.Now() - queue.Millis(rule.Per.Milliseconds())
 	cached, found := r.rates[gate]

@@ -15,19 +15,19 @@ func (r *Rules) enqueueHooks(j *Job) error {
 	if moments == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
-	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked before anything large is read
+	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
 		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	fullJob, err := r.tx.Job(j.Seq, Whole)
 	if err != nil {
 		return err
 	}
-	// Without an account that still exists, the hook cannot run.
+	// The hook would run as the job's user, so it is not created if that account no longer exists.
 	if fullJob.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
 		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	for _, draft := range h.Make(&fullJob.Job, moments) {
-		r.HookBytes += 2 * store.InputSize(&draft.Execution) // counted twice, as it is read and written
+		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
 		fits, err := r.hookFits(j, &draft, h.MaxBytesUser)
 		switch {
@@ -45,8 +45,8 @@ func (r *Rules) enqueueHooks(j *Job) error {
 }
 
 // hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
-// whether the hook's own user may use the bytes that it needs. The hook's user may hold maxBytes. If the
-// bytes are not available, hookFits tries to free some.
+// whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
+// may hold. If the bytes are not available, hookFits tries to free some.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
 	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil

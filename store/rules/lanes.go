@@ -15,7 +15,8 @@ import (
 // An example with two lanes of one user and one queue: both need a lock that one job may hold, and lane B
 // also needs a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes job 1, because
 // lane A has the better head. When the claim checks lane A again, the lock is taken. So the claim closes lane
-// A at the lock, and then lane B. Both lanes are in one list: that of the lock, the queue and the user.
+// A at the lock, and then lane B. Both lanes are now in the same list of closed lanes, since a list contains
+// the lanes that one gate has closed, of one queue and one user.
 //
 // When job 1 ends, endLease calls Recheck for the lock. Reopen opens only lane B, since job 2 ranks before
 // job 4. Lane A stays closed, because a claim would take job 2 first anyway. Once the head of lane B has
@@ -49,8 +50,8 @@ const (
 	Empty int64 = math.MinInt64
 )
 
-// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened a lane that goes first. The
-// caller must choose again.
+// laneRoom returns chooseAgain instead of a gate if it has opened another lane that goes first. The caller
+// must then choose a lane again.
 const chooseAgain int64 = math.MinInt64 + 1
 
 // Start is before every other position.
@@ -81,7 +82,7 @@ type Queue struct {
 	Weight int
 	// Room is the number of further jobs of the queue that may be leased. It is 0 while the queue is paused.
 	Room int
-	Head Position // the best head among its open lanes
+	Head Position // the best head among the queue's open lanes
 	// Pass is the queue's next turn while queues have different weights. The queue with the lowest turn is
 	// served first.
 	Pass int64
@@ -113,11 +114,11 @@ func (r *Rules) moveHead(l *Lane, head Position, closedBy int64) error {
 	return r.setHead(l, head, closedBy)
 }
 
-// setHead writes a lane's head, with l.Priority, and the gate that closes the lane. No other function writes
-// them.
+// setHead is the only function that writes a lane's head, priority and closing gate. The priority is
+// l.Priority.
 func (r *Rules) setHead(l *Lane, head Position, closedBy int64) error {
-	// While this lane was open, it kept the lanes behind it closed in the lists of its gates. They may have
-	// to open now. At the gate that closes this lane, lanes behind it have no room either.
+	// While this lane was open, the lanes behind it stayed closed in the lists of its gates. They may have to
+	// open now, except at the gate that closes this lane: they have no room there either.
 	if l.Shut == Open && (closedBy != Open || head.After(l.Head)) {
 		if gate := UserGate(l.UID); gate != closedBy {
 			r.Recheck(gate)
@@ -128,7 +129,8 @@ func (r *Rules) setHead(l *Lane, head Position, closedBy int64) error {
 			}
 		}
 	}
-	// The lane holds back fewer lanes of other users now.
+	// The lane waits for a resource and holds back lanes that rank behind its head. It holds back fewer of
+	// them now.
 	if needsResource(l, l.Shut) && (closedBy != l.Shut || head.After(l.Head)) {
 		r.Recheck(l.Shut)
 	}
@@ -139,15 +141,17 @@ func (r *Rules) setHead(l *Lane, head Position, closedBy int64) error {
 
 // Recheck makes Reopen check whether lanes that a gate has closed can open. Code that makes room at a gate
 // must call it. So must code that takes away an open lane behind which other lanes of the gate stay closed.
-// No other code has to check. A round that is under way continues from where it is, and ends after one full
-// pass. So repeated calls cannot keep the round from reaching a list.
+// No other code has to call it. If the gate is already being checked, the round continues from the list that
+// it has reached, and ends after one more full pass. So repeated calls cannot keep Reopen from checking every
+// list.
 func (r *Rules) Recheck(gate int64) {
 	progress := r.mem.recheck[gate]
 	r.mem.recheck[gate] = recheckRound{startedBehind: progress.lastChecked, lastChecked: progress.lastChecked}
 }
 
-// recheckResources calls Recheck for all resources. It is called when another gate has less room now. That
-// gate may hold back the lane that others wait behind at a resource.
+// recheckResources calls Recheck for all resources. It is called when another gate has less room now. A lane
+// that goes first at a resource may now lack room at that gate, so the lanes that wait behind it may have
+// room.
 func (r *Rules) recheckResources() {
 	for _, gate := range r.tx.Resources() {
 		r.Recheck(gate)
@@ -159,8 +163,8 @@ func (r *Rules) recheckResources() {
 // See docs/decisions/0015.
 const StepsMost = 250
 
-// stepCounter returns the counter of the steps that the current operation takes: Steps during a claim,
-// otherwise looks.
+// stepCounter returns the counter of the steps that the current operation takes: Rules.Steps during a claim,
+// and otherSteps at other times.
 func (r *Rules) stepCounter() *int {
 	if r.claiming {
 		return &r.Steps
@@ -185,7 +189,7 @@ func (r *Rules) Reopen() error {
 				r.tx.WakeAt(r.tx.Now())
 				return nil
 			}
-			// The code below may add the gate again.
+			// Deleted first, because the code below may add the gate again.
 			delete(r.mem.recheck, gate)
 			if err := r.reopenGate(gate, progress); err != nil {
 				return err
@@ -210,7 +214,7 @@ func (r *Rules) reopenGate(gate int64, progress recheckRound) error {
 	if len(lanes) > 0 {
 		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
 			if g, err := r.Gate(lanes[0].UID, need); err != nil || g.Room < need.Units {
-				return err // no lane of the gate has room
+				return err // the gate itself has no room, so no lane can open
 			}
 		}
 	}
@@ -222,20 +226,20 @@ func (r *Rules) reopenGate(gate int64, progress recheckRound) error {
 		progress.lastChecked = lanes[done].List()
 	}
 	switch _, requested := r.mem.recheck[gate]; {
-	case requested: // another call of Recheck asked for it
+	case requested: // Recheck was called again for this gate during the round
 		progress.startedBehind, progress.wrapped = progress.lastChecked, false
 	case done < len(lanes) && progress.endsBefore(lanes[done].List()),
 		done == len(lanes) && len(lanes) < StepsMost && (progress.startedBehind == List{} || progress.wrapped):
 		return nil
 	}
-	if done == len(lanes) && len(lanes) < StepsMost { // continue from the first list
+	if done == len(lanes) && len(lanes) < StepsMost { // the last list was checked; the first is next
 		progress.lastChecked, progress.wrapped = List{}, progress.startedBehind != List{}
 	}
 	r.mem.recheck[gate] = progress
 	return nil
 }
 
-// endsBefore reports whether the round ends before this list.
+// endsBefore reports whether the round has come back to where it started, so that it ends before this list.
 func (at *recheckRound) endsBefore(list List) bool {
 	return at.wrapped && list.Compare(at.startedBehind) > 0
 }
@@ -252,7 +256,7 @@ func (r *Rules) reopenList(l *Lane, gate int64) error {
 		if !moved {
 			n, fullGate, err := r.laneRoom(l)
 			if err != nil || n == 0 && fullGate == gate {
-				return err // all lanes behind it wait too
+				return err // the gate has no room for this lane, so the lanes behind it stay closed too
 			}
 			if n > 0 {
 				r.Readied = true
@@ -297,8 +301,9 @@ func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 	return r.moveHeadToFirst(l)
 }
 
-// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. It reports whether
-// the lane has changed in any other respect.
+// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. changed is false if
+// the head already was the position of that job. It is true if the head has moved, or if the lane has no job
+// that can start at its head.
 func (r *Rules) moveHeadToFirst(l *Lane) (changed bool, err error) {
 	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
 	if err := r.tx.Find(&scan); err != nil {
@@ -336,13 +341,13 @@ func priorityToStore(j *Job) int64 {
 	return j.Priority
 }
 
-// needsResource reports whether a lane needs this gate as a resource.
+// needsResource reports whether a lane needs this gate and the gate is a resource.
 func needsResource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.GateResource }
 
 func (r *Rules) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= r.tx.Now() }
 
 // laneRoom returns how many jobs of a lane may be leased now. If the number is 0, fullGate is the gate
-// without room, or Again.
+// without room, or chooseAgain.
 func (r *Rules) laneRoom(l *Lane) (n int, fullGate int64, err error) {
 	n, fullGate, err = r.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.Needs) && n > 0 && err == nil; i++ {
@@ -369,8 +374,8 @@ func (r *Rules) roomAtGate(l *Lane, need Need) (n int, fullGate int64, err error
 }
 
 // checkResourceOrder returns the gate if another lane of the same queue ranks before this lane and waits only
-// for this resource. It returns Again if it has opened such a lane because that lane has room now, and
-// otherwise Open.
+// for this resource. If it finds that such a lane has room now, it opens that lane and returns chooseAgain.
+// In all other cases it returns Open.
 // See docs/decisions/0016.
 func (r *Rules) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err error) {
 	for {
@@ -379,7 +384,8 @@ func (r *Rules) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err err
 			return Open, err
 		}
 		if r.outOfSteps() {
-			r.Recheck(gate) // the other lane is closed by this gate, and is checked again later
+			// The other lane may still go first, so this lane waits until Reopen has checked it.
+			r.Recheck(gate)
 			return gate, nil
 		}
 		*r.stepCounter()++
@@ -394,13 +400,13 @@ func (r *Rules) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err err
 		switch {
 		case err != nil:
 			return Open, err
-		case n > 0: // it goes first, unless another user has the turn
+		case n > 0: // the other lane has room, so it goes first unless another user has the turn
 			r.Readied = true
 			return chooseAgain, r.moveHead(&first, first.Head, Open)
 		case fullGate == gate || fullGate == chooseAgain:
 			return fullGate, nil
 		}
-		// The lane waits for another gate, so it no longer holds back lanes at this one.
+		// The other lane waits for another gate, so it no longer holds back lanes at this resource.
 		if err := r.moveHead(&first, first.Head, fullGate); err != nil {
 			return Open, err
 		}
@@ -427,24 +433,26 @@ func (r *Rules) joinLane(j *Job) error {
 		if err != nil {
 			return err
 		}
-		if n == 0 && fullGate != chooseAgain { // after Again, the lane stays open and a claim checks it
+		// With chooseAgain, the lane stays open, and a claim checks it later.
+		if n == 0 && fullGate != chooseAgain {
 			closedBy = fullGate
 		}
 	}
 	r.Readied = r.Readied || closedBy == Open
-	// If the job is still leased, the first job of the lane is another one.
+	// A job that is still leased does not count as the first job of its lane, so the priority of the head is
+	// not known.
 	if l.Priority = Unknown; r.tx.Lease(j.Seq) == nil {
 		l.Priority = priorityToStore(j)
 	}
 	return r.setHead(&l, p, closedBy)
 }
 
-// leaveLane records that an unleased job is about to leave its lane. Lanes that wait behind it for a resource
-// are checked again.
+// leaveLane records that an unleased job is about to leave its lane. If other lanes wait behind its lane for
+// a resource, these are checked again.
 func (r *Rules) leaveLane(j *Job) error {
 	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
-		// The row may be damaged, and with it the lane's name. The claim that found the job continues
-		// behind it.
+		// The row may be damaged, including the number of the lane. Nothing has to be done: the claim that
+		// found the job moves the head of the lane past it.
 		return nil
 	}
 	l, err := r.tx.Lane(j)
@@ -453,7 +461,7 @@ func (r *Rules) leaveLane(j *Job) error {
 		r.Recheck(l.Shut)
 	}
 	switch {
-	case err != nil || l.Head.Seq != j.Seq || l.Shut == Empty: // the job may have another rank by now
+	case err != nil || l.Head.Seq != j.Seq || l.Shut == Empty: // nothing to move if the job is not the head
 		return err
 	case len(l.Needs) > 0:
 		return r.moveHeadPast(&l)
@@ -465,9 +473,9 @@ func (r *Rules) leaveLane(j *Job) error {
 }
 
 // moveHeadPast moves the head of a lane with demands from a job that is about to leave to the next job.
-// Otherwise a user could create any number of lanes that have a good head but no good job. Each search for
-// the best jobs would then have to read all of these lanes first. Lanes without demands are few: one for each
-// user and queue.
+// Without that, a user could create any number of lanes whose head has a good rank although no job in them
+// has. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
+// are few: one for each user and queue.
 func (r *Rules) moveHeadPast(l *Lane) error {
 	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: 1}
 	scan.Lane.Head.Seq++
@@ -476,7 +484,7 @@ func (r *Rules) moveHeadPast(l *Lane) error {
 	}
 	l.Priority = Unknown
 	switch {
-	case len(scan.Damaged) > 0: // the claim that finds it holds it
+	case len(scan.Damaged) > 0: // a damaged job is held by the claim that finds it
 		return r.setHead(l, scan.Lane.Head, l.Shut)
 	case len(scan.Jobs) > 0:
 		return r.setHead(l, scan.Jobs[0].Position(), l.Shut)
@@ -491,5 +499,6 @@ func (r *Rules) endLease(l *Lease) {
 	for _, n := range l.Needs {
 		r.Recheck(n.Gate)
 	}
-	r.Readied = r.Readied || r.tx.Queue(l.Job.Queue).Room == 1 // the queue had no room before
+	// If there is room for one job now, the queue had none before this lease ended.
+	r.Readied = r.Readied || r.tx.Queue(l.Job.Queue).Room == 1
 }

@@ -34,7 +34,7 @@ func (r *Rules) makeRoom(uid int, added, limit int64) (bool, error) {
 	if err := r.tx.TrimUser(uid, limit-added); err != nil || r.tx.User(uid).Bytes+added > limit {
 		return false, err
 	}
-	r.tx.WakeAt(r.tx.Now()) // some output files may have to be deleted
+	r.tx.WakeAt(r.tx.Now()) // Promote lets the service delete output files that are no longer needed
 	return true, nil
 }
 

@@ -8,8 +8,8 @@ import (
 
 // Move changes a job's state; no other function does. It checks that the transition is allowed, puts the job
 // into its lane, writes the job and updates the counts. It adds an event unless kind is "". It also writes
-// other changes that the caller has made to the job. If the job is leased, every state except processing ends
-// the lease.
+// other changes that the caller has made to the job. If the job is leased, a move to any state except
+// processing ends the lease.
 // See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
 	from, oldSlot, wasKept := j.State, j.Standing, j.Kept
@@ -103,8 +103,7 @@ func (r *Rules) assignSlot(j *Job) error {
 	return nil
 }
 
-// Due puts a job that is due now into its lane. A job that starts to wait now also gets its arrival number
-// now.
+// Due puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
 func (r *Rules) Due(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.Since {
 		j.Arrival = r.tx.Counts().Enqueued
@@ -148,7 +147,8 @@ func (r *Rules) Rerank(j *Job) error {
 		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Standing == Ready {
-		if err := r.joinLane(j); err != nil { // its new position may be before the lane's head
+		// The job joins its lane again, because its new position may be before the lane's head.
+		if err := r.joinLane(j); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (r *Rules) Disown(j *Job, former int) error {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
-		j.Standing = Nowhere // the job is held below
+		j.Standing = Nowhere // not in a lane: a waiting job is held below
 	}
 	from := j.State
 	if from.Waiting() {
@@ -194,12 +194,12 @@ func (r *Rules) disownAfterLease(j *Job) error {
 	if former == 0 {
 		return nil
 	}
-	r.tx.WakeAt(r.tx.Now()) // it may be the last job to be disowned
+	r.tx.WakeAt(r.tx.Now()) // this may have been the last job to be disowned, which Promote must notice
 	return r.Disown(j, former)
 }
 
-// HoldDamaged holds a job that cannot be read. If the job's state has no place in a lane, HoldDamaged keeps
-// the state and only takes the job out of the lane.
+// HoldDamaged holds a job that cannot be read. If the job is in a state that claims do not consider, it keeps
+// the state and is only removed from its lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Standing = Nowhere

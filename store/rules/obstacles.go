@@ -34,9 +34,9 @@ const (
 )
 
 // Obstacles returns the reasons why a claim does not take a job that is ready, and changes nothing. Unlike a
-// claim, it checks all gates of the job, not only up to the first full one. A lane that ranks before this one
-// at a resource counts as an obstacle, even if another gate holds that lane back. For a job that is not due
-// yet, Obstacles reports only a pause of its queue.
+// claim, it checks all gates of the job, not only up to the first full one. At a resource, a lane that ranks
+// before the job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job
+// that is not due yet, Obstacles reports only a pause of its queue.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 	j, err := r.tx.Job(seq, Summary)
 	if err != nil || j.Standing != Ready && j.Standing != Timed || r.tx.Lease(seq) != nil {

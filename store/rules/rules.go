@@ -23,10 +23,10 @@ type Standing int64
 // The values of Standing. A job that is leased but not known to have started keeps the Standing that it had
 // before the claim.
 const (
-	Nowhere Standing = 0 // held, blocked or ended
-	Ready   Standing = 1 // in its lane, ordered by rank
-	Timed   Standing = 2 // waiting until DueAt
-	Running Standing = 3 // leased and started
+	Nowhere Standing = 0 // the job is held, blocked or ended
+	Ready   Standing = 1 // the job is in its lane, ordered by rank
+	Timed   Standing = 2 // the job waits until DueAt
+	Running Standing = 3 // the job is leased and was started
 )
 
 // Rewrite says which parts of a job Put writes.
@@ -55,9 +55,9 @@ type Job struct {
 	Standing Standing
 	// Node is the number of the node that leased the job last. It is 0 if only one node uses the store.
 	Node     int64
-	Lane     int64   // the lane that contains the job, if Standing is Ready
-	NewError *string // the error to be written; nil keeps the stored error
-	Stored   int64   // bytes stored for its row, input, dependencies and attempts, without outputs
+	Lane     int64   // number of the lane that contains the job, if Standing is Ready
+	NewError *string // the new text of Job.Error to be written; nil keeps the stored one
+	Stored   int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
 	Ran      string  // used only by the engine, which stores the last attempt here if it fits
 	Rewrite  Rewrite
 	// Damaged reports that a requested part cannot be read. Error contains the reason.
@@ -101,7 +101,7 @@ type Lease struct {
 // User holds the counts of one user.
 type User struct {
 	Waiting int64 // waiting jobs
-	Hooks   int64 // waiting hooks of this user's jobs, whichever account runs them
+	Hooks   int64 // number of waiting hooks of this user's jobs, whichever account runs them
 	Staged  int64 // jobs of staged batches, which are not in the queue yet
 	Leased  int
 	Bytes   int64 // bytes used by the user's jobs and schedules; see store.Reader
@@ -139,8 +139,7 @@ type Tx interface {
 	// NewJob registers a draft without checking the limits on waiting jobs. It returns the new job's seq and
 	// id, and the draft number to be passed to Insert.
 	NewJob(draft *queue.Job) (at int, seq int64, id string, err error)
-	// WakeAt ensures that store.Upkeep.Promote is called at the given time or earlier. A time of 0 has no
-	// effect.
+	// WakeAt ensures that store.Upkeep.Promote is called at the given time or earlier. 0 has no effect.
 	WakeAt(at queue.Millis)
 	// Attempt runs a part of the transaction. If the part returns an error, Attempt undoes the part's changes
 	// and returns the error. A part must not call Attempt.
@@ -173,8 +172,9 @@ type Tx interface {
 	// Moved counts a job's transition between two states, for the job's user and queue. State 0 means that
 	// the job is not stored.
 	Moved(j *Job, from, to queue.State)
-	// CountKept adds by, which is 1 or -1, to the number of ended jobs that the queue's own retention bounds.
-	// It adds or subtracts the bytes of the job's outputs likewise.
+	// CountKept adds the job to the counts of ended jobs that the queue's own retention bounds, if the
+	// parameter by is 1. If it is -1, CountKept subtracts the job. The counts are the number of these jobs
+	// and the bytes of their outputs.
 	CountKept(j *Job, by int)
 	// Measure adds the start or the end of an attempt to the statistics of its queue, in this transaction.
 	Measure(m Measured)
@@ -183,11 +183,12 @@ type Tx interface {
 	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is
 	// completely written.
 	StoredSize(j *queue.Job) (int64, error)
-	// TrimUser removes outputs and inputs of a user until the user holds at most keep bytes, in the order of
-	// store.Upkeep.TrimUser. It removes nothing if that takes more of them than store.RemovalLimit allows.
+	// TrimUser removes outputs and inputs of a user until the user holds at most keep bytes. It removes them
+	// in the same order as store.Upkeep.TrimUser. It removes nothing if more of them would have to be removed
+	// than store.RemovalLimit allows.
 	TrimUser(uid int, keep int64) error
-	// Holds adjusts the bytes that a user's jobs and schedules use. It adds stored to the bytes other than
-	// outputs, and outputs to the bytes of outputs.
+	// Holds adds to the counted bytes of a user's jobs and schedules. outputs is the change of the bytes of
+	// outputs, and stored the change of all other bytes; both may be negative.
 	Holds(uid int, stored, outputs int64)
 
 	// HasEdges reports whether the store contains any edge, decided or not. An edge is a dependency of a job
@@ -232,7 +233,8 @@ type Tx interface {
 	Schedule(name string) (store.Schedule, error)
 	// SetTimes writes a schedule's times, its boot id and its pause.
 	SetTimes(s *store.Schedule) error
-	// Unfinished lists up to most unfinished jobs of a schedule, newest first.
+	// Unfinished lists the unfinished jobs of a schedule, newest first, at most as many as the parameter
+	// most.
 	Unfinished(schedule string, most int) ([]Job, error)
 	// AddRun records the outcome of an occurrence of a schedule, and deletes the schedule's oldest records
 	// above the limit.
@@ -242,13 +244,13 @@ type Tx interface {
 
 	// Lease returns the lease of a job, or nil if the job is not leased.
 	Lease(seq int64) *Lease
-	// Hold stores a lease, and replaces the earlier Lease of the same job.
+	// Hold stores a lease. It replaces an earlier Lease of the same job.
 	Hold(l *Lease)
 	// Drop deletes a lease.
 	Drop(l *Lease)
 
-	// Queues calls each for the queues that have room and an open lane, until each returns false. The queue
-	// with the best head comes first, then the second best, then the others in any order.
+	// Queues calls the function each for the queues that have room and an open lane, until it returns false.
+	// The queue with the best head comes first, then the second best, then the others in any order.
 	Queues(each func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(name string) *Queue
@@ -268,15 +270,16 @@ type Tx interface {
 	Best(q *Queue) (Lane, Position, error)
 	// Shared reports whether several users may have open lanes in a queue.
 	Shared(q *Queue) bool
-	// Contenders calls each for every user's best open lane in a queue. served is the number of the user's
-	// last turn, or 0 if it is not known.
+	// Contenders calls the function each for the best open lane of every user in a queue. served is the
+	// number of the user's last turn, or 0 if it is not known.
 	Contenders(q *Queue, each func(l *Lane, served int64))
 	// ServeUser records that a claim took a job of a user, and returns the turn.
 	ServeUser(q *Queue, uid int) Turn
 	// Unserve undoes a turn that ServeUser has recorded.
 	Unserve(q *Queue, uid int, t Turn)
-	// Shut calls each for the best lane of each list of closed lanes of a gate, until each returns false.
-	// Lists are ordered by List.Compare; the first one is the next after the given list.
+	// Shut visits the lists of closed lanes of a gate. It calls the function each for the best lane of every
+	// list, until the function returns false. Lists are ordered by List.Compare, and those up to the list
+	// after are left out.
 	Shut(gate int64, after List, each func(Lane) (bool, error)) error
 	// NextShut returns the best lane of one list of a gate.
 	NextShut(gate int64, list List) (l Lane, found bool, err error)
@@ -300,8 +303,8 @@ type Tx interface {
 	RecordStart(gate int64, at queue.Millis) error
 	// Starts counts the starts at or after since. A start in the future counts as now.
 	Starts(gate int64, since queue.Millis) (n int, err error)
-	// StartBefore returns the time of the start after which exactly n newer ones follow. It considers starts
-	// at or after since, and returns 0 if there are n or fewer.
+	// StartBefore returns the time of the start that exactly n newer starts follow. It considers only starts
+	// at or after since, and returns 0 if there are at most n of them.
 	StartBefore(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
 	// SetOpens ensures that Promote checks a gate again at the given time.
 	SetOpens(gate int64, at queue.Millis) error
@@ -309,7 +312,8 @@ type Tx interface {
 	// unchanged. A job cannot change the rule of a shared key that other unfinished jobs name. The engine
 	// keeps the rule while unfinished jobs name the key.
 	SetRule(j *Job, d queue.Demand) (gate int64, err error)
-	// CountNaming adds by, which is 1 or -1, to the number of unfinished jobs that name each key of j.
+	// CountNaming changes the counts of unfinished jobs that name a key, for each key that j names. The
+	// parameter by is 1 or -1, and is added to each count.
 	CountNaming(j *Job, by int) error
 	// KeepRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
 	// if the rule is unchanged. If d.N is 0, jobs set the rule again.
@@ -327,47 +331,49 @@ type Look struct {
 	// Steps is the number of damaged jobs after which the search ends.
 	Steps int
 	// Bytes is the size of the jobs read so far, including those of earlier searches. The search ends with
-	// the job that reaches MaxClaimBytes.
+	// the job by which the size reaches MaxClaimBytes.
 	Bytes int
-	Peek  bool // also find the priority of the job at Next
+	Peek  bool // Find also sets NextPriority
 	// Likely is the approximate number of jobs that the claim will take from this lane, and from each
 	// upcoming lane. It is 0 unless users take turns.
 	Likely int
 	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil
 	// unless users take turns.
 	Upcoming func(n int) []Lane
-	// Start is the place of the found jobs in the order of starts. If it is nil, each job has the place given
-	// by its rank.
+	// Start is the place that the found jobs get in the order of starts. If it is nil, each job gets the
+	// place given by its own rank.
 	Start *queue.Place
 
 	Jobs    []Job    // jobs that may be leased
 	Damaged []Job    // jobs that cannot be read or do not belong in the lane
-	Next    Position // the lane has no further jobs before this position
+	Next    Position // Find has read all jobs before this position
 	// NextPriority is the priority of the job at Next, or Unknown.
 	NextPriority int64
 	End          bool // the lane has no further jobs at all
 }
 
-// MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends with the job that
-// reaches the limit.
+// MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends with the job by
+// which the size reaches the limit.
 const MaxClaimBytes = 1 << 20
 
 // MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces, if it
-// replaces several. A request may have the same size itself.
+// replaces several. A single request may be equally large.
 const MaxReplacedHooks = 8 << 20
 
 // MaxHookBytes limits the bytes read and written for hooks in one step of an operation that ends many jobs.
-// The step ends with the hook that reaches the limit.
+// The step ends with the hook by which the bytes reach the limit.
 const MaxHookBytes = 1 << 20
 
 // Memory holds the state that the rules keep between transactions. An engine that loses it must call Recheck
 // for every gate that closes a lane.
 type Memory struct {
-	// Looks is the number of steps that Reopen takes in one transaction; 0 means StepsMost. Promote checks
-	// the remaining lanes. Until then, jobs with a worse rank may start before theirs.
+	// Looks limits the steps that Reopen takes in one transaction; 0 means StepsMost. The next Promote checks
+	// the lanes that remain. Until then, jobs of other lanes may start although they have a worse rank.
 	Looks int
 
-	recheck map[int64]recheckRound // gates that may have room for a lane they have closed
+	// recheck contains the gates that may have room for a lane that they have closed, with the progress of
+	// the check.
+	recheck map[int64]recheckRound
 }
 
 func (m *Memory) maxReopenSteps() int { return cmp.Or(m.Looks, StepsMost) }
@@ -383,8 +389,8 @@ type recheckRound struct {
 // Left returns the number of gates that Reopen still has to check because it ran out of steps.
 func (m *Memory) Left() int { return len(m.recheck) }
 
-// Keep remembers the gates that are to be checked. If the transaction is undone, the caller calls back, which
-// schedules these gates for a check again.
+// Keep remembers the gates that are to be checked. If the transaction is undone, the caller must call the
+// returned function, so that these gates are checked again.
 func (m *Memory) Keep() (back func()) {
 	if len(m.recheck) == 0 {
 		return func() {}
@@ -397,7 +403,8 @@ func (m *Memory) Keep() (back func()) {
 type Rules struct {
 	tx  Tx
 	mem *Memory
-	job Job // the job that is being inserted or settled; memory is reused, since there is one at a time
+	// job is the job that is being inserted or settled. There is only one at a time, so its memory is reused.
+	job Job
 	// Readied reports whether a job became runnable, or a queue got room for one.
 	Readied bool
 	// Steps counts the steps of claims in this transaction: lanes that were checked, including lanes that
@@ -410,8 +417,9 @@ type Rules struct {
 	contenders []contender // used by pickLane, which reuses the memory
 	// turnSteps counts the steps that the current claim has taken to check contenders.
 	turnSteps int
-	// skippedPriorities maps the id of a lane that had room, but another priority than the lane in turn, to
-	// that priority. A change of the lane removes its entry.
+	// skippedPriorities contains lanes, by id, that the claim has skipped: they had room, but their priority
+	// differed from that of the best lane. The value is the lane's priority. A change of the lane removes its
+	// entry.
 	skippedPriorities map[int64]int64
 	// Bytes is the size of the jobs that claims have read.
 	Bytes int

@@ -20,15 +20,16 @@ import (
 //
 // Turns are numbered by a counter of the node's claimed jobs, and the user with the lowest last turn was
 // served least recently. Turns are hints: they are kept in memory and lost with a restart. A user without
-// waiting jobs saves up no turns, since each turn makes the user the one who was served last. A job that is
-// given back before it starts gives its turn back too. Otherwise, a user whose jobs are always taken back
-// from behind those of others would never start one.
+// waiting jobs saves up no turns, since each turn makes the user the one who was served last. When a job is
+// given back before it starts, its user also gets the turn back. Without that, a user whose jobs are given
+// back again and again would always be last and never start one.
 
-// Unknown is the priority of a lane whose head may be before its first job.
+// Unknown is stored as the priority of a lane whose head may be a position before its first job, because the
+// priority of that job has not been read.
 // See docs/decisions/0014.
 const Unknown = math.MinInt64
 
-// Turn holds the number of a user's turn in a queue (At), and the number of the user's turn before it
+// Turn describes a user's turn in a queue: its number (At), and the number of the user's previous turn
 // (Before).
 type Turn struct{ At, Before int64 }
 
@@ -39,8 +40,8 @@ type contender struct {
 }
 
 // pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. The
-// claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. 0 means that
-// lanes have changed and that the caller must choose again.
+// claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. It returns 0 if
+// lanes have changed; the caller must then choose again.
 func (r *Rules) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 	r.claiming = true
 	defer func() { r.claiming = false }()
@@ -55,8 +56,8 @@ func (r *Rules) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 	scan.Want, scan.Peek = 1, true
 	r.contenders = r.contenders[:0]
 	r.tx.Contenders(q, func(l *Lane, served int64) {
-		// A lane without demands needs no check if its priority is known to differ, because it cannot hold
-		// back a job that could start.
+		// A lane without demands needs no check if its priority is known to differ from that of the first
+		// lane. Such a lane cannot hold back a job that could start.
 		if len(l.Needs) > 0 || l.Priority == Unknown || l.Priority == first.Priority {
 			r.contenders = append(r.contenders, contender{l, served})
 		}
@@ -119,9 +120,9 @@ func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
 }
 
 // maxTurnSteps limits the steps that a claim takes to check contenders. After maxDemandSteps of them, the
-// claim checks no more lanes with demands. So steps remain to find the priorities of the other lanes, which
-// are not known after a restart, and to lease jobs. After maxTurnSteps steps, only lanes that are known to
-// have the right priority take turns.
+// claim checks no more lanes with demands. The remaining steps are for lanes without demands, whose
+// priorities are not known after a restart, and for leasing jobs. After maxTurnSteps steps, only lanes whose
+// priority is known to be that of the best lane take turns.
 const (
 	maxTurnSteps   = StepsMost / 2
 	maxDemandSteps = maxTurnSteps / 2
@@ -155,9 +156,9 @@ func (c *contender) goesBefore(other *contender) bool {
 	return c.lastTurn < other.lastTurn || c.lastTurn == other.lastTurn && other.lane.Head.After(c.lane.Head)
 }
 
-// closeOvertakenLanes prevents a lane from overtaking others that lack room at a resource that both need. It
-// closes those lanes, so that they hold back this lane at the resource. It reports whether it has changed any
-// lane.
+// closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. It
+// closes those of them that lack room, so that they hold back this lane at the resource. It reports whether
+// it has changed any lane.
 func (r *Rules) closeOvertakenLanes(l *Lane, others []contender) (changed bool, err error) {
 	for i := range others {
 		other := *others[i].lane
@@ -174,8 +175,8 @@ func (r *Rules) closeOvertakenLanes(l *Lane, others []contender) (changed bool, 
 	return false, nil
 }
 
-// contenderRoom finds the priority of a lane and returns how many of its jobs may be leased. 0 means that lanes
-// have changed.
+// contenderRoom finds the priority of a lane and returns how many of its jobs may be leased. It returns 0 if
+// lanes have changed.
 func (r *Rules) contenderRoom(l *Lane) (n int, err error) {
 	if changed, err := r.ensurePriority(l); changed || err != nil {
 		return 0, err
@@ -195,8 +196,7 @@ func (r *Rules) roomOrClose(l *Lane) (n int, err error) {
 	return n, err
 }
 
-// ensurePriority moves the head of a lane to its first job if the lane's priority is not known. It reports
-// whether the lane has changed in any other respect.
+// ensurePriority calls moveHeadToFirst if the lane's priority is not known.
 func (r *Rules) ensurePriority(l *Lane) (changed bool, err error) {
 	if l.Priority != Unknown {
 		return false, nil
