@@ -46,7 +46,7 @@ func readJobAttempt(r row) (a queue.Attempt, found bool) {
 		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }
 
-// insertLastAttempt inserts a row for the last attempt of a job that does not stay completed.
+// insertLastAttempt inserts a row for the last attempt of a completed job that changes to another state.
 func (t *tx) insertLastAttempt(j *rules.Job) error {
 	var a queue.Attempt
 	found := false
@@ -67,7 +67,7 @@ func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
 		string(a.Reason), a.Error, bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), a.OutputBytes)
-	// Few jobs have these values.
+	// Write these values with a second statement, because few jobs have them.
 	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
 		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
 	}

@@ -94,7 +94,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	if faults, err := rowFaults(s.db, s.now()); err != nil || len(faults) != 1 || !strings.Contains(faults[0], "cannot be read") {
 		t.Errorf("faults: %q, %v", faults, err)
 	}
-	again() // the damage does not prevent another attempt
+	again() // run the job again: the damage does not prevent it
 }
 
 func equalAttempts(a, b queue.Attempt) bool {

@@ -16,10 +16,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A backup is one SQLite file: the database and, in an additional table, the output files that it refers
-// to. SQLite's backup interface copies the pages on the writer's connection. Pages that the writer changes
-// in the meantime are updated in the copy too, so the backup need not start over, and no reader keeps the
-// WAL from being emptied.
+// A backup is one SQLite file: the database and, in an additional table, the output files that it refers to.
+// SQLite's backup interface copies the pages on the writer's connection. If the writer changes a page in the
+// meantime, SQLite updates the copy too, so the backup need not start over. The backup uses no connection for
+// reading, so it does not keep the WAL from being emptied.
 // See docs/decisions/0037.
 const (
 	copyPrefix  = "copy-"
@@ -46,8 +46,9 @@ func (c *madeCopy) Close() error {
 }
 
 // Backup makes a backup next to the database. It contains every change that was acknowledged before Backup
-// was called, and later changes up to some instant. Backup calls each with the number of bytes copied so
-// far and the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
+// was called, and later changes up to some instant. It reports progress to the callback each: the bytes
+// copied so far and the approximate total. The backup has passed integrity_check. Only one backup is made at
+// a time.
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy, error) {
 	var made *madeCopy
 	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *liteConn, path string) error {
@@ -77,9 +78,10 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 	return made, nil
 }
 
-// withCopy copies the database into a temporary file and calls inspect with a connection to it. If use is
-// not nil, it then calls use with the file's path and keeps the file; otherwise it deletes the file. added is
-// how many bytes inspect will add. When ctx ends, running statements on the copy are interrupted.
+// withCopy copies the database into a temporary file and calls inspect with a connection to the copy. If use
+// is nil, it then deletes the file; if not, it calls use with the file's path and keeps the file. The
+// parameter added is the number of bytes that inspect will add. When ctx ends, running statements on the copy
+// are interrupted.
 func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error, inspect func(c *liteConn, path string) error, use func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
@@ -114,7 +116,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 	release := c.interruptWhenDone(ctx)
 	err = s.copyPages(ctx, c, each)
 	if err == nil {
-		// The copy then is a single file, which can be read even from a read-only directory.
+		// Without a WAL, the copy is a single file that can be read even from a read-only directory.
 		err = c.exec(`PRAGMA journal_mode = delete`)
 	}
 	if err == nil {
@@ -122,7 +124,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 	}
 	release()
 	if ctx.Err() != nil {
-		err = ctx.Err() // hide the error of the interrupted statement
+		err = ctx.Err() // report that ctx ended, not the interrupted statement's error
 	}
 	if err = copySpaceError(errors.Join(err, c.close())); err != nil || use == nil {
 		return err
@@ -134,8 +136,8 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 	return nil
 }
 
-// minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less space new jobs
-// are refused, and with even less running jobs lose output.
+// minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
+// new jobs would be refused, and running jobs could lose output.
 const minFreeAfterCopy = minFreeBytes + copyStep*pageSize
 
 // checkCopySpace returns an error once a copy takes disk space that the queue needs.
@@ -227,13 +229,13 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 		}
 		f, err := outputs(ref)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // doctor reports the missing file
+			return nil // continue without the missing file; doctor reports it
 		}
 		if err != nil {
 			return fmt.Errorf("cannot read an output file: %w", err)
 		}
 		defer f.Close()
-		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes appended since
+		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes that a running job appends
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
 			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {
@@ -262,7 +264,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 // refStep is how many names of output files are read per query.
 const refStep = 1000
 
-// eachRef calls each with the name of every output file that a copy refers to, and its size in bytes.
+// eachRef calls the callback for every output file that a copy refers to, with its name and size in bytes.
 func eachRef(c *liteConn, each func(ref string, size int64) error) error {
 	seq, n := int64(0), int64(0)
 	for {

@@ -34,8 +34,8 @@ func noCopies(t *testing.T, s *Store) {
 
 func progress(int64, int64) error { return nil }
 
-// A backup takes no disk space that the queue needs. It does not start if it would not fit with its output
-// files. It gives up if other programs use up the space in the meantime.
+// A backup uses no disk space that the queue needs. It does not start if there is too little space for the
+// database and its output files. It stops if other programs use up the space in the meantime.
 func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	s := withOutput(t, "100000000")
 	read := 0
@@ -89,7 +89,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	made.Close()
 }
 
-// If an output file is deleted while doctor checks, doctor does not report that it belongs to no attempt.
+// If an output file is deleted while doctor runs, doctor does not report it as a file without an attempt.
 func TestVerifyToleratesOutputsDeletedMeanwhile(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)

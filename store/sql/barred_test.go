@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// addBlockedJobs fills a store with about 990 jobs per unit of scale that may not run. They are behind one lock,
-// behind individual locks of a user at the quota, behind full rates, in a paused queue, or wait for a job
-// that has not ended.
+// addBlockedJobs fills a store with about 990 jobs per unit of scale that may not run. They are behind one
+// lock, behind individual locks of a user at the quota, behind full rates, in a paused queue, or wait for a
+// job that has not ended.
 func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	ctx := t.Context()
 	must := func(err error) {
@@ -113,7 +113,7 @@ func runBlocks(t testing.TB, s *Store, n int) {
 	}
 }
 
-// Jobs that may not run cost other users' claims nothing, for any number of such jobs and any reason.
+// Claims of other users cost the same, however many jobs may not run and whatever the reason is.
 func TestBarredJobsCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
 		runBlocks(t, s, 20) // prepares the statements

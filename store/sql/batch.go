@@ -26,9 +26,9 @@ type batch struct {
 	lastFrameAt queue.Millis     // time of the last frame
 	node        int64            // number of the node that receives the frames
 	jobs        int64            // number of jobs that are not in the queue yet
-	givenIDs    int64            // number of these jobs that were given an id; counted since the store was opened
+	givenIDs    int64            // number of these jobs whose id the user chose; counted since opening
 	bytes       int64            // size of the jobs in frames, in bytes
-	perQueue    map[string]int64 // jobs per queue, counted since the store was opened; replaced, not changed
+	perQueue    map[string]int64 // number of jobs by queue, counted since opening; never modified
 	committed   bool
 	dropped     bool // the batch is being removed, one frame per step
 }
@@ -155,7 +155,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	switch {
 	case !open:
 		b.n, err = t.beginBatch(&b, len(r.Drafts))
-	case b.node != t.s.node: // its client sent earlier frames to another node
+	case b.node != t.s.node: // the client sent earlier frames of this batch to another node
 		err = t.takeBatch(&b)
 	}
 	if err != nil {
@@ -175,10 +175,10 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	return receipt, nil
 }
 
-// grownFrame limits how many bytes are allocated in advance for the jobs of a frame.
+// grownFrame is the maximum number of bytes that are allocated for a frame before its jobs are encoded.
 const grownFrame = 512 << 10
 
-// addFrame stores drafts of a batch as one frame, and the ids that the drafts were given.
+// addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
 func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
@@ -187,7 +187,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 		if frame, err = f.append(frame); err != nil {
 			return err
 		}
-		if i == 0 { // most jobs of a batch have about the same size
+		if i == 0 { // allocate once for all drafts: jobs of a batch have similar sizes
 			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
 		}
 		if !f.named() {
@@ -202,8 +202,8 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 	return err
 }
 
-// checkNotForgotten returns an error if a batch of that name was forgotten after some of its frames had arrived. A
-// new batch of that name would be committed without these frames.
+// checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
+// began a new batch of the same name instead, it would commit that batch without the forgotten frames.
 func (t *tx) checkNotForgotten(r store.Request) error {
 	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
 	if err == nil && forgotten != 0 {
@@ -349,7 +349,8 @@ func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 	return more, err
 }
 
-// enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more frames.
+// enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
+// frames.
 func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if err := t.s.backend.checkSpace(); err != nil {
 		return true, err // the disk reserve is for running jobs
@@ -369,7 +370,7 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, cmp.Or(j.id, strconv.FormatInt(j.seq, 10))); err != nil {
 			return false, err
 		}
-		if b.uid < 0 { // the batch's owner was disowned in the meantime
+		if b.uid < 0 { // the batch's owner was disowned after the batch was committed
 			stored, err := t.Job(j.seq, rules.Summary)
 			if err == nil {
 				err = t.rules.Disown(&stored, b.uid)
@@ -379,7 +380,7 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 			}
 		}
 	}
-	b.jobs -= f.count // they are counted as jobs of the queue now
+	b.jobs -= f.count // the frame's jobs are counted as jobs of the queue now
 	b.bytes -= f.bytes
 	t.setBatch(b.n, b)
 	if !f.complete {
@@ -450,7 +451,8 @@ func (s *engine) countBatches() {
 	}
 }
 
-// endBatches finishes the batches that were committed before the store was opened, and forgets the others.
+// endBatches finishes the batches that were committed before the store was opened, and forgets uncommitted
+// ones.
 func (s *engine) endBatches(ctx context.Context) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
@@ -472,7 +474,7 @@ func (s *engine) endBatches(ctx context.Context) error {
 			return err
 		})
 		if errors.Is(err, queue.ErrNoSpace) {
-			return nil // upkeep continues later; the stored jobs can run in the meantime
+			return nil // upkeep continues later; until then, the stored jobs can run
 		}
 		if err != nil {
 			return err
@@ -481,8 +483,8 @@ func (s *engine) endBatches(ctx context.Context) error {
 	return nil
 }
 
-// givenIDs returns a statement that reads the ids in a column that users gave to jobs. Other jobs have
-// their seq as id.
+// givenIDs returns a statement that reads the ids chosen by users, among those that satisfy the condition in
+// column. It omits jobs whose id is their seq.
 func givenIDs(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
 }
@@ -500,7 +502,7 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 		column = t.isOneOfWords("id")
 	}
 	of, args := givenIDs(column), append(make([]any, 0, 5), list)
-	var numbers []byte // seqs of jobs that may exist
+	var numbers []byte // ids that are the seq of a job created earlier, as text separated by spaces
 	for _, id := range ids {
 		if n := numberOf(id); n > 0 && n < m.nextSeq {
 			numbers = append(strconv.AppendInt(numbers, n, 10), ' ')

@@ -23,8 +23,8 @@ const (
 // position at or before the lane's first job. So the search takes these lanes in the order of their
 // positions, and ends at the first position behind the best job found.
 //
-// The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the
-// last searched lane, so the effective priority at this position is then an upper bound of the result.
+// The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the last
+// searched lane. So the effective priority at this position is an upper bound, which is returned then.
 func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	s.mu.Lock()
 	waiting, counts := s.usage[uid].waiting, s.counts
@@ -44,7 +44,7 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
 		}
 		if b.limited && (!b.found || b.best.After(b.others)) {
-			if counts.Reranking { // positions computed by different orders cannot be compared
+			if counts.Reranking { // positions computed by different orders are not comparable
 				b.others = rules.Start
 			}
 			bound := order.EffectivePriority(b.others.Rank, now, counts.Enqueued)
@@ -71,7 +71,8 @@ type bestSearch struct {
 	others  rules.Position // if limited: no unsearched lane has a job before this position
 }
 
-// takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job found.
+// takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job
+// found.
 func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 	return b.reader.query(func(r row) (bool, error) {
 		p := rules.Position{Rank: r.num(0), Seq: r.num(1)}

@@ -62,8 +62,8 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 }
 
-// If there are more lanes than the search reads, and the heads stored for the lanes are better than all
-// their jobs, the result is an upper bound.
+// If the user has more lanes than the search reads, the result is an upper bound. This holds even if the
+// heads stored for the lanes are better than all their jobs.
 func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	for _, order := range []queue.Order{defaultOrder, {Scheduling: queue.ByPriority}} {
 		for _, c := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// countChangedRows counts the rows that each transaction changes. most returns the highest count since its last
-// call, and how many transactions changed rows.
+// countChangedRows counts the rows that each transaction changes. most returns the highest count since its
+// last call, and how many transactions changed rows.
 func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
@@ -75,7 +75,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.AbortBatch(t.Context(), 0, "e")
 	}
-	if err == nil { // ids of batches are checked only while there is a batch
+	if err == nil { // create a batch, because ids of batches are checked only while one exists
 		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
 	}
 	if err == nil {
@@ -191,7 +191,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		c.prepare()
 		most()
 		c.do()
-		const heads = 10 // the rows of meta, of a batch and similar ones
+		const heads = 10 // additional rows that each transaction may change: meta, the batch and similar ones
 		if rows, n := most(); rows > c.rows+heads || n < c.atLeast {
 			t.Errorf("%s: %d rows in a transaction of %d; want %d at most in %d at least", c.what, rows, n, c.rows+heads, c.atLeast)
 		}
@@ -282,7 +282,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	expectNoFaults(t, s, "at last")
 }
 
-// A transaction that removes several jobs removes a bounded number of attempts, no matter how many the jobs
+// A transaction that removes several jobs removes a bounded number of attempts, however many attempts they
 // have.
 func TestRemovalsAreBoundedTogether(t *testing.T) {
 	const jobs, each = 50, 150

@@ -47,7 +47,7 @@ type cacheDelta struct {
 	Lanes           []deltaLane                `json:"l,omitempty"`
 	Leases          []deltaLeases              `json:"h,omitempty"`
 	EndedLeases     []int64                    `json:"x,omitempty"` // jobs whose leases ended
-	ChangedJobs     []int64                    `json:"t,omitempty"` // other jobs that changed
+	ChangedJobs     []int64                    `json:"t,omitempty"` // jobs that changed and are in no other list
 	EarliestTimer   queue.Millis               `json:"a,omitempty"` // earliest timer that was set; 0 if none
 	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Figures counts
 	Figures         []deltaFigures             `json:"g,omitempty"`
@@ -69,7 +69,7 @@ type deltaQueue struct {
 	KeptJobs   int64  `json:"e,omitempty"`
 	KeptBytes  int64  `json:"o,omitempty"` // bytes of the outputs of the Kept jobs
 	Lanes      int    `json:"l"`
-	StaleUsers []int  `json:"k,omitempty"` // uids of the users whose lanes with demands have changed
+	StaleUsers []int  `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
 }
 
 // deltaLane holds the new state of a lane without demands, or records that the lane was removed.
@@ -102,7 +102,8 @@ type deltaFigures struct {
 	Runs   []byte   `json:"r"`
 }
 
-// pendingDelta collects what a transaction needs to build its cache delta. It is nil if no other node is active.
+// pendingDelta collects what a transaction needs to build its cache delta. It is nil if no other node is
+// active.
 type pendingDelta struct {
 	mustReload   bool // a change that no delta can express: the other nodes must reload
 	lanes        []laneName
@@ -140,14 +141,15 @@ func (t *tx) noteOpenLanes(q *queueState, uid int) {
 // Two versions are in use while nodes are upgraded one after the other.
 const deltaVersion = 5
 
-// maxForeignNotices is the number of changed jobs or users up to which watchers are notified of each one. If more
-// have changed, all watchers are notified.
+// maxForeignNotices is the number of changed jobs or users up to which watchers are notified of each one. If
+// more have changed, all watchers are notified.
 const maxForeignNotices = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
 const maxDeltaBytes = 64 << 10
 
-// buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must reload.
+// buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
+// reload.
 func (t *tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.before
 	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
@@ -384,7 +386,7 @@ func (cache *minuteFigures) applyDelta(n *cacheDelta) {
 			return
 		}
 		if cache.rows[f.Queue] == nil {
-			cache.everNamed = nil // the queue may be listed separately in the totals now
+			cache.everNamed = nil // the queue may have got its own name in the all-time statistics
 		}
 		cache.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
 			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
@@ -392,8 +394,8 @@ func (cache *minuteFigures) applyDelta(n *cacheDelta) {
 	}
 }
 
-// loadFullLease returns a lease with its job's complete row. The cache holds only part of the row if another node
-// claimed the job.
+// loadFullLease returns a lease with its job's complete row. The cache holds only part of the row if another
+// node claimed the job.
 func (t *tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil

@@ -15,13 +15,14 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// mirrored is a server whose node has a second node. After each transaction of the first node, the second one
-// applies the cache delta, and both caches are compared. The second node changes nothing itself.
+// mirrored is a node with a second node on the same database. After each transaction of the first node, the
+// second node applies the cache delta, and both caches are compared. The second node makes no changes of its
+// own.
 type mirrored struct {
 	*Server
 	mirror                 *Server
-	difference             error // the first difference
-	appliedDeltas, reloads int   // numbers of transactions that the second node applied as deltas, or by a reload
+	difference             error // the first difference between the caches that was found
+	appliedDeltas, reloads int   // transactions that the second node applied as deltas; its reloads
 }
 
 func (m *mirrored) onCommit(changed bool) {
@@ -112,7 +113,7 @@ func differences(a, b *memory) (wrong error) {
 	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
 	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
 	used := map[int64]int{}
-	for gate, n := range a.used { // each node counts its own units of resources
+	for gate, n := range a.used { // skip resources, because each node counts its own units
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
@@ -131,7 +132,7 @@ func leasesIn(m *memory) map[int64]string {
 
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
-	for uid, u := range list { // only the node that receives a batch counts the ids in it
+	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
 		u.names, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (user{}) {
 			delete(list, uid)
@@ -207,7 +208,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 	}, func(of *engine) error {
 		m := of.backend.(*mirrored)
 		return errors.Join(m.difference, m.inMirror(func(t *tx) error {
-			m.mirror.rechecks.Looks = 40 * rules.StepsMost // the same limit as on the first node
+			m.mirror.rechecks.Looks = 40 * rules.StepsMost // use the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {
 				return err
 			}

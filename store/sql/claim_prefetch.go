@@ -16,14 +16,14 @@ type claimPrefetch struct {
 	conn        *serverConn
 	args        []any
 	endedLeases map[int64]bool // jobs whose leases have ended since the query was sent
-	rows        []serverRow    // the rows, if they were read immediately; nil while they are still to be read
+	rows        []serverRow    // the rows, if they were read immediately; nil if the claim will read them
 }
 
-// minClaimPrefetch is the number of wanted jobs from which a claim prefetch pays off.
+// minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
 const minClaimPrefetch = 64
 
-// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It does so only if
-// the claim will probably use the same lane as the last claim.
+// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It does so
+// only if the claim will probably use the same lane as the last claim.
 func (s *Server) prefetchClaim(t *tx) error {
 	q := s.mem.lanes.queues[s.lastClaimQueue]
 	if t.wantedJobs < s.prefetchThreshold || q == nil || q.inStaleQueues || q.best != nil || len(q.open) != 1 &&
@@ -48,7 +48,7 @@ func (s *Server) prefetchClaim(t *tx) error {
 	return err
 }
 
-// eachRow calls each with the prefetched rows. ok is false if the rows are lost.
+// eachRow passes the prefetched rows to the callback each. ok is false if the rows are lost.
 func (e *claimPrefetch) eachRow(each func(r row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.conn.finishQuery(each)

@@ -90,8 +90,8 @@ func enqueueIn(t *tx, j queue.Job) error {
 	return err
 }
 
-// The rows of a claim prefetch can be read after further statements were sent. They are lost once the
-// result of a later statement was read.
+// The rows of a claim prefetch can be read after later statements were sent. They are lost if the result of a
+// later statement is read first.
 func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, s, draft(), draft())

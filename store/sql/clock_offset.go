@@ -8,8 +8,8 @@ import (
 
 // clockOffset is how far this machine's clock is behind the server's, in milliseconds.
 //
-// The server reads its clock between the request and the reply, so a reading only bounds the offset from
-// below and above. An offset outside of these bounds is moved to the nearer one.
+// The server reads its clock between the request and the reply. So a reading does not give the exact offset,
+// but a lower and an upper bound. An offset outside of these bounds is set to the nearer bound.
 //
 // Example: the clocks are equal, and the reply to a reading arrives 200 ms late. The server's time is then
 // 200 ms before the time at which the reply is received, but not before that of the request, so the offset

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// slowReplies returns a URL whose socket forwards to the server's. slow is a delay in nanoseconds for each
-// reply of the server.
+// slowReplies returns the URL of a proxy to the server. The proxy delays each reply of the server by slow
+// nanoseconds.
 func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic
 	}
 	t.Cleanup(func() { l.Close() })
 	slow = new(atomic.Int64)
-	go func() { // ends when the listener closes
+	go func() { // this goroutine ends when the listener is closed
 		for {
 			client, err := l.Accept()
 			if err != nil {
@@ -76,7 +76,8 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	}
 }
 
-// A reading of the server's clock shows only that it was taken between request and reply.
+// A reading of the server's clock was taken at an unknown time between request and reply, so it corrects the
+// offset only as far as needed.
 func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 	type reading struct{ sent, server, received queue.Millis }
 	for name, row := range map[string]struct {

@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// closedSearch identifies a search for lanes with demands that a gate has closed. It is a search for the best
-// lane of a queue, either of one user or of all users, or for the best lane of each list.
+// closedSearch identifies a search for lanes with demands that a gate has closed. It finds the best lane of a
+// queue (of one user, or of all users), or the best lane of each list. A list holds one user's lanes in a
+// queue.
 type closedSearch struct {
 	gate     int64
 	queue    string
@@ -66,8 +67,8 @@ func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, 
 	return l, found, nil
 }
 
-// findClosed finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node.
+// findClosed finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that
+// are closed only for this node.
 func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.Lane, err error) {
 	best := func(r row) (bool, error) {
 		l, err := readLane(r)
@@ -129,7 +130,7 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 		for _, l := range list {
 			take(l)
 		}
-		if more { // lanes in lists after the last one are left to the next call
+		if more { // leave lanes in lists after the last one to the next call
 			last := list[len(list)-1].List()
 			maps.DeleteFunc(best, func(list rules.List, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
@@ -142,9 +143,9 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 	return nil
 }
 
-// closedLists returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed only for
-// this node, it returns all of those. Otherwise it returns the best lane of each list after another list.
-// more is true if there may be further lists.
+// closedLists returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed
+// only for this node, it returns exactly these lanes. If closedHere is empty, it returns the best lane of
+// each list that follows the list after. more is true if there may be further lists.
 func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list []rules.Lane, more bool, err error) {
 	search := closedSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.List{}) {
@@ -175,8 +176,8 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 	return list, len(list) == maxLists && closedHere == "", err
 }
 
-// listAfter returns the best lane in a gate's next list after another list. The zero list comes before all
-// others. It uses two queries, one for the rest of the last list's queue and one for later queues. With a
+// listAfter returns the best lane in the gate's list that follows the list last. The zero list comes before
+// all others. It uses two queries, one for the rest of the last list's queue and one for later queues. With a
 // single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
 // lanes of the last list.
 func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {

@@ -18,10 +18,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// sideConn is a connection to the server that is separate from the writer's. A node has two: one renews the
-// node's lease, so that the renewal waits for no transaction; the other carries messages between nodes, so
-// that they do not delay the renewal. The connection is opened at its first use, and opened again after it
-// was lost.
+// sideConn is a connection to the server that is separate from the writer's connection. A node has two of
+// them. One renews the node lease, so that the renewal need not wait for transactions. The other one carries
+// messages between nodes, so that messages do not delay the renewal. A sideConn connects at its first use,
+// and again after the connection was lost.
 type sideConn struct {
 	config *serverAddress
 	mu     sync.Mutex
@@ -77,13 +77,13 @@ func (k *sideConn) close() error {
 // polling guarantees progress.
 const (
 	commitsChannel  = "queuectl_commits" // the payload is the node that has committed
-	requestsChannel = "queuectl_asks"    // the payload is the node that has a request or got an answer
+	requestsChannel = "queuectl_asks"    // the payload is the node that received a request or an answer
 )
 
 // Intervals of the communication between nodes.
 const (
 	notifyInterval = 10 * time.Millisecond // the shortest time between two notifications of one node
-	pollInterval   = time.Second           // the shortest poll interval; up to half is added at random
+	pollInterval   = time.Second           // the shortest poll interval; a random part of up to half of it is added
 	replyInterval  = 250 * time.Millisecond
 )
 
@@ -106,14 +106,14 @@ func (s *Server) notifyCommits(ctx context.Context) {
 }
 
 func (s *Server) notify(ctx context.Context, channel string, about int64) {
-	s.messageConn.do(ctx, func(c *serverConn) error { // a node that misses the notification polls
+	s.messageConn.do(ctx, func(c *serverConn) error { // ignore errors: a node that misses the notification polls
 		_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
 		return err
 	})
 }
 
-// listenForCommits learns of other nodes' commits soon, even if this node writes nothing itself. The node then
-// claims new jobs and notifies the callers that watch jobs. The function runs until ctx ends.
+// listenForCommits applies other nodes' commits soon after they are made, even if this node writes nothing.
+// The node can then claim new jobs and notify callers that watch jobs. The function runs until ctx ends.
 func (s *Server) listenForCommits(ctx context.Context) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 		var received []pgconn.Notification
@@ -141,11 +141,11 @@ func (s *Server) listenForCommits(ctx context.Context) {
 	}
 }
 
-// awaitNotification waits for a notification, or until the next poll. If this node may have missed commits, it begins a
-// transaction, which applies them.
+// awaitNotification waits for a notification, or until the next poll. If this node may have missed commits,
+// it begins a transaction, which applies them.
 func (s *Server) awaitNotification(ctx context.Context, c *serverConn, received *[]pgconn.Notification) error {
 	notified := true
-	if len(*received) == 0 { // otherwise notifications came with an earlier reply
+	if len(*received) == 0 { // wait only if no notifications came with an earlier reply
 		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
 		defer cancel()
 		err := c.pg.WaitForNotification(timed)
@@ -292,7 +292,8 @@ const maxLostTakes = 32
 // Asked implements store.Cluster.
 func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
-	// do may call the function twice. With the same value of look, the second call finds the same rows.
+	// The method do may call the function twice. With the same value of look, the second call finds the same
+	// rows.
 	err = s.messageConn.do(ctx, func(c *serverConn) error {
 		list = nil
 		for len(s.lostTakes) > 0 {

@@ -29,10 +29,10 @@ const (
 	compactPauseFactor = 3                    // the pause after a step, as a multiple of the step's duration
 	compactIdlePause   = 30 * time.Second     // the pause when there is nothing to do
 	compactRetryPause  = 100 * time.Millisecond
-	compactMinFree     = 16 << 20 / pageSize // number of free pages below which a file never counts as mostly free
-	compactMinCut      = 1 << 20 / pageSize  // number of free pages not worth a step, even on a full disk
-	// compactMaxBacklog is a number of bytes. Compaction pauses while the write-ahead log has more than that to
-	// checkpoint.
+	compactMinFree     = 16 << 20 / pageSize // a file with fewer free pages is never considered mostly free
+	compactMinCut      = 1 << 20 / pageSize  // a step for fewer free pages is not worth it, even on a full disk
+	// compactMaxBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
+	// not been checkpointed.
 	compactMaxBacklog = 16 << 20
 )
 
@@ -109,10 +109,10 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 }
 
 // compactStep does a bounded part of the work, and returns how long to wait before the next step. The
-// caller holds the token from turn.
+// caller holds the token from writerToken.
 func (s *Store) compactStep() (wait time.Duration, err error) {
 	if s.copying.Load() {
-		return compactIdlePause, nil // a running copy would have to copy each moved page again
+		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
 	}
 	if _, err := s.checkFiles(); err != nil {
 		return 0, err
@@ -127,7 +127,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 		return s.finishCompaction(missing)
 	}
 	if waiting, err := s.logBacklog(); err != nil || waiting > compactMaxBacklog {
-		return time.Second, err // each moved page would make the log longer
+		return time.Second, err // wait, because each moved page would make the log longer
 	}
 	began := time.Now()
 	cut, err := s.cutPages(n)
@@ -140,7 +140,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	case err != nil:
 		return 0, err
 	}
-	if cut == 0 { // the file was created without auto_vacuum
+	if cut == 0 { // no page could be cut, because the file was created without auto_vacuum
 		return s.finishCompaction(missing)
 	}
 	s.compaction.cut += cut * pageSize
@@ -175,7 +175,7 @@ func (s *Store) missingSpace() int64 {
 	if err != nil {
 		return 0
 	}
-	need := int64(minFreeBytes + reserveBytes) // with less free space doctor reports a failure
+	need := int64(minFreeBytes + reserveBytes) // doctor reports a failure if less space is free
 	if info, err := os.Stat(filepath.Join(s.dir, reserve)); err != nil || info.Size() < reserveBytes {
 		need += reserveBytes
 	}
@@ -224,7 +224,7 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	if err = s.emptyLog(`TRUNCATE`); err != nil {
 		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
 		if kind := kindOf(err); errors.Is(err, errWALInUse) || kind == busy || kind == full {
-			err = nil // Compact tries again after the pause
+			err = nil // ignore the error, because Compact tries again after the pause
 		}
 		return c.pause, err
 	}

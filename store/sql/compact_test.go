@@ -120,7 +120,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 			t.Errorf("job %s: %v", id, err)
 		}
 	}
-	enqueueLarge(t, s, 1) // the database can still be written
+	enqueueLarge(t, s, 1) // check that the database can still be written
 }
 
 // Compaction gives up after one step on a file whose free pages cannot be cut from its end.
@@ -136,7 +136,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	s = openStore(t, dir)
 	enqueueLarge(t, s, 80)
 	purgeAll(t, s)
-	for _, missing := range []int64{0, 1 << 30} { // also on a disk that is short of space
+	for _, missing := range []int64{0, 1 << 30} { // without and with a shortage of disk space
 		s.freeSpace = func() (int64, error) { return 1<<30 - missing, nil }
 		if steps := compactAll(t, s); steps > 3 {
 			t.Errorf("%d bytes missing: got %d steps, want one at most, and those that empty the log", missing, steps)
@@ -144,7 +144,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	}
 }
 
-// Free pages inside the database count as room for new jobs, even if the disk is full.
+// New jobs are accepted while the database has free pages for them, even if the disk is full.
 func TestFreePagesCountAsFreeSpace(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 24)

@@ -19,8 +19,8 @@ import (
 
 // liteConn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls
 // SQLite's C API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every
-// value twice and takes locks that a single goroutine does not need, which cost a ninth of the service's
-// CPU time for a short job. As in that package, addresses in SQLite's memory are uintptr.
+// value twice and takes locks that a single goroutine does not need. Copies and locks cost a ninth of the
+// service's CPU time for a short job. As in the package lib, addresses in SQLite's memory are uintptr.
 // See docs/decisions/0007.
 type liteConn struct {
 	tls            *libc.TLS
@@ -148,7 +148,7 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.tls, p)); n != len(args) {
 		return 0, fmt.Errorf("%d arguments for %d placeholders in the SQL statement: %s", len(args), n, sql)
 	}
-	size := 1 // so that empty values have an address too
+	size := 1 // at least 1, so that empty values have an address too
 	for _, a := range args {
 		switch a := a.(type) {
 		case string:
@@ -265,8 +265,8 @@ func (c *liteConn) count(sql string, args ...any) (int64, error) {
 	return sqlite3.Xsqlite3_changes64(c.tls, c.db), nil
 }
 
-// query calls each with every row until each returns false. The row is valid during the call only, and each
-// must not execute another statement.
+// query calls the callback each for every row, until it returns false. The row is valid only during this
+// call. The callback must not execute another statement.
 func (c *liteConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	p, err := c.bind(sql, args)
 	if err != nil {
@@ -295,8 +295,8 @@ func (c *liteConn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// interruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets an
-// interruption that arrives between two statements, so interruptWhenDone repeats it.
+// interruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets
+// an interruption that arrives between two statements, so interruptWhenDone repeats it.
 func (c *liteConn) interruptWhenDone(ctx context.Context) (release func()) {
 	released, ended := make(chan struct{}), make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
@@ -375,7 +375,7 @@ func (e *sqliteError) kind() kind {
 		return busy
 	case sqlite3.SQLITE_IOERR:
 		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O
-		// error. It counts as a breakage.
+		// error. It is treated as a breakage.
 		return breakage
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
 		return breakage

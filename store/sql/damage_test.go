@@ -40,8 +40,8 @@ func sum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// expectRefused checks that opening the database in a directory fails with an error that contains says, and does
-// not change the file.
+// expectRefused checks that opening the database in a directory fails with an error that contains the text
+// says, and does not change the file.
 func expectRefused(t *testing.T, dir, says string) error {
 	t.Helper()
 	path := filepath.Join(dir, databaseName)
@@ -161,8 +161,9 @@ func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 	enqueue(t, openStore(t, dir), 1)
 }
 
-// Damage to the header of any page is never silent: opening fails, or reading fails, or all jobs are there.
-// If the last service had an I/O error, reading never fails: damage is found when opening.
+// If the header of a page is damaged, jobs are never lost silently: opening fails, reading fails, or all jobs
+// are there. If the last service had an I/O error, the next start checks the database, so damage makes
+// opening fail.
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
 	dir := createDatabase(t, jobs)
@@ -239,7 +240,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			if err := migrateOne(c, v, append(slices.Clone(migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
 				t.Fatal("a broken statement was carried out")
 			}
-			// Now produce the state that kill -9 leaves.
+			// Stop within the transaction, which leaves the same files as kill -9.
 			for _, q := range append([]string{`BEGIN IMMEDIATE`}, migrations[v][:n]...) {
 				if err := c.exec(q); err != nil {
 					t.Fatalf("version %d, statement %d: %v", v, n, err)
@@ -329,7 +330,7 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	return r.IDs[0], r.Seqs[0]
 }
 
-// A database that has lost its counters is rejected, not started over.
+// A database that has lost its counters is rejected. The service does not start counting from 0.
 func TestLostNumbersAreRefused(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
@@ -357,7 +358,7 @@ func awaitFailure(t *testing.T, s *Store) {
 	}
 }
 
-// A reader that finds a damaged page, or an I/O error, stops the store as a writer does.
+// If a read finds a damaged page or meets an I/O error, the store stops, as it does after a failed write.
 func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -414,8 +415,8 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	}
 }
 
-// Ordinary use of SQLite's tools while the service runs does not count as damage: a checkpoint that empties
-// the WAL, or a VACUUM that shrinks the database.
+// The store does not report damage if SQLite's own tools shrink its files while the service runs: a
+// checkpoint empties the WAL, or a VACUUM shrinks the database.
 func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -443,7 +444,7 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	expectNoFaults(t, s, "afterwards")
 }
 
-// A row that is in a lane although its state says otherwise is removed from the lane. Such a row comes from
+// If a row is in a lane, but its state forbids that, the row is removed from the lane. Such a row comes from
 // damage or another program. It stops neither the claim nor the store, whether it is readable or not.
 func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	for what, harm := range map[string]string{
@@ -471,7 +472,7 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 // A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A
 // lookup finds the job or returns a damage error.
 func TestDamageIsNeverNotFound(t *testing.T) {
-	for _, jobs := range []int{30, 600} { // the index has one page with 30 jobs, and several with 600
+	for _, jobs := range []int{30, 600} { // with 30 jobs the id index has one page, with 600 several
 		dir := t.TempDir()
 		ids, roots := databaseWithIDs(t, dir, jobs)
 		path := filepath.Join(dir, databaseName)
@@ -515,8 +516,8 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns the
-// ids of all jobs, and the root pages of the jobs table and of the id index.
+// databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns
+// the ids of all jobs, and the root pages of the jobs table and of the id index.
 func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)

@@ -20,12 +20,12 @@ type conn interface {
 	// returns the number of changed rows.
 	exec(sql string, args ...any) error
 	count(sql string, args ...any) (int64, error)
-	// writeRow executes a statement that inserts one row, or changes only the row named by its last argument. No
-	// other statement of the transaction may depend on it. It is executed at the latest before the next
-	// statement that is not executed by row.
+	// writeRow executes a statement that inserts one row, or changes only the row named by its last argument.
+	// No other statement of the transaction may depend on it. It may be delayed until the next statement that
+	// does not use writeRow.
 	writeRow(sql string, args ...any) error
-	// query calls each with every row until each returns false. The row is valid during the call only, and
-	// each must not execute another statement.
+	// query calls the callback each for every row, until it returns false. The row is valid only during this
+	// call. The callback must not execute another statement.
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 	// isOneOf returns the condition that a column equals one of the numbers in a text argument, separated by
 	// spaces.
@@ -53,8 +53,8 @@ type conn interface {
 	hasWritten() bool
 	// argumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	argumentBytes() int64
-	// interruptWhenDone interrupts running statements when ctx ends, until release is called. isInterruption reports
-	// whether err comes from such an interruption.
+	// interruptWhenDone interrupts running statements when ctx ends, until release is called. isInterruption
+	// reports whether err comes from such an interruption.
 	interruptWhenDone(ctx context.Context) (release func())
 	isInterruption(err error) bool
 	close() error
@@ -83,28 +83,28 @@ type backend interface {
 	// beginTx begins a transaction. Afterwards the writer's cache contains all changes that other nodes have
 	// committed.
 	beginTx(t *tx) error
-	// readReserved adds a statement that reads the leases that are not known to have started and are stored
-	// outside of meta. writeReserved stores these leases, and returns the new text for meta if that
-	// changes.
+	// readReserved adds a statement that reads the reserved leases (not known to have started) that are
+	// stored outside of meta. writeReserved stores the reserved leases, and returns the new text for meta if
+	// it changes.
 	readReserved(all *queryBatch, each func(row) (bool, error))
 	writeReserved(t *tx) (inMeta string, changed bool, err error)
 	// onCommit is called after each commit; changed reports whether the row of meta changed.
 	onCommit(changed bool)
-	// releaseReserve releases disk space from the reserve, and reports whether it could. Without whole it keeps
-	// the last part for operations with wholeReserve.
+	// releaseReserve releases disk space from the reserve, and reports whether it could. Without whole it
+	// keeps the last part for operations with wholeReserve.
 	releaseReserve(whole bool) bool
 	// onSpaceFreed is called after jobs or outputs were removed.
 	onSpaceFreed()
 	// refusal returns the error for callers whose request fails because the disk is full or the database is
 	// busy.
 	refusal(k kind, err error) error
-	// blameUncertain reports whether an error may be about another row of the transaction than that of the failed
-	// statement.
+	// blameUncertain reports whether an error may be about another row of the transaction than that of the
+	// failed statement.
 	blameUncertain(err error) bool
 	// onFailure is called once, when the store has failed.
 	onFailure()
-	// checkSpace returns an error while there is no disk space for new jobs. maintainReserve keeps some space in reserve
-	// for running jobs.
+	// checkSpace returns an error while there is no disk space for new jobs. maintainReserve keeps some space
+	// in reserve for running jobs.
 	checkSpace() error
 	maintainReserve()
 	// bytes returns the size of the database.

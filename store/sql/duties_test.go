@@ -99,7 +99,8 @@ var duties = []struct {
 	}},
 }
 
-// trimJobs removes a step of a queue's jobs. share is 1 to keep at most half of them, and 0 to keep all.
+// trimJobs returns a duty that removes a step of a queue's jobs. If share is 1, it keeps at most half of the
+// jobs; if share is 0, it keeps all.
 func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().Bounded()
@@ -118,9 +119,9 @@ func expectEqual[T comparable](got, want T) error {
 	return nil
 }
 
-// Users of storeOfEnded. The only job of manyAttempts waits for its next attempt after n attempts, and the
-// newest ten attempts have outputs. Each of the n jobs of withInputs has an input that may be removed, and
-// no output.
+// Users in the store that storeOfEnded returns. The user manyAttempts has one job: it waits for its next
+// attempt after n attempts, and its newest ten attempts have outputs. The user withInputs has n jobs: each
+// has an input that may be removed, and no output.
 const (
 	manyAttempts = 8
 	withInputs   = 9
@@ -189,8 +190,8 @@ func countSteps(t *testing.T, s *Store) (n int64) {
 	return n
 }
 
-// What a step of a periodic task reads does not depend on how much is stored. `make duties` compares with a
-// million jobs.
+// A step of a periodic task reads the same number of rows however much is stored. `make duties` runs this
+// test with a million jobs.
 func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	many := 100_000
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_ENDED")); err == nil {
@@ -199,7 +200,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	few := map[string]int64{}
 	for _, n := range []int{10_000, many} {
 		s := storeOfEnded(t, n)
-		if _, err := s.Promote(t.Context()); err != nil { // does what only the first call after a start does
+		if _, err := s.Promote(t.Context()); err != nil { // the first call does extra tasks
 			t.Fatal(err)
 		}
 		for _, d := range duties {

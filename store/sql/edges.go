@@ -43,8 +43,8 @@ func (t *tx) DropEdges(child int64) error {
 	return err
 }
 
-// Named implements rules.Tx. It finds a staged job only by an id that the user gave it, and a hook from the
-// settings only if the hook runs as that user.
+// Named implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
+// finds a hook from the settings only if the hook runs as that user.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
 	hidden := false
 	err = t.query(func(r row) (bool, error) {
@@ -97,7 +97,8 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 }
 
 // AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was
-// given to another uid. Otherwise the notes of its end and of its restart might be processed out of order.
+// given to another uid. Notes under two uids might be processed out of order, such as those of an end and a
+// restart.
 func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, after)
@@ -156,7 +157,7 @@ func (t *tx) DropEnded(id int64) error {
 	return err
 }
 
-// Postpone implements rules.Tx. The notes of one parent keep their order.
+// Postpone implements rules.Tx. It keeps the order of a parent's notes.
 func (t *tx) Postpone(parent int64) error {
 	last, err := t.number(`SELECT max(id) FROM ended`)
 	if err == nil {
@@ -174,8 +175,8 @@ func (t *tx) SetEdge(e *rules.Edge, met store.Met) error {
 	return err
 }
 
-// dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether that was
-// all.
+// dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether none is
+// left.
 func (t *tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return !t.HasEdges(), nil
@@ -228,7 +229,7 @@ func (r *reader) links(end, other string, seq int64, limit int) (list []store.Li
 	return list, err
 }
 
-// after returns the first jobs that a job waits for.
+// after returns the dependencies of a job, up to a limit.
 func (r *reader) after(child int64) (list []queue.Dependency, err error) {
 	err = r.query(func(r row) (bool, error) {
 		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
@@ -242,7 +243,7 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
 		room := queue.MaxDeps
-		// came holds the ids of all edges in order; results those of the edges whose parent's result is returned.
+		// came holds the ids of all edges in order, results those whose parent's result is needed.
 		var came, results []int64
 		err := r.query(func(r row) (bool, error) {
 			p := store.Parent{ID: r.text(1), UID: int(r.num(2)), State: queue.State(r.num(3)), ExitCode: r.num(4)}
@@ -254,7 +255,7 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
 			return true, nil
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
-		for _, edge := range results { // other results are not read at all, since they may be many and large
+		for _, edge := range results { // read only the needed results, since all of them may be large
 			if err == nil {
 				err = r.query(func(r row) (bool, error) {
 					at, _ := slices.BinarySearch(came, edge)

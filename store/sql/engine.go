@@ -24,8 +24,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the
-// token from writerToken, called the writer below. It commits the operations of all waiting callers together, one
+// engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the token
+// from writerToken, called the writer below. It commits the operations of all waiting callers together, one
 // group per transaction.
 // See docs/decisions/0013.
 type engine struct {
@@ -63,8 +63,8 @@ type engine struct {
 	closedHereStale bool
 	// closedHereChecked is the time of the last check of the lanes closed only for this node. Writer only.
 	closedHereChecked queue.Millis
-	// foreignTimerAt is the time at which this node checks for timers that another node has not served. Writer
-	// only.
+	// foreignTimerAt is the time at which this node checks for timers that another node has not served.
+	// Writer only.
 	foreignTimerAt queue.Millis
 	leaseBuffer    []int64 // memory reused for tx.leases of the next transaction; writer only
 
@@ -84,11 +84,12 @@ type engine struct {
 	runtimeEstimates runtimeEstimates // typical run times of commands
 
 	node int64 // number of this node in the database; 0 if the store has only one node
-	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet. Writer only.
+	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet. Writer
+	// only.
 	foreignChanges foreignChanges
 
-	databaseID string // identifier of the database; a copy has another one
-	isCopy     bool   // the database had another identifier when it was last used, so it is a copy
+	databaseID string // identifier of the database; differs from that of every copy
+	isCopy     bool   // the stored identifier differs, so the database is a copy
 
 	order   atomic.Pointer[queue.Order] // the order as of the last commit
 	created time.Time                   // start of the clock of commitStart
@@ -104,8 +105,8 @@ type engine struct {
 	reserved    map[int64]reservation // by seq of the job; guarded by mu
 	waiter      *waiter               // the claim that waits for a runnable job; guarded by mu
 	lastEvent   int64                 // number of the newest stored event; guarded by mu
-	// publishedTurns holds queueState.served of each queue as of the last commit. The inner maps never change.
-	// Guarded by mu.
+	// publishedTurns holds queueState.lastTurns of each queue as of the last commit. The inner maps never
+	// change. Guarded by mu.
 	publishedTurns map[string]map[int]int64
 	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
@@ -179,7 +180,7 @@ type memory struct {
 	used             map[int64]int
 	lastPass         int64           // Pass of the queue that was served last, while weights differ
 	turnCount        int64           // number of jobs that this node has claimed; orders the turns of users
-	hasDependencies  bool            // some job waits, or once waited, for another job
+	hasDependencies  bool            // a job waits, or once waited, for another job
 	undecided        int64           // number of ended jobs whose dependants are not decided yet
 	lastDecidedUID   int64           // uid of the user whose ended job was decided last
 	emptyLanes       int64           // number of lanes without jobs
@@ -203,11 +204,11 @@ type memory struct {
 	rankedBy string
 	outputs  int64 // total size of all outputs in bytes
 	keptJobs int64 // number of jobs that ended while their queue had its own retention
-	// reservedInMeta reports that meta lists leases that are not known to have started, although each node has
-	// its own row for them.
+	// reservedInMeta reports that meta lists leases that are not known to have started, although each node
+	// has its own row for them.
 	reservedInMeta bool
-	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from finer
-	// ones. figuresTidied is the hour in which tidyFigures last finished.
+	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
+	// finer ones. figuresTidied is the hour in which tidyFigures last finished.
 	summedUpTo    [store.Day + 1]queue.Millis
 	figuresTidied queue.Millis
 }
@@ -286,7 +287,7 @@ func (s *engine) loadHeads() error {
 	}
 	nodes := fieldOf(reserved, 2)
 	for seq, fence := range fences {
-		if l := s.mem.leases[seq]; l != nil { // otherwise the job's row is lost
+		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
 			l.Job.Fence, l.Job.Node = fence, nodes[seq]
 		}
 	}
@@ -330,7 +331,7 @@ func (s *engine) Close() error {
 		s.commitNextGroup()
 	}
 	var unwritten error
-	if s.Err() == nil && !s.writesStopped { // otherwise nothing may be written any more
+	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
 		unwritten = s.writeEstimates()
 		if k := kindOf(unwritten); k == full || k == busy || errors.As(unwritten, new(serverLost)) {

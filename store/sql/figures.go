@@ -22,8 +22,8 @@ import (
 type minuteFigures struct {
 	minute queue.Millis              // start of the minute
 	rows   map[string]*store.Figures // by queue; nil if they have not been read
-	// everNamed holds the queues that have their own name in the all-time statistics. It is nil if they have not
-	// been read.
+	// everNamed holds the queues that have their own name in the all-time statistics. It is nil if they have
+	// not been read.
 	everNamed map[string]bool
 	room      [1024]byte // memory for two encoded histograms
 }
@@ -35,7 +35,8 @@ func readFigures(r row, f *store.Figures) {
 	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
 }
 
-// putFigures writes the statistics of a queue in a period. exists says whether the row exists.
+// putFigures writes the statistics of a queue in a period. It updates the row if exists is true, else inserts
+// it.
 func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, exists bool) (err error) {
 	room := &t.s.minute.room
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
@@ -60,10 +61,10 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	return err
 }
 
-// isNamedEver reports whether a queue has its own name in the all-time statistics. It gets one with its first
-// measurement for which there is room, or if hasOwnFigures reports true; the name stays for good. Until
-// then the queue counts as one of the others. The column others of each minute's row records which of the
-// two applied, so measurements never move from one to the other.
+// isNamedEver reports whether a queue has its own name in the all-time statistics. A queue gets one with its
+// first measurement, if there is room for the name or hasOwnFigures reports true. It keeps the name for good.
+// Without a name, its measurements are added to store.OtherQueues. The column "others" of each minute's row
+// records whether that was the case, so measurements are never moved later.
 // See docs/decisions/0086.
 func (t *tx) isNamedEver(name string) (bool, error) {
 	cache := &t.s.minute
@@ -118,7 +119,8 @@ func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
 	return figuresName(rows, name, t.hasOwnFigures)
 }
 
-// figuresName implements tx.figuresName. own reports which queues always have their own statistics.
+// figuresName implements tx.figuresName. The function own reports whether a queue always has its own
+// statistics.
 func figuresName[V any](rows map[string]V, name string, own func(string) bool) string {
 	if _, there := rows[name]; there || len(rows) < store.MaxNamed || own(name) {
 		return name
@@ -135,8 +137,8 @@ func figuresName[V any](rows map[string]V, name string, own func(string) bool) s
 	return store.OtherQueues
 }
 
-// writeFigures writes the measurements of the transaction. They belong to the transaction's minute. If the
-// clock was set back, they also belong to coarser periods that were summed up earlier.
+// writeFigures adds the measurements of the transaction to the statistics of its minute. If the clock was set
+// back, the minute's hour or day may have been summed up already; then it adds them there too.
 func (t *tx) writeFigures() error {
 	if len(t.measured) == 0 {
 		return nil
@@ -247,7 +249,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	by := hour // all minutes before this hour are summed up
+	by := hour // periods that end by this time are summed up
 	if hours {
 		by = m.summedUpTo[store.Hour]
 	}
@@ -257,7 +259,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 	}
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.Floor(g.Oldest(t.now)) // rounded to the hour, so that an idle queue causes no writes
+		old := store.Hour.Floor(g.Oldest(t.now)) // remove at most once an hour
 		if g < store.Day {
 			old = min(old, m.summedUpTo[g+1])
 		}
@@ -267,7 +269,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 		}
 		removed = max(removed, n)
 		if n > 0 && g == store.Minute {
-			t.s.minute.rows = nil // the row may be among the removed ones if the clock was ahead
+			t.s.minute.rows = nil // discard the cache: the current minute's row is removed if the clock was ahead
 		}
 	}
 	if more = hours || days || removed == promoteStep; !more {
@@ -281,7 +283,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 // once.
 func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	mark := &t.s.mem.summedUpTo[g]
-	// Zero means that there is no such row.
+	// next is 0 if there is no such row.
 	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark))
 	if err != nil || next == 0 {
 		return false, err
@@ -306,14 +308,14 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 		}
 	}
 	*mark = end
-	// A day is summed up only after all of its minutes were.
+	// A day is summed up only after all of its minutes, so its hours are summed up too.
 	t.s.mem.summedUpTo[store.Hour] = max(t.s.mem.summedUpTo[store.Hour], end)
 	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.summedUpTo[store.Hour]), int64(t.s.mem.summedUpTo[store.Day]))
 	return true, err
 }
 
-// ever is the grain of the all-time statistics. They form one period, at 0, which ends where the last
-// summed-up hour ends.
+// ever is the grain of the all-time statistics. They are one period, stored with the time 0. It ends at the
+// end of the last hour that was summed up.
 const ever = store.Day + 1
 
 // addEver adds minutes to the all-time statistics.
@@ -352,8 +354,8 @@ func everName(r row) string {
 	return r.text(0)
 }
 
-// fold keeps the names of the queues with the most starts, as many as one period may have. It adds up the
-// others as store.OtherQueues.
+// fold reduces the queues to the number that one period may name. It keeps those with the most starts, and
+// adds up the others as store.OtherQueues.
 func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 	var names []string
 	for name := range rows {
@@ -399,7 +401,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 			return nil
 		}
 		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // from the newest period to the oldest
+		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest times have the finest grain
 			from := since
 			if fine < g {
 				from = max(since, upto[fine+1])
@@ -429,7 +431,7 @@ func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(ever), int64(store.Minute), int64(since))
 }
 
-// figures reads the statistics of one grain from one instant until before another, the newest first.
+// figures reads the statistics of one grain for the time from one instant until before another, newest first.
 func (r *reader) figures(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats, queues map[string]*store.Figures) error {
 	return r.query(func(r row) (bool, error) {
 		var one store.Figures

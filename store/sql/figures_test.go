@@ -69,8 +69,8 @@ func everyFigure(t *testing.T, s *Store) {
 	figuresOf(t, s, store.Day)
 }
 
-// Statistics are committed together with their job's change, across restarts. A transaction that is rolled
-// back leaves none.
+// Statistics are committed together with the changes of jobs that they count, and survive restarts. A
+// transaction that is rolled back leaves none.
 func TestFiguresAreInTheCommit(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
@@ -276,7 +276,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
 		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1), s.Usual(store.MaxEstimates))
 	}
-	s.runtimeEstimates.take() // as if the service was killed
+	s.runtimeEstimates.take() // discard the changes, as a service that is killed does
 	reopen()
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
 		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates), s.Usual(600))
@@ -315,7 +315,8 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 	}
 }
 
-// A machine without a battery-backed clock starts in 1970. Statistics are kept from the first minute on.
+// Statistics are kept even in the first minute of 1970, where a machine without a battery-backed clock
+// starts.
 func TestFiguresOfTheFirstMinute(t *testing.T) {
 	now := queue.Millis(30_000)
 	s := openWithClock(t, t.TempDir(), &now)

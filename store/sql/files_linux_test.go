@@ -33,8 +33,8 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// A directory or database file that cannot be written is refused with the next step, and doctor reports it. This holds
-// for ordinary users and for a service that gave up its privileges.
+// A directory or database file that cannot be written is refused with the next step, and doctor reports it.
+// This holds for ordinary users and for a service that gave up its privileges.
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
@@ -113,7 +113,8 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 	}
 }
 
-// The locks of the database belong to the open file description, not to the process.
+// The locks of the database belong to the open file description, not to the process. So closing another
+// descriptor of the file releases no lock.
 func TestLocksAreOfTheOpenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), databaseName)
 	s := openStore(t, filepath.Dir(path))
@@ -143,8 +144,8 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 	})
 }
 
-// A copied or restored store reports that it is a copy until it has noted its own runners. A store reopened
-// in its original directory does not.
+// A copied or restored store reports that it is a copy, until NoteRunners is called. A store that is reopened
+// in its original directory does not report it.
 func TestCopiesSaySo(t *testing.T) {
 	moved := func(s *Store) bool {
 		left, err := s.Left(t.Context())

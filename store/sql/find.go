@@ -58,7 +58,8 @@ func (t *tx) Find(l *rules.Look) error {
 }
 
 // peek finds the lane's next unleased job after those that Find has found. It reads only the columns that
-// the lane is ranked by. The job may have a large input, and a later claim reads it anyway.
+// decide the lane's rank, because the job may have a large input. The claim that takes the job reads the
+// rest.
 func (t *tx) peek(l *rules.Look) error {
 	l.End = true
 	found := func(h *laneHead) (more bool) {
@@ -107,8 +108,9 @@ func findArgs(lane int64, from rules.Position, limit int) []any {
 	return []any{lane, from.Rank, from.Seq, int64(limit)}
 }
 
-// findPiece reads the next jobs of a lane and passes them to each. gone is true for a job that has left the
-// lane since its row was read. findPiece reports whether the lane has no further jobs.
+// findPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
+// is true for a job that has left the lane since its row was read. findPiece reports whether the lane has no
+// further jobs.
 func (t *tx) findPiece(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
 	rows, piece := 0, t.readLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
 	counted := func(r row, gone bool) (bool, error) {

@@ -31,7 +31,7 @@ func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	return f, found, err
 }
 
-// freeIDs frees the ids that a frame's jobs were given.
+// freeIDs frees the ids that the user chose for a frame's jobs.
 func (t *tx) freeIDs(f *frame) error {
 	for i := range f.jobs {
 		if !f.jobs[i].named() {
@@ -53,8 +53,9 @@ func (t *tx) dropFrame(f *frame) error {
 	return err
 }
 
-// detach keeps a damaged frame for a person to examine. The readable jobs of the frame are already in the
-// queue, and the batch continues without the others. The column count then holds how many jobs are lost.
+// detach separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The
+// frame's readable jobs are already in the queue. The batch continues without its unreadable jobs; the column
+// "count" of the frame then holds their number.
 func (t *tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
@@ -86,12 +87,12 @@ type stagedJob struct {
 	texts
 }
 
-// named reports whether the job was given an id. Such an id has its own row while the job is staged. Other
-// jobs need none: the ranges of seqs in frames show that their ids are taken.
+// named reports whether the user chose the job's id. Such an id has its own row while the job is in a frame.
+// A job without one needs no row: its id is its seq, and frames store the ranges of their seqs.
 func (f *stagedJob) named() bool { return f.id != "" }
 
-// castagnoli returns the CRC-32 table for which processors have an instruction. It is built at the first
-// use, not at the start of every program.
+// castagnoli returns the CRC-32 table of the polynomial for which processors have an instruction. The table
+// is built at its first use, so that programs that never use it start faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func (f *stagedJob) append(b []byte) ([]byte, error) {
@@ -119,7 +120,7 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 	return slices.Insert(b, at, head[:size+crc32.Size]...), nil
 }
 
-// readFrame reads all readable jobs of a frame. complete reports whether none was left out.
+// readFrame reads all readable jobs of a frame. complete reports whether all jobs were readable.
 func readFrame(b []byte) (jobs []stagedJob, complete bool) {
 	complete = true
 	for len(b) > 0 {
@@ -134,7 +135,7 @@ func readFrame(b []byte) (jobs []stagedJob, complete bool) {
 			complete = false
 			continue
 		}
-		if jobs == nil { // allocate once: jobs are large, and most have about the same size
+		if jobs == nil { // allocate once, assuming that all jobs have about the size of the first
 			jobs = make([]stagedJob, 0, min(queue.MaxBatch, len(b)/(size+4+int(n))+1))
 		}
 		jobs = append(jobs, f)

@@ -65,7 +65,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 			if whole || len(got) == len(want) {
 				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
 			}
-			next := 0 // each job read is one of the written ones, in the same order
+			next := 0 // index of the first written job that may equal the next job read
 			for _, j := range got {
 				for next < len(want) && !same(j, want[next]) {
 					next++
@@ -152,8 +152,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 	}
 }
 
-// The number of named jobs in uncommitted batches is limited per user, for all batches of the user
-// together.
+// The number of jobs with ids chosen by the user is limited per user, for all uncommitted batches together.
 func TestIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 2, true)

@@ -94,8 +94,8 @@ func TestFilesInUseStay(t *testing.T) {
 	}
 }
 
-// The directory of an open store cannot be renamed. Where it can, as under Wine, the next commit fails and
-// nothing more is acknowledged.
+// The directory of an open store cannot be renamed. If the system allows it, as Wine does, the next commit
+// fails and nothing more is acknowledged.
 func TestFolderInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "q")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -68,8 +68,8 @@ func (t *tx) forgetResource(gate int64) {
 	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
 }
 
-// tidyGates removes one step of the gates that no lane needs and no job names. It removes a rate only once
-// no start is within the rate's period. It reports whether there is more to do.
+// tidyGates removes one step of the gates that no lane needs and no job names. It keeps a rate while a
+// recorded start lies within the rate's period. It reports whether there is more to do.
 func (t *tx) tidyGates() (more bool, err error) {
 	if !t.s.mem.lanes.hasGates {
 		return false, nil
@@ -143,7 +143,7 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 
 // Starts implements rules.Tx.
 func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
-	// A start in the future means that the clock was set back. It counts as now.
+	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	if err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil {
 		return 0, err
 	}
@@ -191,7 +191,7 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 // putRule changes the limit and the period of a lock or rate.
 func (t *tx) putRule(gate, n, per int64) error {
 	delete(t.gateRules, gate)
-	if err := t.forgetStarts(gate); err != nil { // a longer period set later must not bring these starts back
+	if err := t.forgetStarts(gate); err != nil { // a longer period must not count them later
 		return err
 	}
 	err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
@@ -202,7 +202,7 @@ func (t *tx) putRule(gate, n, per int64) error {
 func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
 		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.Everybody), int64(d.Kind), d.Key)
-		t.wakeAt(t.now) // possibly no job needs the gate any more, so upkeep may remove it
+		t.wakeAt(t.now) // run upkeep: it removes the gate if no job needs it any more
 		return 0, err
 	}
 	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
@@ -226,15 +226,15 @@ func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
 	return s.do(ctx, prompt, func(t *tx) error { return t.rules.SetGate(rule) })
 }
 
-// Gates lists locks, rates and resources. It runs in the writer, which is the only one to know the units
-// held of them.
+// Gates lists locks, rates and resources. It runs in the writer, because only the writer's memory holds how
+// many units of each are in use.
 func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
 	return readInWriter(ctx, s, func(t *tx) (list []store.GateState, err error) {
 		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
 			if after.Kind != 0 && after.UID > owner {
 				continue
 			}
-			kind, key := int64(queue.GateNode), "\x7f" // after all gates of kind node, which are not listed
+			kind, key := int64(queue.GateNode), "\x7f" // skip all gates of kind node, because they are not listed
 			if after.UID == owner && after.Kind != 0 {
 				kind, key = int64(after.Kind), after.Key
 			}
@@ -246,8 +246,8 @@ func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 	})
 }
 
-// maxGatesRead limits how many gates of an owner are read for one list. For a while there may be many
-// gates that are no longer needed.
+// maxGatesRead limits how many gates of an owner are read for one list. Many gates may be unneeded but not
+// yet removed by upkeep.
 const maxGatesRead = 5 * store.MaxGates
 
 // gatesOf appends the gates of an owner that follow the given kind and key.
@@ -324,8 +324,8 @@ type namedGate struct {
 	key   string
 }
 
-// writeGateJobs writes the changes in how many jobs name each gate. It writes each gate once per transaction,
-// for any number of jobs.
+// writeGateJobs writes the changed numbers of jobs per gate. It writes each gate once per transaction,
+// however many jobs changed.
 func (t *tx) writeGateJobs() error {
 	for g, by := range t.gateJobs {
 		if by == 0 {
@@ -366,8 +366,8 @@ func (t *tx) openGates() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// recheckClosedLanes starts to recheck all gates that close a lane, from the first one. It is called when nothing
-// is known about which of them have room. Promote continues step by step.
+// recheckClosedLanes starts a recheck of all gates that close a lane. It is called when it is unknown which
+// of these gates have room. Each call of Promote rechecks some of them.
 func (t *tx) recheckClosedLanes() error {
 	if !t.s.mem.lanes.hasGates {
 		return nil
@@ -378,9 +378,9 @@ func (t *tx) recheckClosedLanes() error {
 	return nil
 }
 
-// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, after another node has changed jobs
-// that may come before theirs. It does so at most once per foreignTimerGrace, since it takes long if there are
-// many queues.
+// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes
+// may have affected them. It does so at most once per foreignTimerGrace, since a recheck of many queues takes
+// long.
 func (t *tx) recheckClosedHereIfStale() {
 	s := t.s
 	if !s.closedHereStale {
@@ -403,7 +403,8 @@ func (t *tx) recheckClosedHere() {
 	}
 }
 
-// continueRecheck continues the recheck that recheckClosedLanes started. It reports whether there are more gates.
+// continueRecheck continues the recheck that recheckClosedLanes started. It reports whether there are more
+// gates.
 func (t *tx) continueRecheck() (more bool, err error) {
 	m := &t.s.mem
 	for n := 0; m.recheckedUpTo != 0; n++ {
@@ -435,11 +436,11 @@ func (s *engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// setNeedsOfLeases computes which gates the leases hold. A lease that is unchanged from before keeps its known
-// gates.
+// setNeedsOfLeases computes which gates the leases hold. It reuses the gates of leases that have not changed
+// since the map before was made.
 func (t *tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 	leased, leases := t.leased, len(t.leases)
-	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases themselves have not changed
+	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases did not change
 	for seq, l := range t.s.mem.leases {
 		if len(l.Job.Demands) == 0 {
 			continue

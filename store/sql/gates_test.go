@@ -36,8 +36,8 @@ func change(t *testing.T, s *Store, seq int64, c store.Change) {
 	}
 }
 
-// A gate keeps its rule while a job in any state that has not ended names it. Then the gate is removed; a
-// rate is removed only once no start is within its period.
+// A gate keeps its rule while a job that has not ended names it. When no such job is left, the gate is
+// removed. A rate is kept until no start is within its period.
 func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.lanesKept = 0
@@ -106,7 +106,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	start("a period later", 2)
 }
 
-// A job whose parent was lost with a damaged frame of its batch does not wait forever.
+// If a parent was lost with a damaged frame of its batch, the job that depends on it does not wait forever.
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
@@ -241,7 +241,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		take, theirs, ours queue.Demand
 		want               int
-		beside             bool // jobs of another user run in every round
+		beside             bool // in every round, jobs of another user run that do not need the gate
 	}{
 		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
 		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
@@ -360,7 +360,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	}
 }
 
-// A row whose state differs from the one it was counted in does not break the store.
+// If damage changed the state of a row after the row was counted, the store does not break.
 func TestMiscountedStateIsTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	j := enqueueFor(t, s, 1, 1)[0]
@@ -397,7 +397,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	}
 }
 
-// Any number of dependants of one user's job does not delay those of another user's job.
+// However many dependants one user's job has, they do not delay the dependants of another user's job.
 func TestDependantsInTurn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)
@@ -436,7 +436,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		}
 	}
 	var jobs []queue.Job
-	for range 2*many + 1 { // a claim takes a bounded number of jobs
+	for range 2*many + 1 { // claim repeatedly, because each claim takes a bounded number of jobs
 		_, more := claimJobs(t, s, store.Report{Want: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
@@ -515,7 +515,7 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 	}
 }
 
-// Cancelling and retrying a job repeatedly leaves a bounded number of notes, and the last one decides.
+// If a job is cancelled and retried repeatedly, a bounded number of notes is left, and the last note decides.
 func TestTogglingLeavesLittleToDo(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := reviveParent(t, s)

@@ -11,14 +11,14 @@ import (
 	"modernc.org/sqlite/lib"
 )
 
-// highWaterFile is a file next to the database that stores how far the database has come. SQLite ignores a write-ahead
-// log from its first damaged frame on, and nothing in the database shows that changes are missing. This file
-// shows it. It is written after each commit, without fsync. After a power failure, it may be behind the
-// database. It is never ahead of what a commit has synced.
+// highWaterFile is a file next to the database. It stores how many changes were committed, so that a loss of
+// changes is noticed: SQLite silently ignores a write-ahead log from its first damaged frame on. The file is
+// written after each commit, without fsync. After a power failure, it may be behind the database, but it is
+// never ahead of what a commit has synced.
 // See docs/decisions/0035.
 type highWaterFile struct{ file *os.File }
 
-// highWater is how far a database has come. All values only increase.
+// highWater holds counters that show how many changes a database has stored. All values only increase.
 type highWater struct {
 	commits   int64 // number of transactions that changed jobs or added events
 	nextSeq   int64
@@ -27,8 +27,8 @@ type highWater struct {
 
 const (
 	highWaterNumbers = 3 * 8
-	// highWaterSlot is the size of a slot in bytes. The file has two slots, written alternately, so that one is
-	// always intact.
+	// highWaterSlot is the size of a slot in bytes. The file has two slots, written alternately, so that one
+	// is always intact.
 	highWaterSlot = 64
 )
 
@@ -46,7 +46,7 @@ func (m highWaterFile) close() error {
 	return m.file.Close()
 }
 
-// write writes how far the database has come. An error does no harm: the older content remains valid.
+// write writes the high-water mark. It ignores errors, because the older content of the file remains valid.
 func (m highWaterFile) write(p highWater) {
 	b := make([]byte, 0, highWaterNumbers+4)
 	for _, n := range [...]int64{p.commits, p.nextSeq, p.nextEvent} {

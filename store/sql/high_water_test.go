@@ -114,7 +114,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 }
 
 // Numbers that were assigned are not assigned again after a restore, even if the old database cannot be read:
-// the mark contains them.
+// the high-water mark contains them.
 func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -21,7 +21,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// TestMain also runs as the other program that holds a database, if the environment says so.
+// TestMain runs the tests. If an environment variable is set, it acts as another program that holds a
+// database.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
 		c, err := openConn(path, `busy_timeout = 20`)
@@ -39,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startLockHolder starts another program that begins a write transaction on a database. It returns the program's
-// result; stop ends the program.
+// startLockHolder starts another program that begins a write transaction on a database. It returns the
+// program's result; stop ends the program.
 func startLockHolder(t *testing.T, path string) (said string, stop func()) {
 	t.Helper()
 	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
@@ -207,8 +208,8 @@ func TestManyShareCommits(t *testing.T) {
 	}
 }
 
-// A claim that fails because the disk is full leases nothing, even if it had already chosen jobs. Otherwise
-// these jobs might run twice.
+// A claim that fails because the disk is full leases nothing, even if it had already chosen jobs. If the jobs
+// stayed leased, they might run twice.
 func TestFullDiskClaimsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
@@ -249,7 +250,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	var free atomic.Int64
 	free.Store(minFreeBytes - 1)
 	s.freeSpace = func() (int64, error) { return free.Load(), nil }
-	s.do(t.Context(), urgent, func(tx *tx) error { // a job enqueued earlier
+	s.do(t.Context(), urgent, func(tx *tx) error { // insert a job as if it was enqueued earlier
 		j := draft()
 		tx.drafts = []texts{{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
 		return tx.rules.Insert(&j, 0, 0, 1000, "old")

@@ -71,8 +71,8 @@ func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 	return nil
 }
 
-// hasID is the condition that finds a job by its id, with the arguments of hasIDArgs. The id of a job that was
-// enqueued without one is its number.
+// hasID is the condition that finds a job by its id, with the arguments of hasIDArgs. The id of a job that
+// was enqueued without one is its number.
 // See docs/decisions/0008.
 const hasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
@@ -97,7 +97,7 @@ type idAllocator struct {
 // maxIDCheck bounds the numbers that one query checks.
 const maxIDCheck = 1000
 
-// check queries which of these ids are taken, and which of the next numbers.
+// check finds out which of these ids, and which of the next numbers, are already ids of jobs.
 func (n *idAllocator) check(ids []string, numbers int) (err error) {
 	n.checkedUpTo = n.next + int64(min(numbers, maxIDCheck))
 	for number := n.next; number < n.checkedUpTo; number++ {
@@ -108,8 +108,8 @@ func (n *idAllocator) check(ids []string, numbers int) (err error) {
 	return err
 }
 
-// nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is how many
-// more ids are needed.
+// nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is
+// how many more ids are needed.
 func (n *idAllocator) nextFree(missing int) (id string, err error) {
 	for {
 		if n.next >= n.checkedUpTo {
@@ -120,7 +120,7 @@ func (n *idAllocator) nextFree(missing int) (id string, err error) {
 		if id = strconv.FormatInt(n.next, 10); !n.taken[id] {
 			return id, nil
 		}
-		n.skip() // another job has this number as its id, so it is never assigned
+		n.skip() // this number is the id of another job, so it is never assigned as a seq
 	}
 }
 
@@ -131,7 +131,7 @@ const (
 	maxSkips  = 1000
 	firstLeap = 1024
 	maxLeap   = 1 << 40
-	maxSeq    = 1 << 62 // far above what leaps can reach
+	maxSeq    = 1 << 62 // far above any number that leaps can reach
 )
 
 // numberSource finds numbers for the jobs of one request.

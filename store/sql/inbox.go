@@ -14,11 +14,12 @@ import (
 
 // Limits of the submissions that no service has taken yet.
 //
-// A job counts as one unit, plus one for each submissionUnit bytes of its spec. Counting the waiting units
-// would cost more the more submissions wait. So each role has a sequence that counts all units it has ever
-// submitted. Each row stores the sequence's value before it. The sequence's value minus that of the oldest
-// waiting row is an upper bound of the waiting units. It is too high only if transactions were rolled back
-// or jobs were taken out of order. If it reaches the limit, the rows are counted.
+// The limit of a role is in units. A job is one unit, plus one for each submissionUnit bytes of its spec.
+// Counting the waiting units takes longer the more submissions wait. So each role has a sequence that counts
+// all units it has ever submitted. Each row stores the value that the sequence had before the row. The
+// sequence's current value minus the value in the oldest waiting row is an upper bound of the waiting units.
+// The bound is too high if transactions were rolled back or jobs were taken out of order. So the rows are
+// counted if it reaches the limit.
 // See docs/decisions/0033.
 const (
 	maxSubmissions     = 100_000 // maximum number of waiting units of one role
@@ -127,8 +128,8 @@ END $$`,
 	}
 }
 
-// submittedSequence is the first part of the name of the sequence that counts a role's submitted units. The second
-// part is the MD5 of the role's name, which may be too long for the name of a sequence or have invalid
+// submittedSequence is the first part of the name of the sequence that counts a role's submitted units. The
+// second part is the MD5 of the role's name, which may be too long for the name of a sequence or have invalid
 // characters.
 const submittedSequence = "submitted_"
 
@@ -193,7 +194,7 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 }
 
 // takeSubmission calls enqueue for a submission, and deletes the submission in the same transaction. If the
-// submission no longer exists, another service has enqueued it, and take returns a duplicate.
+// submission no longer exists, another service has enqueued it, and takeSubmission reports a duplicate.
 func (t *tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt,
 	err error) {
 	found, err := t.number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)

@@ -87,7 +87,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 		return pgserver.Query(t, url, `BEGIN; SET SESSION AUTHORIZATION `+role+`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
 			SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'queuectl.submissions'::regclass; COMMIT`)
 	}
-	// wait inserts submissions of a role, as if it had called the function once for each.
+	// wait inserts submissions of a role, as if the role had called the SQL function once for each of them.
 	wait := func(from, upto int) {
 		t.Helper()
 		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'many', 'm' || i, '{"command":"true"}', i - 1 FROM generate_series(%d, %d) AS i;
@@ -100,7 +100,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	if got := [2]string{reads("many"), reads("few")}; got != before {
 		t.Errorf("with 90,000 jobs that wait it reads %v rows, and with 10 it reads %v", got, before)
 	}
-	// Calls that were rolled back leave the sequence like this.
+	// Raise the sequence above the number of waiting units, as calls that were rolled back do.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
 	wait(90_002, maxSubmissions-1)

@@ -27,14 +27,14 @@ const (
 // maxIndexDepth bounds the descent. An index with that many levels would not fit into any file.
 const maxIndexDepth = 20
 
-// indexEntry is one entry in a page of the id index. child is the child page for smaller ids; it is 0 on a
-// leaf.
+// indexEntry is one entry in a page of the id index. The field child is the page with smaller ids; it is 0 on
+// a leaf.
 type indexEntry struct {
 	id    string
 	child int64
 }
 
-// indexPage is one page of the id index. last is the child page for ids greater than every entry; it is 0
+// indexPage is one page of the id index. The field last is the child page for ids after every entry; it is 0
 // on a leaf.
 type indexPage struct {
 	entries []indexEntry
@@ -48,7 +48,7 @@ func checkIndexPath(c *liteConn, id string) error {
 		return err
 	}
 	page, err := c.number(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
-	low, high := "", "" // the ids in the page must be between these; "" as high means no upper bound
+	low, high := "", "" // bounds of the ids in the page; if high is "", there is no upper bound
 	for range maxIndexDepth {
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ type Member struct {
 	Name   string
 	Folder string // identifies the state directory, to distinguish services of the same name
 	// Place identifies the state directory's current location: the boot of the machine and the file. It
-	// changes with each reboot, and a copy has another one. It is "" if the location is unknown.
+	// changes with each reboot, and a copy of the directory has another Place. It is "" if it is unknown.
 	Place   string
 	Version string        // version of the node's program
 	Lease   time.Duration // how long the node may act without renewing its lease
@@ -136,13 +136,13 @@ func (t *tx) rename(m Member) (renamed bool, err error) {
 		return false, err
 	}
 	other, err := t.number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
-	if err == nil && other != 0 { // that node is gone, and had another state directory
+	if err == nil && other != 0 { // another directory had this name; its node is gone
 		err = t.forgetNode(other)
 	}
 	if err == nil {
 		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
 	}
-	if err == nil { // output files are found by the node's name
+	if err == nil { // change the name in the rows too: output files are found by it
 		err = t.exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
 	}
 	if err == nil {
@@ -151,7 +151,7 @@ func (t *tx) rename(m Member) (renamed bool, err error) {
 	return true, err
 }
 
-// orphanLeases gives the leases of a node to no node; the next node that takes over leases gets them. This
+// orphanLeases assigns the leases of a node to no node, so that the next takeover by any node gets them. This
 // node takes over the node's uncommitted batches.
 func (t *tx) orphanLeases(former int64) error {
 	for _, b := range t.s.mem.batches {
@@ -174,7 +174,7 @@ func (t *tx) orphanLeases(former int64) error {
 // noOwner is the node number of a lease that belongs to no node.
 const noOwner = -1
 
-// takeBatch makes this node the owner of a batch, and counts its age from now.
+// takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
 func (t *tx) takeBatch(b *batch) error {
 	b.node, b.lastFrameAt = t.s.node, t.now
 	t.setBatch(b.n, *b)

@@ -89,7 +89,7 @@ func TestCopyOfANode(t *testing.T) {
 	if err := prolong(); err != nil {
 		t.Fatalf("the node is disturbed: %v", err)
 	}
-	again, err := open("a", "there") // the machine was rebooted
+	again, err := open("a", "there") // open it with another place, as after a reboot
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	fresh := openNode(t, url, "new")
 	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
-	for range 2 { // two nodes that upgrade concurrently take turns
+	for range 2 { // of two nodes that upgrade concurrently, one waits for the other
 		go func() {
 			c, err := connectServer(t.Context(), fresh.config)
 			if err == nil {
@@ -158,7 +158,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	if got := seqs(claimOn(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("afterwards there are %v", got)
 	}
-	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // a restart of the old node
+	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old node
 		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
 		c, err := connectServer(t.Context(), fresh.config)
 		if err != nil {
@@ -190,7 +190,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 	}
 }
 
-// The roles of a node that is gone are removed when another node takes its name.
+// When a new node takes the name of a node that is gone, the database roles of the old node are removed.
 func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	x, b := openNode(t, url, "x"), openNode(t, url, "b")

@@ -16,8 +16,8 @@ import (
 // which only reads jobs.
 type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the Shut to be stored
-	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane is
-	// closed or opened.
+	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane
+	// is closed or opened.
 	closedLanes map[closedSearch][]rules.Lane
 	gateRules   map[int64]rules.Rule // without the field Used, which the method Rule fills in
 }

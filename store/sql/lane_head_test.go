@@ -33,8 +33,8 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	return first
 }
 
-// Searches for the best jobs do not first read lanes whose first jobs have left or got a low priority, even
-// if a user has thousands of such lanes.
+// If the first jobs of lanes have left or got a low priority, searches for the best jobs do not read these
+// lanes first, even if a user has thousands of them.
 func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 	const many, attacker, victim = 5500, 1, 2
 	for name, c := range map[string]store.Change{

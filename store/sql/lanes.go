@@ -22,8 +22,8 @@ type lanes struct {
 	queues      map[string]*queueState
 	ready       readyQueues // queues with room and an open lane; a heap ordered by the best head
 	staleQueues []*queueState
-	hasGates    bool // gates exist, or lanes with demands
-	// overQuota counts the lanes with demands that are closed by a user's quota, by the gate of that quota.
+	hasGates    bool // the database contains gates or lanes with demands
+	// overQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
 	overQuota     map[int64]int
 	weights       int // number of queues whose weight is not 1
 	node          store.Node
@@ -85,7 +85,7 @@ func (ls *lanes) updateHeap(l *rules.Lane) {
 	ls.updateQueue(q)
 }
 
-// userOf returns the uid whose quota a gate is; see rules.UserGate.
+// userOf returns the uid of the user whose quota is represented by a gate; see rules.UserGate.
 func userOf(gate int64) int {
 	if gate%2 != 0 {
 		return int((gate + 1) / 2)
@@ -119,7 +119,7 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 	known := !q.stale && !q.staleUsers[l.UID] &&
 		slices.ContainsFunc(q.openOf(l.UID).open, func(o *rules.Lane) bool { return o.ID == l.ID })
 	old, written := t.unwritten[l.ID]
-	if !known && !written { // lanes in the cache are open
+	if !known && !written { // a lane that is in the cache is open, so its stored gate is known
 		shut, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 		if err != nil {
 			return err
@@ -176,8 +176,8 @@ func (m *memory) unknownUser(l *rules.Lane) bool {
 	return l.Shut == rules.UserGate(l.UID) && m.lanes.node.Strangers[l.UID] && (m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
-// countOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores other
-// gates.
+// countOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores
+// other gates.
 func (ls *lanes) countOverQuota(shut int64, n int) {
 	if shut >= 0 || shut == rules.Empty {
 		return
@@ -217,7 +217,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
 		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
-			t.noteLane(l) // other nodes may still see the lane as empty
+			t.noteLane(l) // other nodes may still have cached the lane as empty
 			return *l, nil
 		}
 		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
@@ -230,7 +230,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return *l, err
 	}
 	demands := queue.DemandsText(j.Demands)
-	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job enters or leaves the lane
+	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job is about to enter or leave the lane
 	var l rules.Lane
 	err := t.query(func(r row) (_ bool, err error) {
 		l, err = readLane(r)
@@ -298,7 +298,7 @@ func (ls *lanes) remove(l *rules.Lane) {
 // there is more to do.
 func (t *tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.closedHere)) > t.s.lanesKept { // some of these lanes may no longer exist
+	if int64(len(m.lanes.closedHere)) > t.s.lanesKept { // some of the lanes in closedHere may no longer exist
 		t.forgetClosedHere()
 	}
 	if m.emptyLanes <= t.s.lanesKept {
@@ -366,8 +366,8 @@ func (t *tx) forgetClosedHere() {
 	t.rules.Readied = true
 }
 
-// readLanes adds the statements that read the lanes. The caller calls addPlain once the leases are counted,
-// since that decides which lanes a user's quota closes.
+// readLanes adds the statements that read the lanes. The caller must count the leases before it calls
+// addPlain, because the number of leases decides which lanes are closed by a user's quota.
 func (s *engine) readLanes(all *queryBatch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
@@ -438,7 +438,7 @@ func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetHooks sets the hooks that are made for jobs at certain moments; see store.Hooks.
+// SetHooks sets which hooks the store creates for jobs, and when; see store.Hooks.
 func (s *engine) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		t.s.mem.hooks = h

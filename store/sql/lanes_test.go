@@ -108,7 +108,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
-		// The other job is still reserved.
+		// Start only one of the two claimed jobs, so that the other one is still reserved.
 		claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}})
 		s.Close()
 		s = openStore(t, dir)
@@ -124,8 +124,8 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	}
 }
 
-// A claim changes a bounded number of rows even if a user has very many waiting jobs. So other users wait
-// for a bounded time.
+// A claim changes a bounded number of rows even if a user has very many waiting jobs, so other users need not
+// wait long for the writer.
 func TestAClaimIsBounded(t *testing.T) {
 	const many, worker = 20 * rules.StepsMost, 4
 	s := openStore(t, t.TempDir())
@@ -327,7 +327,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 	}
 }
 
-// Verify reports counters and places of users that contradict the jobs, and restoring recomputes them.
+// If counters of users contradict the jobs, verify reports them, and restoring a backup recomputes them.
 func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)

@@ -48,8 +48,8 @@ func withLargeArgs(j *queue.Job) {
 	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
 }
 
-// A list or selector that excludes other users' jobs reads almost nothing of them, however large they are.
-// A list that includes large jobs ends its page early.
+// If a list or selector excludes other users' jobs, it reads almost nothing of these jobs, however large they
+// are. A list that includes large jobs ends its page early.
 func TestLargeJobsCostOthersNothing(t *testing.T) {
 	const many = 30 // of each kind: 38 MB
 	s := openStore(t, t.TempDir())

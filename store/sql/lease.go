@@ -18,8 +18,8 @@ type waiter struct {
 	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
 	retry     chan struct{}
-	abandoned bool // Await's context has ended, and it only waits for done; guarded by the store's mu
-	served    bool // done has received the result; guarded by the store's mu
+	abandoned bool // Await's context has ended, so it waits only for done; guarded by the store's mu
+	served    bool // the result was sent to done; guarded by the store's mu
 }
 
 // claimResult is the result of a waiting claim.
@@ -35,8 +35,8 @@ func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 	return s.exchange(ctx, o, func(*tx) *store.Report { return &report })
 }
 
-// exchange records and claims in one commit, as Exchange does. report is called in the transaction and
-// returns what to record and claim. o holds the data of the report that is known before the transaction.
+// exchange implements Exchange. It calls the function report inside the transaction to learn what to record
+// and claim. The operation o holds the data of that report that is known before the transaction begins.
 func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.Report) (grant store.Grant, err error) {
 	o.class = urgent
 	o.run = func(t *tx) (err error) {
@@ -91,7 +91,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		s.waiter = nil
 		s.mu.Unlock()
 		select {
-		case g := <-w.done: // served between select and lock
+		case g := <-w.done: // the writer served this waiter after the select and before the lock
 			return g.jobs, g.err
 		default:
 			return nil, ended
@@ -106,8 +106,8 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	return g.jobs, g.err
 }
 
-// resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter sends it an
-// empty result instead. The caller holds mu.
+// resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter
+// sends it an empty result instead. The caller holds mu.
 func (s *engine) resumeWaiter(w *waiter) {
 	if w.abandoned {
 		w.done <- claimResult{waiter: w}
@@ -124,7 +124,7 @@ func (t *tx) serveWaiter() (*claimResult, error) {
 	t.s.mu.Lock()
 	w := t.s.waiter
 	if w != nil {
-		t.s.waiter = nil // from here on, a cancelled Await waits for the result
+		t.s.waiter = nil // from now on, Await waits for the result even if its context ends
 		t.undo = append(t.undo, func() {
 			t.s.mu.Lock()
 			defer t.s.mu.Unlock()
@@ -147,7 +147,7 @@ func (t *tx) serveWaiter() (*claimResult, error) {
 		}
 		t.s.mu.Lock()
 		t.s.resumeWaiter(w)
-		w.served = w.abandoned // resumeWaiter has sent the result
+		w.served = w.abandoned // resumeWaiter has sent an empty result to an abandoned waiter
 		t.s.mu.Unlock()
 		return nil, nil
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// neighbours is how many entries of the id index are checked on each side of an id that was not found.
+// neighbours is how many entries of the id index are checked on each side of the position of a missing id.
 const neighbours = 50
 
 // checkMissing returns a damage error if a job that a lookup did not find may still exist. It checks three
@@ -18,7 +18,7 @@ const neighbours = 50
 //
 // So a damaged database never answers that a job does not exist. Only doctor --verify finds pages that are
 // older than the rest of the database. checkMissing checks only SQLite files: a PostgreSQL server has its
-// own checksums, and its reads do not share a snapshot.
+// own checksums, and two of its reads may see different snapshots.
 func checkMissing(c conn, id string) error {
 	lite, is := c.(*liteConn)
 	if !is {
@@ -69,7 +69,7 @@ func checkNumber(c *liteConn, seq int64) error {
 	}
 	switch {
 	case found && id == strconv.FormatInt(seq, 10):
-		return nil // the job exists, but the caller may not use it
+		return nil // no damage: the job exists, but the caller may not use it
 	case found:
 		err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
 		if err == nil && indexed == 0 {

@@ -35,15 +35,15 @@ type Moved struct {
 	Rows int64 `json:"rows"` // rows of all tables
 	// Found is the number of rows that an interrupted move had already copied.
 	Found int64 `json:"found"`
-	// Before is set if an earlier call had completed this move.
+	// Before reports that an earlier call had already completed this move.
 	Before bool `json:"before,omitempty"`
 }
 
 // Move moves a queue that no service uses. It moves everything except output files, which stay in the state
 // directory. member is the node of that directory and owns the running jobs. The copy is valid only when it
 // is complete and was compared with the original. Then the original is marked as moved, and no service opens
-// it any more. Move continues an interrupted move, unless the queue has changed since. It calls each with the
-// number of rows copied of a table.
+// it any more. Move continues an interrupted move, unless the queue has changed since. It reports progress to
+// the callback each: the name of a table and the number of its rows that were copied.
 func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
 	if from == to {
 		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if the service uses other settings, give the queue's present store with --from STORE", from)
@@ -60,7 +60,7 @@ func Move(ctx context.Context, from, to Place, member Member, each func(table st
 
 // Keys of the notes about a move.
 const (
-	noteMoved = "moved" // where the queue is now; no service opens the database with this note
+	noteMoved = "moved" // names the queue's new location; no service opens a database with this note
 	// noteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
 	// note.
 	noteMoving = "moving"
@@ -87,7 +87,7 @@ type move struct {
 	targetFile             *liteConn // targetConn, if the target is a file; nil otherwise
 	tables                 []table
 	source                 source
-	// moved is the location to which the source has moved according to its note, "" if it has none. An
+	// moved is the queue's new location according to a note in the source, "" without such a note. An
 	// interrupted move may have written this note.
 	moved string
 }
@@ -237,8 +237,8 @@ func (m *move) refuseNodes(c conn) error {
 	return err
 }
 
-// gather moves the lists of leases that are not known to have started from the nodes' rows to meta. A file
-// stores them there too.
+// gather moves the nodes' lists of reserved leases (claimed, but not known to have started) to meta. A file
+// stores its list there too.
 func gather(c conn) error {
 	err := c.begin()
 	for _, statement := range []string{`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`, `UPDATE nodes SET reserved = '' WHERE reserved <> ''`} {
@@ -284,7 +284,7 @@ func (m *move) openTarget() (err error) {
 	if err != nil || was == m.source {
 		return err
 	}
-	for _, t := range m.tables { // the copy is of another state of the queue
+	for _, t := range m.tables { // the queue has changed since the interrupted copy
 		if err := m.targetConn.exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
@@ -318,14 +318,15 @@ func (m *move) openServer() error {
 }
 
 // refuseQueue returns an error if the target already contains a queue. A queue that has moved away may be
-// overwritten. If this move has been completed before, refuseQueue sets done.Before.
+// overwritten. If this move was completed earlier, refuseQueue sets result.Before.
 func (m *move) refuseQueue() error {
 	moving, err := readNote(m.targetConn, noteMoving)
 	if err != nil || moving != "" {
 		return err
 	}
 	moved, err := readNote(m.targetConn, noteMoved)
-	// Otherwise the target has moved back, and its content is outdated.
+	// The source's note says that this move was completed. If the target has moved back to the source since,
+	// the target's content is outdated.
 	if err == nil && m.moved != "" && moved != m.from.String() {
 		m.result.Before = true
 		return nil
@@ -372,7 +373,7 @@ func (m *move) openFile() error {
 	return migrate(c, migrations)
 }
 
-// settle marks the source as moved, then makes the copy valid. At no time are both valid.
+// settle marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
 func (m *move) settle() error {
 	if err := m.sourceConn.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
 		return err
@@ -424,15 +425,16 @@ func (m *move) settle() error {
 	return m.installCopy()
 }
 
-// giveLeases assigns all leases in the copy to this directory's node. On a server, it adds the node with a
-// lease that does not end, so that no other node takes over the jobs before the node's service has started.
+// giveLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a
+// node lease that does not expire. So no other node takes over the jobs before this node's service has
+// started.
 func (m *move) giveLeases() (node int64, err error) {
 	if m.targetFile == nil {
 		if node, err = m.targetConn.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
 			return 0, err
 		}
-		if err := m.targetConn.exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue
+		if err := m.targetConn.exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue are useless
 			return 0, err
 		}
 	}

@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// table is one of the tables. key holds the indexes of its primary-key columns, and is empty if the table has
-// no primary key.
+// table describes a table of the database.
 type table struct {
 	name    string
 	columns []string
-	key     []int // indexes in columns
+	key     []int // indexes in columns of the primary-key columns; empty without a primary key
 }
 
 // tablesOf returns the tables of the schema. It reads them from a new SQLite database in memory.
@@ -66,7 +65,7 @@ func (m *move) copy() error {
 	for i := range m.tables {
 		t := &m.tables[i]
 		if t.name == "notes" {
-			continue // the notes differ between the two databases
+			continue // skip the notes, because they differ between the two databases
 		}
 		if err := m.copyTable(t); err != nil {
 			return fmt.Errorf(`cannot copy the table %q: %w`, t.name, err)
@@ -78,7 +77,7 @@ func (m *move) copy() error {
 func (m *move) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
 	where, args := "", []any(nil)
-	// Without a key, an interrupted copy cannot be continued. Such tables have few rows.
+	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued.
 	if len(t.key) == 0 {
 		if err := m.targetConn.exec(`DELETE FROM ` + t.name); err != nil {
 			return err
@@ -95,7 +94,7 @@ func (m *move) copyTable(t *table) error {
 			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
 			m.result.Found += n
 		}
-		// A new database already has the row of meta.
+		// Delete the row of meta that a new database has, so that the copied row can be inserted.
 		if err == nil && t.name == "meta" {
 			err = m.targetConn.exec(`DELETE FROM meta`)
 		}
@@ -179,7 +178,8 @@ func (m *move) sum(c conn, t *table) (sum [sha256.Size]byte, rows int64, err err
 	return sum, rows, err
 }
 
-// addValue adds a value to a checksum. It cleans texts as a server does when it stores them.
+// addValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
+// on a server gets the checksum of the original.
 func addValue(h hash.Hash, v any) {
 	var head [9]byte
 	var text []byte

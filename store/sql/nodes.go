@@ -95,7 +95,7 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 			s.failFromRead(errExpelled)
 			return errExpelled
 		}
-		// No node waits for answers to such old requests any more.
+		// Delete old requests: no node waits for their answers any more.
 		if err := c.exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
@@ -137,8 +137,8 @@ func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant
 	})
 }
 
-// clockSlack is the offset in milliseconds up to which two clocks count as equal. If replies are slow, the
-// offset cannot be measured more exactly.
+// clockSlack is the offset in milliseconds up to which two clocks are considered equal. If replies are slow,
+// the offset cannot be measured more exactly.
 const clockSlack = 50
 
 // TakeOver implements store.Cluster.
@@ -188,7 +188,7 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 				continue
 			}
 			if len(lost) == store.MaxTakeOver {
-				break // the next call, or another node, takes over the others
+				break // leave the others to the next call, or to another node
 			}
 			if err := t.giveLease(l, s.node); err != nil {
 				return err
@@ -324,8 +324,8 @@ func noSuchNode(n int64, name string) error {
 	return nil
 }
 
-// leave ends the node's lease, so that other nodes need not wait for it to expire. It is called when the
-// node has no leases, or when other nodes are to take over its jobs.
+// leave ends the node lease, so that other nodes need not wait until it expires. It is called if the node has
+// no leases on jobs, or if other nodes are to take over its jobs.
 func (s *Server) leave(ctx context.Context) error {
 	if s.node == 0 {
 		return nil

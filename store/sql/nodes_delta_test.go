@@ -35,8 +35,8 @@ func rejoin(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// If the server rejects a statement because its disk is full, the store does not break. The same report
-// succeeds once there is space, although statements of the rejected transaction were not prepared.
+// If the server rejects a statement because its disk is full, the store does not break. Once there is space,
+// the same report succeeds: statements that the rejected transaction did not prepare are prepared again.
 func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, a, draft(), draft())
@@ -65,8 +65,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	}
 }
 
-// A node that applies changes of other nodes in its own transactions signals them through Changes, as an idle
-// node does.
+// A node signals changes of other nodes through Changes even if it applies them in its own transactions. An
+// idle node signals them too.
 func TestBusyNodeAppliesChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -94,7 +94,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	enqueueOn(t, a, draft())
 	held := claimOn(t, a, 1)
 	reportStarted(t, a, &held[0])
-	b := openNode(t, url, "b") // it reads the complete lease
+	b := openNode(t, url, "b") // b opens after the claim, so it reads the complete lease
 	watching := b.Watch([]int64{1})
 	defer watching.Stop()
 	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), On: true, UID: 7}); err != nil {
@@ -164,7 +164,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	b.stopListening() // it gets changes only in its own transactions
+	b.stopListening() // b now applies changes only in its own transactions
 	b.background.Wait()
 	waits := make(chan []queue.Job, 1)
 	go func() {
@@ -212,7 +212,7 @@ func TestHintsAreReceived(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-b.hints
-		if time.Since(began) > pollInterval*3/4 { // found by a poll
+		if time.Since(began) > pollInterval*3/4 { // late: a poll found the request, not a notification
 			late++
 		}
 	}
@@ -281,7 +281,7 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	}
 	bad := draft()
 	bad.Queue = "refused"
-	<-a.writerToken // so that all requests are in one transaction
+	<-a.writerToken // block commits, so that all requests are in one transaction
 	done := make(chan error, 3)
 	for _, j := range []queue.Job{draft(), bad, draft()} {
 		go func() {
@@ -343,8 +343,8 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// A database whose encoding cannot store every text is rejected at the start. Otherwise the server would
-// reject a text later.
+// A database whose encoding cannot store every text is rejected when it is opened, and not only when the
+// server gets a text that it cannot store.
 func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
 	p := pgserver.Shared(t)
 	pgserver.Query(t, p.URL("postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)

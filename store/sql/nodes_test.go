@@ -101,7 +101,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	for b.Counts().States[queue.Processing] != 1 { // the enqueue also notifies the watcher
+	for b.Counts().States[queue.Processing] != 1 { // the enqueue notifies the watcher too, so wait for the start
 		<-watching.C
 	}
 	if uid := first[0].UID; a.UserBytes(uid) == 0 || b.UserBytes(uid) != a.UserBytes(uid) {
@@ -130,7 +130,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := a.UserBytes(5)
-	enqueueOn(t, b, draft()) // a transaction of b applies the changes of a
+	enqueueOn(t, b, draft()) // begin a transaction of b, because it applies the changes of a
 	if got := b.UserBytes(5); got != one || one < store.JobBytes {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
@@ -398,10 +398,10 @@ func TestRoundTripsOfABlock(t *testing.T) {
 			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
 		}
 		most := int64(3)
-		if a.minute.minute != minute { // reads the minute's statistics first
+		if a.minute.minute != minute { // do not count the query that reads a new minute's statistics
 			minute, most = a.minute.minute, 4
 		}
-		if n := a.writer.roundTrips - before; n > most && turn > 0 { // the first one reads more
+		if n := a.writer.roundTrips - before; n > most && turn > 0 { // the first turn reads more
 
 			t.Errorf("%d round trips", n)
 		}
@@ -454,7 +454,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 	enqueueOn(t, a, draft())
 }
 
-// doctor names the role and process of a transaction that has been open for long.
+// If a transaction has been open for long, doctor names its role and process.
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	c := adminConn(t, s)
@@ -475,7 +475,8 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 	}
 }
 
-// A reload keeps whose dependants are decided next. A node reloads whenever another node changes a queue.
+// When two nodes make each other reload by changing a queue in turn, users still take turns in having their
+// dependants decided.
 func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -579,8 +580,8 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	}
 }
 
-// An output file is deleted by the node that has it, or by any node once that node is gone. No node reads the output
-// files of another node.
+// An output file is deleted by the node that has it, or by any node once that node is gone. No node reads the
+// output files of another node.
 func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -599,8 +600,8 @@ func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	}
 }
 
-// A change of a queue's rule discards the earlier turns, and they stay discarded when the node reloads. The
-// turns of a removed queue do not return either.
+// A change of a queue's rule discards the earlier turns of users. They stay discarded when the node reloads
+// its caches. A reload does not bring back a removed queue or its turns either.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {

@@ -50,8 +50,8 @@ func fileLimit() (n int64, ok bool) {
 	return int64(limit.Cur), true
 }
 
-// checkWritable returns an error if this process cannot write to a file or directory. It does not open the file: closing
-// it would release the locks that SQLite holds on it in this process.
+// checkWritable returns an error if this process cannot write to a file or directory. It does not open the
+// file: closing it would release the locks that SQLite holds on it in this process.
 func checkWritable(path string, _ os.FileInfo) error {
 	switch err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err {
 	case nil:
@@ -70,7 +70,7 @@ func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	if !ok {
 		return nil
 	}
-	if int(st.Uid) != os.Geteuid() { // another user may have planted the file
+	if int(st.Uid) != os.Geteuid() { // reject it: another user may have planted the file
 		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
 			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid, os.Geteuid())
 	}

@@ -13,9 +13,9 @@ import (
 
 // Limits of one transaction that disowns jobs.
 const (
-	// disownJobs is how many jobs it changes, and how many keys and names of batches it deletes.
+	// disownJobs is how many jobs the transaction changes, and how many keys and batch names it deletes.
 	disownJobs  = 250
-	disownReads = 5000 // jobs that it reads
+	disownReads = 5000 // number of jobs that the transaction reads
 )
 
 // disowning moves the jobs of a uid to a uid below 0, because another user has the uid now.
@@ -25,8 +25,8 @@ type disowning struct {
 	before     int64 // jobs below this seq move; later ones belong to the next owner
 	movedUpTo  int64 // jobs below this seq have moved, except leased ones
 	keysUpTo   int64 // keys up to this number are deleted
-	done       bool  // all has moved, except leased jobs
-	unreported bool  // a caller of Disown has not yet received the answer that all has moved
+	done       bool  // everything has moved, except leased jobs
+	unreported bool  // a caller of Disown must still receive the answer that everything has moved
 }
 
 // disowningOf returns the disowning that moves a job, or nil if none does.
@@ -193,7 +193,7 @@ func (t *tx) disownStep(d *disowning) error {
 	return err
 }
 
-// endDisownings ends the disownings whose work is done and whose callers know it. A leased job of the uid
+// endDisownings ends the disownings that are done and reported to the caller. A leased job of the uid
 // delays the end: it moves when its lease ends.
 func (t *tx) endDisownings() error {
 	t.requireReload()
@@ -246,7 +246,7 @@ func (s *engine) readOwners(all *queryBatch) {
 // unownedStep is the number of output files that one transaction checks.
 const unownedStep = 500
 
-// Unowned returns which of these output files belong to no attempt. It adds them to the table garbage.
+// Unowned returns the output files in refs that belong to no attempt. It adds them to the table garbage.
 func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
@@ -275,8 +275,8 @@ func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, 
 	return unowned, nil
 }
 
-// isOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage already.
-// It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
+// isOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
+// already. It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
 func (t *tx) isOwned(ref string) (bool, error) {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)

@@ -12,7 +12,7 @@ import (
 // writes while another node holds the lock.
 //
 // Once the node holds the lock, each row is compared with the result of the rules. A row that differs is
-// written again. If a prewritten row turns out to be wrong altogether, because the rules do not produce it,
+// written again. If the rules produce no such row at all, the prewrite cannot be corrected:
 // the transaction is rolled back and repeated without a prewrite.
 // See docs/decisions/0028.
 type prewrite struct {
@@ -35,8 +35,8 @@ type prewriteError struct{ error }
 
 func (prewriteError) kind() kind { return busy }
 
-// prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the writer
-// lock. Each user's jobs may hold mostBytes.
+// prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
+// writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.
 func (t *tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
 	f := &prewrite{beforeLock: true, jobs: map[int64]*jobRow{}, attempts: map[int64]prewrittenAttempt{}}
 	t.prewrite = f
@@ -72,8 +72,8 @@ func (f *prewrite) inProgress() bool { return f != nil && f.beforeLock }
 // covers reports whether the row of a job in the database is a prewritten one.
 func (f *prewrite) covers(seq int64) bool { return f != nil && !f.beforeLock && f.jobs[seq] != nil }
 
-// confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the row
-// need not be written. During the prewrite, has remembers the row instead and returns false.
+// confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
+// row need not be written. During the prewrite, confirmJob remembers the row instead and returns false.
 func (f *prewrite) confirmJob(j *rules.Job, row *jobRow) bool {
 	switch {
 	case f == nil:

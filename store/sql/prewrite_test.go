@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// adminConn returns a connection of no node to a node's server.
+// adminConn returns a connection to the node's server that belongs to no node.
 func adminConn(t *testing.T, s *Server) *serverConn {
 	t.Helper()
 	c, err := connectServer(t.Context(), s.config)
@@ -107,8 +107,8 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	}
 }
 
-// If a prewritten result turns out differently, the actual result is stored. If it does not occur at all,
-// nothing of it is stored.
+// If an attempt's actual result differs from the prewritten one, the actual result is stored. If the rules
+// record no result at all, nothing of the prewrite is stored.
 func TestWrongPrewriteIsCorrected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -278,7 +278,7 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The node of a plain attempt is still known after the node was removed.
+// After a node was removed, its plain attempts (without a row in the table attempts) still name it.
 func TestNodeOfAPlainAttempt(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

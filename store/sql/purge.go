@@ -183,8 +183,8 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	return more, err
 }
 
-// usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by over bytes.
-// It also returns the users who have more than that and how much they have, in descending order.
+// usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by
+// excess. It also returns the users who have more than that and how much they have, in descending order.
 func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputs > 0 {
@@ -193,7 +193,7 @@ func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 	}
 	store.SortUserBytes(above)
 	all := int64(0)
-	for i := range above { // assume that only these users have to give up outputs
+	for i := range above { // assume that only the first i+1 users lose outputs
 		all += above[i].Bytes
 		share = max(0, (all-excess)/int64(i+1))
 		if i+1 == len(above) || share >= above[i+1].Bytes {
@@ -221,8 +221,8 @@ func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 	return more, err
 }
 
-// trimPlan says which outputs to remove: over is the number of bytes to remove, limit the largest number of
-// outputs, and mark the value to store as their size.
+// trimPlan says which outputs to remove: excess is the number of bytes to remove, limit the maximum number of
+// outputs, and newSize the value to store as the size of a removed output.
 type trimPlan struct {
 	excess, newSize int64
 	limit           int
@@ -254,7 +254,7 @@ func (t *tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err
 	return got, nil
 }
 
-// removeOutput removes the output of an attempt, and stores mark as its size.
+// removeOutput removes the output of an attempt, and stores newSize as its size.
 func (t *tx) removeOutput(output removable, newSize int64) error {
 	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
@@ -271,5 +271,5 @@ func (t *tx) removeOutput(output removable, newSize int64) error {
 	return nil
 }
 
-// outputStep is the most outputs and inputs that one operation of upkeep removes.
+// outputStep is the maximum number of outputs and inputs that one operation of upkeep removes.
 const outputStep = 50

@@ -94,7 +94,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	}
 	insert := func() error { return t.insertAll(r, list, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
-		return receipt, t.Attempt(insert) // insert may fail because of a job that it replaces
+		return receipt, t.Attempt(insert) // insertAll may have replaced some jobs when it fails, so undo that
 	}
 	return receipt, insert()
 }
@@ -125,8 +125,8 @@ func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) err
 	return nil
 }
 
-// admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers and
-// ids.
+// admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers
+// and ids.
 func (t *tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
 	if err := t.s.backend.checkSpace(); err != nil {
 		return receipt, err

@@ -11,9 +11,9 @@ import (
 )
 
 // This file keeps the counts of queues. Each transaction changes the counts in the writer's memory. It stores
-// the changed counts as a list in the row of meta, which it writes anyway. When the list gets long, its
-// entries move to the table queues. A count is therefore the entry in meta, or the row of the queue if meta
-// has no entry.
+// the changed counts as a list in the row of meta, because every commit writes that row. When the list gets
+// long, its entries move to the table queues. A count is therefore the entry in meta, or the row of the queue
+// if meta has no entry.
 
 // queueCount holds the stored counts of a queue.
 type queueCount struct {
@@ -53,7 +53,7 @@ func (t *tx) CountKept(j *rules.Job, by int) {
 	t.countKept(j.Queue, queueCount{kept: int64(by), keptBytes: int64(by) * j.Outputs})
 }
 
-// countKept adds to the counts of the jobs that a queue's own retention bounds.
+// countKept adds to the counts of ended jobs to which a queue's own retention applies.
 func (t *tx) countKept(name string, more queueCount) {
 	q, m := t.queueToCount(name), &t.s.mem
 	m.keptJobs -= q.keptJobs
@@ -121,7 +121,7 @@ func (t *tx) writeQueue(q *queueState) (err error) {
 	return err
 }
 
-// countQueues updates what readQueues read with the list in meta and the leases.
+// countQueues brings the counts that readQueues read up to date with the list in meta, and counts the leases.
 func (s *engine) countQueues() error {
 	m := &s.mem
 	counts, err := queueCounts(m.queueList)

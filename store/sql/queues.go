@@ -22,20 +22,20 @@ type queueState struct {
 	rule   store.QueueRule
 	uid    int // the user who enqueued the first of its current jobs
 	leased int
-	// keptJobs is how many jobs ended while the queue had its own retention, and keptBytes the size of their
-	// outputs.
+	// keptJobs is the number of kept jobs that ended while the queue had its own retention. keptBytes is the
+	// total size of their outputs.
 	keptJobs, keptBytes int64
 	lanes               int          // number of lanes, including those without jobs
-	open                open         // its open lanes without demands
-	mayHaveDemands      bool         // it may have open lanes with demands
-	inStaleQueues       bool         // in lanes.stale
-	stale               bool         // users, best and next are unknown
-	staleUsers          map[int]bool // users whose open lanes with demands are unknown
+	open                open         // the queue's open lanes without demands
+	mayHaveDemands      bool         // the queue may have open lanes with demands
+	inStaleQueues       bool         // the queue is in lanes.staleQueues
+	stale               bool         // the fields users, best and next are out of date
+	staleUsers          map[int]bool // users whose entries in the field users are out of date
 	users               map[int]userLanes
 	best                *rules.Lane    // best open lane with demands; nil if none is open
 	next                rules.Position // head of the second-best open lane with demands
-	// lastTurns holds, for each user, the value of memory.served when the user was last served. Turns up to
-	// fixedTurns cannot be returned.
+	// lastTurns holds, for each user, the value of memory.turnCount when a job of the user was last claimed.
+	// A turn up to fixedTurns was taken under an earlier rule of the queue, so giving it back has no effect.
 	lastTurns  map[int]int64
 	fixedTurns int64
 	readyIndex int // index in lanes.ready, -1 if the queue is not in it
@@ -75,7 +75,7 @@ func (q *readyQueues) Pop() any {
 // secondBest returns the second-best head in a heap.
 func secondBest[T any](heap []T, head func(T) rules.Position) rules.Position {
 	best := rules.End
-	for _, x := range heap[min(1, len(heap)):min(3, len(heap))] { // the children of the root
+	for _, x := range heap[min(1, len(heap)):min(3, len(heap))] { // the second-best element is a child of the root
 		if best.After(head(x)) {
 			best = head(x)
 		}
@@ -144,7 +144,7 @@ func (ls *lanes) updateQueue(q *queueState) {
 	}
 }
 
-// refresh reads the open lanes of the queues in lanes.stale.
+// refresh reads the open lanes of the queues in lanes.staleQueues again.
 func (t *tx) refresh() error {
 	ls := t.s.mem.lanes
 	for len(ls.staleQueues) > 0 {
@@ -269,9 +269,9 @@ func (t *tx) Best(rulesQueue *rules.Queue) (rules.Lane, rules.Position, error) {
 	return *l, next, nil
 }
 
-// tidyQueues removes queues from memory that have no lane, no leased job and no rule, if there are many
-// queues. A new queue of the same name is equal to a removed one. It removes them after the commit: until
-// then, undoing the transaction may need them. One call checks at most moveStep queues.
+// tidyQueues removes queues without lanes, leased jobs and rule from memory, if there are many queues. No
+// information is lost, since a queue that is created again under the name is equal. The queues are removed
+// after the commit, because a rollback may need them. One call checks at most moveStep queues.
 func (t *tx) tidyQueues() {
 	m := &t.s.mem
 	if int64(len(m.lanes.queues)) <= t.s.lanesKept {
@@ -296,7 +296,7 @@ func (t *tx) tidyQueues() {
 // exists reports whether the queue exists for users: it has a rule, or jobs that have not ended.
 func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
 
-// hasRow reports whether the queue has a row: it exists, or its own retention still bounds ended jobs.
+// hasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
 func (q *queueState) hasRow() bool { return q.exists() || q.keptJobs > 0 || q.keptBytes > 0 }
 
 // SetQueue implements store.Store. It sets the rule of a queue.
@@ -369,7 +369,7 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 		}
 		return list, nil
 	}
-	if s.readOnly { // in read-only mode there is no writer, and nothing changes
+	if s.readOnly { // no writer exists in read-only mode, so read without it
 		list, err = known(nil)
 	} else {
 		list, err = readInWriter(ctx, s, known)
@@ -394,8 +394,8 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	})
 }
 
-// oldestOf sets q.Oldest to the earliest time at which the first job of one of the queue's lanes became
-// ready. It reads up to limit lanes and returns how many it read.
+// oldestOf finds out when the first job of each of the queue's lanes became ready, and sets q.Oldest to the
+// earliest of these times. It reads up to limit lanes and returns how many it read.
 func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64
 	err = r.query(func(r row) (bool, error) {

@@ -44,7 +44,7 @@ func (s *engine) reservations() map[int64]int64 {
 // reservation is a lease that is not known to have started.
 type reservation struct{ fence, node int64 }
 
-// listReserved updates what readers see of a job's lease. The caller holds mu.
+// listReserved makes a job's lease visible to readers, if it is reserved. The caller holds mu.
 func (s *engine) listReserved(seq int64) {
 	if l := s.mem.leases[seq]; l != nil && !l.Running {
 		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
@@ -53,7 +53,7 @@ func (s *engine) listReserved(seq int64) {
 	}
 }
 
-// listAllReserved updates what readers see of all leases. The caller holds mu.
+// listAllReserved makes all reserved leases visible to readers. The caller holds mu.
 func (s *engine) listAllReserved() {
 	s.reserved = map[int64]reservation{}
 	for seq := range s.mem.leases {
@@ -182,7 +182,7 @@ func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 		bytes := 0
 		for _, ref := range selected.Refs {
 			j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, ref.Seq)
-			if err == nil && (!found || j.ID == "") { // the same read has found it before
+			if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
 				err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
 			}
 			if err != nil {
@@ -355,8 +355,8 @@ func (m *matcher) labelled(raw []byte) bool {
 	return true
 }
 
-// oldestScanLimit is the number of jobs of a state among which Oldest searches, starting with the first that were
-// enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
+// oldestScanLimit is the number of jobs of a state among which Oldest searches, starting with the first that
+// were enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
 const oldestScanLimit = 1000
 
 // Oldest returns when the job that has waited longest became ready.
@@ -380,7 +380,7 @@ func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 // Events returns the events after a sequence number.
 // See docs/decisions/0019.
 func (s *engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
-	// Later events are committed, but not included in the counts yet.
+	// Leave out later events: they are committed, but the counts do not include them yet.
 	last, _ := s.LastEvent()
 	err = s.reading(ctx, func(r *reader) error {
 		return r.query(func(r row) (bool, error) {

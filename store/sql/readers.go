@@ -13,7 +13,7 @@ type readers struct {
 	closed chan struct{}
 
 	mu   sync.Mutex
-	idle []conn // the most recently used is last, and is used next; guarded by mu
+	idle []conn // connections not in use; the last one was used most recently and is taken next; guarded by mu
 }
 
 // maxReaders is the maximum number of concurrent reads.
@@ -63,7 +63,7 @@ func (r *readers) put(c conn, sound bool) {
 		r.idle = append(r.idle, c)
 		r.mu.Unlock()
 	} else {
-		c.close() // the caller has already reported the cause
+		c.close() // ignore an error: the caller has reported why the connection is not sound
 	}
 	<-r.slots
 }
@@ -108,7 +108,8 @@ func (r *reader) number(sql string, args ...any) (n int64, err error) {
 }
 
 // reading calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL
-// from being restarted. The time starts when the read has a connection. ctx bounds the wait for a connection.
+// from being restarted. The limit does not include the wait for a connection, which ends at the latest with
+// ctx.
 func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.readers.take(ctx)

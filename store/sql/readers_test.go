@@ -39,7 +39,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		patient, impatient := list(t.Context()), list(ctx)
-		time.Sleep(100 * readTimeout) // fake time of the synctest bubble
+		time.Sleep(100 * readTimeout) // this is fake time of the synctest bubble, so it takes no real time
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
 			t.Errorf("whose caller gave up: %v", err)

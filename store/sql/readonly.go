@@ -25,7 +25,7 @@ import (
 func OpenReadOnly(o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, databaseName)
 	info, err := os.Stat(path)
-	if err == nil && info.Size() == 0 { // the file was created, but nothing was stored
+	if err == nil && info.Size() == 0 { // an empty file means that no queue has been stored yet
 		err = fs.ErrNotExist
 	}
 	if err != nil {

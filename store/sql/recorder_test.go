@@ -61,8 +61,8 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	stage(t, s, "a", 1, true)
-	stage(t, s, "z", 1, true)                                   // the next open discards this batch
-	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // the next open completes this batch
+	stage(t, s, "z", 1, true)                                   // opening the store again discards this batch
+	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // opening the store again completes this batch
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.do(ctx, urgent, func(tx *tx) error { // undoing a change has the same effect
+	must(s.do(ctx, urgent, func(tx *tx) error { // rolling back a change of a lane marks the user in the same way
 		s.mem.lanes.markStaleUser(s.mem.lanes.state("q"), 0)
 		return tx.refresh()
 	}))
@@ -347,13 +347,13 @@ func everyOperation(t *testing.T, s *Store) {
 	first, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
 	must(s.SetMaxRunningUser(ctx, 9))
-	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // while a quota is set
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // call it while a quota is set
 	must(errors.Join(err, s.SetMaxRunningUser(ctx, 0)))
 	_, err = s.BestWaiting(ctx, 0)
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
-	// The id is a number that a batch may assign.
+	// This id is a number, so enqueuing must check whether it is the seq of a job in a batch.
 	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
@@ -505,7 +505,7 @@ func everyOperation(t *testing.T, s *Store) {
 		j.After = []queue.Dependency{{Job: parent,
 			How: queue.ParentCompleted}}
 	})
-	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // also decides these dependants
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // decides the dependants of a cancelled job
 	for range 2 * rules.NotesMost {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))

@@ -148,7 +148,7 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 	if id := g.ids[gate]; id != 0 {
 		return id, nil
 	}
-	// If no job names the gate, the next job that does sets its rule.
+	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
 	d := g.words[gate]
 	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind, gate.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
 		return 0, err
@@ -217,7 +217,7 @@ func nameOf(d queue.Demand, uid int) gateName {
 }
 
 // usedBytes selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it
-// uses, and how many of those are outputs.
+// uses, and how many of these bytes are outputs.
 const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
@@ -266,8 +266,9 @@ func queueFaults(c conn) (faults []string) {
 // countSource names a count, and holds the statements that read the count and the rows that it counts.
 type countSource struct{ subject, meta, table, rows string }
 
-// countFaults compares counts with the rows that they count. The stored count is the entry in the list of
-// meta, or otherwise the row in the table. key reads the name of what is counted from a column.
+// countFaults compares stored counts with the rows that they count. A count in the list of meta takes
+// precedence over the one in the table. The function key reads from a column which user or queue a count
+// belongs to.
 func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error), source countSource) (faults []string) {
 	list := ""
 	err := c.query(func(r row) (bool, error) {
@@ -294,7 +295,7 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 	}
 	maps.Copy(kept, changed)
 	for k := range there {
-		kept[k] += 0 // adds missing keys, so that the next loop checks them
+		kept[k] += 0 // add the key if it is missing, so that the next loop checks it
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {

@@ -2,11 +2,12 @@ package sql
 
 // Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
 const (
-	// removeWithJob bounds the attempts that are removed together with their job, and also its dependency rows.
+	// removeWithJob bounds how many attempts, and how many dependency rows, are removed together with their
+	// job.
 	removeWithJob = 200
-	maxRemoved    = 1000 // attempts and dependency rows of all jobs that one transaction removes
-	removeStep    = 500  // of a job that was removed earlier
-	// removeBytes bounds the output in the database that is removed. The attempt that reaches it is the last.
+	maxRemoved    = 1000 // attempts and dependency rows that one transaction removes at most
+	removeStep    = 500  // attempts, or dependency rows, that one step removes of a removed job
+	// removeBytes bounds the output removed from the database. An attempt that reaches it is the last one.
 	removeBytes = 1 << 20
 )
 

@@ -29,7 +29,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	}
 	jobs := turn(store.Report{Want: 3})
 	turn(store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}, Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := turn(store.Report{Want: 1})[0] // job 2 again
+	reserved := turn(store.Report{Want: 1})[0] // claims job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -81,8 +81,8 @@ func TestCommitsOfADeadProcessHold(t *testing.T) {
 	enqueue(t, s, 1)
 }
 
-// A transaction that is undone also leaves nothing in the writer's memory: its claimed jobs are free, and its
-// numbers are assigned again.
+// A transaction that is rolled back leaves nothing in the writer's memory: the jobs that it claimed are free,
+// and the numbers that it assigned are assigned again.
 func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
@@ -198,8 +198,8 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// A committed batch that cannot be moved when the store is opened, because the disk is full, counts
-// completely until it is moved. Its numbers stay assigned.
+// If the disk is full, a committed batch cannot be moved into the queue when the store is opened. Until it is
+// moved, all its jobs are included in the counts, and their numbers stay assigned.
 func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

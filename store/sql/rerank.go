@@ -15,8 +15,9 @@ import (
 // See docs/decisions/0010.
 const rankStep = 250
 
-// ranking is the progress of computing new ranks for the waiting jobs: all jobs of earlier states have one,
-// and those of this state up to seq. State 0 means that all jobs have new ranks.
+// ranking is the progress of computing new ranks for the waiting jobs, in the order of rankingStates. All
+// jobs of earlier states have new ranks, and so have the jobs of this state up to seq. State 0 means that all
+// jobs have new ranks.
 type ranking struct {
 	state queue.State
 	seq   int64
@@ -38,7 +39,7 @@ func readOrder(text string) (o queue.Order) {
 	if len(words) != 3 { // a new queue has no stored order yet
 		return o
 	}
-	ms, _ := strconv.ParseInt(words[2], 10, 64) // orderText wrote a number
+	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because orderText wrote a number
 	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]), Interval: time.Duration(ms) * time.Millisecond}
 }
 

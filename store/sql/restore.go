@@ -19,10 +19,10 @@ type Restored struct {
 // preparedName is the file name of the database while it is prepared.
 const preparedName = "restore.tmp"
 
-// Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. save
-// creates the output file with a name. each receives the number of bytes copied so far and the size of the
-// backup. The existing database is not changed until the returned function replaces it with the backup, and
-// moves the old files into asideDir. On an error, nothing is changed.
+// Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. It
+// calls save to create each output file, and reports the bytes copied so far and the size of the backup to
+// each. The returned function replace moves the old files into asideDir and installs the backup. Until then,
+// and on an error, the existing database is unchanged.
 //
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
@@ -179,12 +179,12 @@ func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Re
 	if done.Outputs == 0 {
 		return done, nil
 	}
-	err = c.exec(`VACUUM`) // otherwise the file keeps the size that it had with the outputs
+	err = c.exec(`VACUUM`) // shrink the file, which still has the size that it had with the outputs
 	return done, err
 }
 
 // keepNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
-// of the mark.
+// of the high-water mark.
 func keepNumbers(c *liteConn, path string) error {
 	p := readHighWater(filepath.Dir(path))
 	err := c.exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.commits, p.nextSeq, p.nextEvent)
@@ -211,9 +211,9 @@ func keepNumbers(c *liteConn, path string) error {
 	return err
 }
 
-// installPrepared moves the existing files to asideDir, then renames the prepared database. Between the two steps a
-// service refuses to start, because the mark shows that a database is missing. If the process is killed
-// between the steps, the user can run restore again.
+// installPrepared moves the existing files to asideDir, then renames the prepared database. Between the two
+// steps, a service refuses to start, because the high-water mark shows that a database is missing. If the
+// process is killed between the steps, the user can run restore again.
 func installPrepared(dir, prepared, asideDir string, between func() error) error {
 	m, err := openHighWater(dir)
 	if err == nil {

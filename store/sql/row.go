@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	// It takes half the time of encoding/json, which matters once per claim.
+	// This package takes half the time of encoding/json, which matters because each claim decodes a job.
 	quick "github.com/go-json-experiment/json"
 	compatible "github.com/go-json-experiment/json/v1"
 
@@ -68,7 +68,7 @@ var errDamaged = errors.New("damaged")
 // texts holds a job's labels, settings and input, encoded as its row and its input store them.
 type texts struct{ labels, terms, input string }
 
-// size returns how many bytes count for a job with these texts and this number of dependencies.
+// size returns the number of bytes charged to the user for a job with these texts and dependencies.
 func (t *texts) size(dependencies int) int64 {
 	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
@@ -120,7 +120,7 @@ func inputOf(terms *queue.Execution) string {
 	return string(b)
 }
 
-// appendText appends a text as JSON. Most texts need no escapes, so they skip the encoder.
+// appendText appends a text as JSON. A text without characters to escape is copied, which is faster.
 func appendText(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -172,8 +172,7 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 	return err
 }
 
-// asWritten decodes durations as numbers of nanoseconds. The texts are written by encoding/json, which
-// encodes durations like that.
+// asWritten decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.
 var asWritten = compatible.FormatDurationAsNano(true)
 
 // readHead reads a job from a row of headColumns.
@@ -219,7 +218,7 @@ func readDemands(text []byte) (list []queue.Demand) {
 }
 
 // readJob reads a job from a row of columns that begin with headColumns. If the settings are damaged, it
-// returns an error, and the job without its settings and with that error in its field Error.
+// returns an error and the job without its settings. The job's field Error then holds the same error.
 func readJob(r row, columns string) (queue.Job, error) {
 	j := readHead(r)
 	if columns == headColumns {
@@ -280,13 +279,13 @@ func numbers(list string) (map[int64]int64, error) {
 	return byNumber, nil
 }
 
-// fieldOf returns field i of each entry in such a list, by the first number of the entry. It leaves out
-// entries without that field.
+// fieldOf returns field i of each entry in a list that numbers can parse, by the entry's first number. It
+// skips entries without that field.
 func fieldOf(list string, i int) map[int64]int64 {
 	byNumber := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
 		if parts := strings.Split(entry, "/"); len(parts) > i {
-			first, _ := strconv.ParseInt(parts[0], 10, 64) // numbers has parsed it before
+			first, _ := strconv.ParseInt(parts[0], 10, 64) // no error, because numbers has parsed the list before
 			byNumber[first], _ = strconv.ParseInt(parts[i], 10, 64)
 		}
 	}
@@ -302,7 +301,7 @@ func appendReserved(list []byte, seq, fence, node int64) []byte {
 	return list
 }
 
-// appendNumbers adds an entry of two numbers to such a list.
+// appendNumbers adds an entry of two numbers to a list that numbers can parse.
 func appendNumbers(list []byte, first, second int64) []byte {
 	list = append(strconv.AppendInt(list, first, 10), '/')
 	return append(strconv.AppendInt(list, second, 10), ' ')

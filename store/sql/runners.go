@@ -9,7 +9,7 @@ import (
 // Keys of the table notes.
 const (
 	noteRunners = "runners" // directories of the runners that may have leases, as JSON
-	noteFile    = "file"    // id of the database; a copy has another id
+	noteFile    = "file"    // id of the database, which differs from that of every copy
 )
 
 // runnersNote returns the key of the note about a node's runners.

@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// runtimeEstimates holds how long commands usually run, with the most recently completed first. It is updated after
-// each commit and written to the database at most once a minute; see writeEstimatesEachMinute. The zero value holds no
-// estimates.
+// runtimeEstimates holds how long commands usually run, with the most recently completed first. It is updated
+// after each commit and written to the database at most once a minute; see writeEstimatesEachMinute. The zero
+// value holds no estimates.
 type runtimeEstimates struct {
 	mu            sync.Mutex
-	order         list.List                // of *estimate, the most recently completed first; guarded by mu
+	order         list.List                // list of *estimate, the most recently completed first; guarded by mu
 	byFingerprint map[uint64]*list.Element // by fingerprint; guarded by mu
-	changed       bool                     // since the estimates were written; guarded by mu
+	changed       bool                     // the estimates have changed since they were written; guarded by mu
 	written       queue.Millis             // minute of the last write; used by the writer only
 }
 
@@ -30,7 +30,8 @@ type estimate struct {
 	store.Estimate
 }
 
-// estimateSize is the size in bytes of an estimate in usual.list: fingerprint, logarithm and number of runs.
+// estimateSize is the size in bytes of an estimate in the table usual: fingerprint, logarithm and number of
+// runs.
 const estimateSize = 8 + 8 + 1
 
 // note adds completed attempts to the estimates.

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// scheduleColumns are the short columns of a schedule, and the draft of its jobs. scheduleWhole are all
-// columns. readSchedule reads both.
+// scheduleColumns lists the short columns of a schedule, and the draft of its jobs. scheduleWhole lists all
+// columns. readSchedule reads rows of either list.
 const (
 	scheduleColumns = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
 	scheduleWhole   = scheduleColumns + `, input, spec`
@@ -134,9 +134,9 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 
 // storedSchedule holds the columns of a schedule that are needed to change it.
 type storedSchedule struct {
-	gen   int64 // 0 if there is no schedule of the name
+	gen   int64 // generation of the schedule; 0 if there is no schedule with the name
 	uid   int
-	bytes int64 // bytes that count for the user
+	bytes int64 // bytes charged to the user
 }
 
 func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
@@ -147,7 +147,7 @@ func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
 	return s, err
 }
 
-// tellSchedule adds an event about a schedule.
+// tellSchedule records an event about a schedule.
 func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	if err != nil {

@@ -129,7 +129,7 @@ var migrations = [][]string{{
 		priority  INTEGER NOT NULL  -- of the job at the head; see rules.Lane
 	) STRICT`,
 	`CREATE UNIQUE INDEX lanes_name ON lanes (queue, uid, demands)`,
-	// Used by BestWaiting, as the next index.
+	// Used by BestWaiting, like the next index.
 	`CREATE INDEX lanes_plain ON lanes (uid) WHERE demands = ''`,
 	`CREATE INDEX lanes_user ON lanes (uid, head_rank, head_seq) WHERE demands <> ''`,
 	`CREATE INDEX lanes_open ON lanes (queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,
@@ -151,7 +151,7 @@ var migrations = [][]string{{
 	`CREATE INDEX gates_idle ON gates (id) WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`,
 	`CREATE INDEX gates_kept ON gates (id) WHERE kept = 1`,
 	`CREATE INDEX gates_opens ON gates (opens) WHERE opens > 0`,
-	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // starts at rate gates in the last period
+	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // recent starts at rate gates
 	`CREATE INDEX starts_at ON starts (gate, at)`,
 	`CREATE TABLE edges (
 		id        INTEGER PRIMARY KEY AUTOINCREMENT, -- never again: see ended
@@ -213,7 +213,7 @@ var migrations = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (seq, n) WHERE output_bytes > 0`,
-	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // removed jobs that still have attempts or dependency rows
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // removed jobs that still have other rows
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,
@@ -349,14 +349,14 @@ func checkSchema(c *liteConn, steps [][]string) error {
 		return nil
 	}
 	var e *sqliteError
-	if errors.As(err, &e) && kindOf(err) != mistake { // otherwise the table or column does not exist
+	if errors.As(err, &e) && kindOf(err) != mistake { // a mistake means that the table or column does not exist
 		return err
 	}
 	return queue.Errorf(store.ErrNewerSchema.Code, "the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again", version, len(steps))
 }
 
-// checkTables returns an error if the schema is newer or if a table lacks a column. Until the first release,
-// a program may have created different tables under the same version number. checkTables must be called
+// checkTables returns an error if the schema is newer or if a table lacks a column. A program older than the
+// first release may have created different tables under the same version number. checkTables must be called
 // before anything reads the tables.
 func checkTables(c *liteConn) error {
 	if err := checkSchema(c, migrations); err != nil {

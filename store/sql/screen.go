@@ -72,14 +72,14 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 		columns, args = ownColumns, []any{int64(*submitter), seq}
 	}
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
-	if err == nil && (!found || j.ID == "") { // the same read has found it before
+	if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
 		err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }
 
-// recentlyEnded reads the jobs of some states that ended last, the newest first. Among jobs with the same end
-// time, the one with the highest number comes first.
+// recentlyEnded returns a function that reads the most recently ended jobs of some states, newest first.
+// Among jobs with the same end time, the one with the highest number comes first.
 func recentlyEnded(states ...queue.State) func(*reader, int) ([]rankedJob, error) {
 	var of [][]any
 	for _, state := range states {
@@ -89,7 +89,7 @@ func recentlyEnded(states ...queue.State) func(*reader, int) ([]rankedJob, error
 		func(a, b rankedJob) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.seq, a.seq)) })
 }
 
-// ofStates reads the first jobs of some states, in the order of the statement.
+// ofStates returns a function that reads the first jobs of some states, in the order of the statement.
 func ofStates(sql string, states ...queue.State) func(*reader, int) ([]rankedJob, error) {
 	var of [][]any
 	for _, state := range states {
@@ -98,7 +98,7 @@ func ofStates(sql string, states ...queue.State) func(*reader, int) ([]rankedJob
 	return firstOf(sql, of, rankedJob.compare)
 }
 
-// firstOf executes a statement with each list of arguments and returns the first jobs of all results.
+// firstOf returns a function that executes a statement with each list of arguments and merges the first jobs.
 func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*reader, int) ([]rankedJob, error) {
 	return func(r *reader, rows int) (list []rankedJob, err error) {
 		for _, args := range of {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a lane while a reader goes through its jobs. The claimed jobs of a user in a queue count as
-// one more lane.
+// readyLane is a lane whose jobs a reader is going through. The claimed jobs of one user in one queue are
+// treated as an additional lane.
 type readyLane struct {
 	queue string
 	uid   int
@@ -29,8 +29,8 @@ type readyJob struct {
 // readyPiece is the number of jobs of a lane that one query reads, after the first job.
 const readyPiece = 20
 
-// readyJobs returns a function that reads the jobs that are ready in the order in which they start if no gate
-// is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
+// readyJobs returns a function that reads the ready jobs. It returns them in the order in which they start if
+// no gate is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
 func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]rankedJob, error) {
 	return func(r *reader, rows int) (list []rankedJob, err error) {
 		lanes, err := r.claimedLanes(reserved, rows)
@@ -114,7 +114,7 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 // readyLanes returns up to maxScreenLanes lanes that have jobs which are not claimed, each with its first
 // such job.
 func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
-	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // skips lanes without jobs
+	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
 		l := &readyLane{id: -1}
 		err = r.query(func(r row) (bool, error) {
 			l.id, l.queue, l.uid = r.num(0), r.text(1), int(r.num(2))
@@ -165,7 +165,7 @@ func (s *engine) copyTurns() map[string]map[int]int64 {
 type turnOrder struct {
 	byArrival    bool // users do not take turns
 	lastTurns    map[string]map[int]int64
-	copiedQueues map[string]bool // queues whose map in served is a copy that may be changed
+	copiedQueues map[string]bool // queues whose map in lastTurns is a copy that may be changed
 	claims       int64           // number of claims counted by next
 }
 

@@ -28,11 +28,11 @@ type Server struct {
 	size        atomic.Int64 // size of the database in bytes
 	sizeReadAt  time.Time    // when size was last read; used by the writer only
 
-	// reservedText is the new text of the column reserved in this node's row. It is nil if the transaction does not
-	// change that column.
+	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
+	// leaves that column unchanged.
 	reservedText any
 
-	prefetchThreshold int   // number of wanted jobs from which a claim's query is sent early
+	prefetchThreshold int   // a claim that wants at least this number of jobs sends its query early
 	incarnation       int64 // number of this service start; rises with each start of the node's service
 	lease             time.Duration
 	otherNodes        atomic.Int64 // number of other active nodes, as of the last transaction
@@ -56,17 +56,18 @@ const (
 	lockTimeout    = 5 * time.Second
 	lockRetry      = 200 * time.Millisecond
 	sizeInterval   = time.Minute
-	// tablesTimeout is how long a change of the tables waits for other sessions that use them.
+	// tablesTimeout is how long a schema change waits for other sessions that use the tables.
 	tablesTimeout = "'10s'"
-	// writerIdleTimeout ends a transaction whose node hangs or is cut off.
+	// writerIdleTimeout is the idle time after which the server ends a transaction: its node hangs or is cut
+	// off.
 	writerIdleTimeout = "2s"
 )
 
 // oldestServer is the oldest supported version of PostgreSQL, in the format of server_version_num.
 const oldestServer = 14_00_00
 
-// serverLock is the number of the advisory lock that a move of a queue holds. tablesLock is the number of the
-// lock that a change of the tables holds. Both numbers are chosen for this program.
+// serverLock is the number of the advisory lock that protects a queue while it is moved. tablesLock is the
+// number of the advisory lock for schema changes. Both numbers are arbitrary and used by this program only.
 const (
 	serverLock = 0x71756575
 	tablesLock = serverLock + 1
@@ -114,8 +115,8 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// connect connects the writer. If it replaces a lost connection, it ends that connection's transaction: the
-// server may not have noticed the loss yet.
+// connect connects the writer. If it replaces a lost connection, it ends the transaction of that connection,
+// because the server may not have noticed the loss and would keep the transaction's locks.
 func (s *Server) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -147,7 +148,7 @@ func (s *Server) connect(ctx context.Context) error {
 	return nil
 }
 
-// lock takes the advisory lock that a move of a queue holds.
+// lock takes the advisory lock of Move, so that no service uses a queue that is being moved.
 func (s *Server) lock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
@@ -231,9 +232,9 @@ func (s *Server) hasTables() (bool, error) {
 
 const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`
 
-// serverMigrations lists, per schema version, the statements that only PostgreSQL needs, in addition to those
-// in migrations. Every new version also recreates the SQL function for applications. A change that adds a
-// field to jobs must therefore add a version.
+// serverMigrations lists, per schema version, statements that only PostgreSQL needs; those in migrations come
+// first. Every new version also recreates the SQL function for applications. A change that adds a field to
+// jobs must therefore add a version.
 var serverMigrations = [][]string{slices.Concat(inboxTables(), nodeTables())}
 
 // serverTable translates a statement of the schema for PostgreSQL. Texts get the collation "C", which sorts
@@ -266,7 +267,7 @@ func numbersFirst(statement string) string {
 	slices.SortStableFunc(columns, func(a, b string) int {
 		return cmp.Compare(bit(!strings.Contains(a, " INTEGER ")), bit(!strings.Contains(b, " INTEGER ")))
 	})
-	for i, c := range columns { // the last one has no comma
+	for i, c := range columns { // every column except the last one ends with a comma
 		text, comment, _ := strings.Cut(c, " -- ")
 		text = strings.TrimSuffix(strings.TrimRight(text, " "), ",")
 		if i < len(columns)-1 {
@@ -304,7 +305,8 @@ func (w *serverWriter) reconnect() error {
 
 // commit implements conn. It stores a random number, the mark, in the node's row as part of the transaction.
 // If the connection is lost during the commit, a new connection reads the mark to find out whether the
-// transaction was stored. The transaction ID would not work: a promoted standby may assign the same ID again.
+// transaction was stored. The transaction ID cannot serve as the mark: a promoted standby may assign it
+// again.
 // See docs/decisions/0029.
 func (w *serverWriter) commit() error {
 	if !w.wrote || w.server.node == 0 {
@@ -320,8 +322,8 @@ func (w *serverWriter) commit() error {
 	}
 	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(lockRetry) {
 		if failed := w.reconnect(); failed == nil {
-			// Write the mark again instead of only reading it. The commit of this update returns once
-			// synchronous standbys have it, and therefore also the transaction.
+			// Write the mark again instead of only reading it. This update's commit returns only when
+			// synchronous standbys have stored the update, and therefore also the earlier transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
 			release := w.interruptWhenDone(ctx)
 			holds, failed := w.number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.server.node, mark)
@@ -340,8 +342,8 @@ func (w *serverWriter) commit() error {
 	}
 }
 
-// lostCommitTimeout is how long commit tries to find out whether its transaction was stored, after it lost the
-// connection.
+// lostCommitTimeout is how long commit tries to find out whether its transaction was stored, after it lost
+// the connection.
 const lostCommitTimeout = 30 * time.Second
 
 // reader implements backend.
@@ -429,7 +431,7 @@ func (s *Server) blameUncertain(err error) bool {
 // onFailure implements backend.
 func (s *Server) onFailure() {}
 
-// checkSpace implements backend. It returns nil: if space runs out, the server reports it.
+// checkSpace implements backend. It checks nothing, because the server reports it if space runs out.
 func (s *Server) checkSpace() error { return nil }
 
 // maintainReserve implements backend. Once a minute it reads the size of the database.
@@ -439,7 +441,7 @@ func (s *Server) maintainReserve() {
 	}
 	s.sizeReadAt = time.Now()
 	sent := queue.MillisOf(s.sizeReadAt)
-	// An error is ignored, because the next statement fails too.
+	// Ignore an error: if the connection is lost, the next statement reports it.
 	s.db.query(func(r row) (bool, error) {
 		s.size.Store(r.num(0))
 		s.clockOffset.update(sent, queue.Millis(r.num(1)), queue.MillisOf(time.Now()))

@@ -29,7 +29,7 @@ const (
 	poolTransactions = "transaction"
 )
 
-// with returns a copy of the address with another value of one setting.
+// with returns a copy of the address in which one session setting has the given value.
 func (a *serverAddress) with(name, value string) *serverAddress {
 	other := *a
 	other.session = maps.Clone(a.session)
@@ -78,7 +78,7 @@ func readAddress(url string) (*serverAddress, error) {
 		// These override the defaults of the role and the database.
 		"lock_timeout": "0", "default_transaction_isolation": "read committed",
 	}}
-	if !pooled { // detects an unreachable machine soon
+	if !pooled { // have the server notice an unreachable client soon
 		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
 	}
 	return a, nil

@@ -19,30 +19,30 @@ import (
 type serverConn struct {
 	pg *pgconn.PgConn
 	// session is a statement that applies the session settings to the current transaction. It is set only if
-	// the connection goes through a pooler, and empty otherwise.
+	// the connection goes through a pooler, and is empty for a direct connection.
 	session        string
 	ctx            context.Context  // context of the current calls; see interruptWhenDone
-	cancelTx       func()           // releases the context of the transaction; nil outside of one
-	pipeline       *pgconn.Pipeline // of the transaction; nil outside of one
+	cancelTx       func()           // releases the context of the transaction; nil outside of a transaction
+	pipeline       *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
 	stmts          map[string]*serverStatement
 	statementNames int           // number of statements that were given a name to prepare
-	unread         []sentMessage // messages whose replies were not read yet
-	unreadBytes    int           // bytes of arguments in sent
-	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements up to the next
-	// Sync.
+	unread         []sentMessage // messages whose replies have not been read
+	unreadBytes    int           // bytes of arguments in the messages of unread
+	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
+	// the next Sync.
 	pipelineErr    error
 	sentBytes      int64                       // total bytes of arguments sent on this connection
 	unsynced       bool                        // statements were sent since the last Sync
 	wrote          bool                        // a writing statement was sent since begin
-	heldRows       map[string]*serverStatement // statements with rows that were not sent yet, by table
+	heldRows       map[string]*serverStatement // by table: the statement with unsent rows
 	roundTrips     int64                       // number of times that the client waited for a reply
 	statementsSent int64                       // number of statements sent
 
 	backendStart string // start time of the connection's server process
 }
 
-// sentMessage is a message that was sent and whose reply was not read yet: a Parse (prepare), an execution, or
-// a Sync (end).
+// sentMessage is a message whose reply has not been read. It prepares a statement (Parse), executes one, or
+// ends a part of the pipeline (Sync).
 type sentMessage struct {
 	*serverStatement
 	prepare      bool
@@ -56,11 +56,11 @@ type serverStatement struct {
 	prepareSent bool // the message that prepares it was sent
 	prepared    bool // the server confirmed that it is prepared
 	writes      bool
-	// types are the types of the arguments. They are set only if byRows is, once the server has reported
-	// them.
+	// types are the types of the arguments as reported by the server. They are nil until the server has
+	// reported them, and for statements without byRows.
 	types  []uint32
 	byRows bool      // each execution writes one row
-	batch  *rowBatch // rows that were not sent yet
+	batch  *rowBatch // rows that have been collected and not sent
 }
 
 // maxTxTime is the maximum duration of one transaction of the writer.
@@ -107,7 +107,8 @@ func (c *serverConn) send(sql string, args []any) error {
 	return c.sendValues(s, values, formats)
 }
 
-// sendNext sends the rows that are held, then a statement.
+// sendNext sends the collected rows of all tables, then a statement, so that the server executes them in
+// order.
 func (c *serverConn) sendNext(sql string, args []any) error {
 	if err := c.writeHeld(); err != nil {
 		return err
@@ -187,8 +188,8 @@ func (c *serverConn) read(keep int) (changed int64, err error) {
 	return changed, err
 }
 
-// dropSkipped drops the messages that follow a failed statement, up to the next Sync. The server neither executes
-// nor prepares them.
+// dropSkipped drops the messages that follow a failed statement, up to the next Sync. The server neither
+// executes nor prepares them.
 func (c *serverConn) dropSkipped() {
 	for len(c.unread) > 0 && !c.unread[0].sync {
 		c.unread[0].prepareSent = c.unread[0].prepared
@@ -210,7 +211,8 @@ func (c *serverConn) push() error {
 	return serverError(c.pipeline.Flush(), "")
 }
 
-// inPipeline calls f in the pipeline of the transaction, or otherwise in a new pipeline.
+// inPipeline calls f in the pipeline of the current transaction. Outside of a transaction, it creates a
+// pipeline for this call.
 func (c *serverConn) inPipeline(f func() error) (err error) {
 	if c.pipeline != nil {
 		if c.pipelineErr == nil {
@@ -286,7 +288,7 @@ func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 
 // query implements conn.
 func (c *serverConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
-	var refused error // the error that each returned
+	var refused error // the error that the callback returned
 	err := c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
 			return err
@@ -307,8 +309,8 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 	return cmp.Or(err, refused)
 }
 
-// startQuery sends a query and makes the server start it, without waiting for its rows. The method finishQuery reads
-// them. The rows are lost if the reply to a later statement is read first.
+// startQuery sends a query and makes the server start it, without waiting for its rows. The method
+// finishQuery reads them. The rows are lost if the reply to a later statement is read first.
 func (c *serverConn) startQuery(sql string, args ...any) error {
 	return c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
@@ -321,7 +323,7 @@ func (c *serverConn) startQuery(sql string, args ...any) error {
 
 // finishQuery reads the rows of the query that startQuery sent. ok is false if the rows are lost.
 func (c *serverConn) finishQuery(each func(r row) (more bool, err error)) (ok bool, err error) {
-	var refused error // the error that each returned
+	var refused error // the error that the callback returned
 	err = c.inPipeline(func() error {
 		index := slices.IndexFunc(c.unread, func(s sentMessage) bool { return s.startedQuery })
 		if ok = index >= 0; !ok {
@@ -340,7 +342,7 @@ func (c *serverConn) finishQuery(each func(r row) (more bool, err error)) (ok bo
 
 // queries implements conn. All statements together take one round trip.
 func (c *serverConn) queries(list []batchQuery) error {
-	var refused error // the error that one of the each functions returned
+	var refused error // the error that a callback returned
 	err := c.inPipeline(func() error {
 		if err := c.writeHeld(); err != nil {
 			return err
@@ -375,8 +377,8 @@ func (c *serverConn) queries(list []batchQuery) error {
 	return cmp.Or(err, refused)
 }
 
-// readRows reads the rows of the next reply and passes them to each. After each has returned an error, further
-// rows are read but not passed on.
+// readRows reads the rows of the next reply and passes them to the callback each. Once the callback has
+// returned an error, readRows stores the error in refused and discards the remaining rows.
 func (c *serverConn) readRows(each func(r row) (more bool, err error), statement string, refused *error) error {
 	result, err := c.pipeline.GetResults()
 	if err != nil {
@@ -410,7 +412,7 @@ func (c *serverConn) number(sql string, args ...any) (n int64, err error) {
 // may have another default.
 const beginWriting = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// begin implements conn. If the transaction takes longer than maxTxTime, the connection counts as lost.
+// begin implements conn. If the transaction takes longer than maxTxTime, the connection is treated as lost.
 func (c *serverConn) begin() error {
 	c.wrote = false
 	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
@@ -497,7 +499,7 @@ func (c *serverConn) readLimit(want, bytes int) int {
 
 // Limits of rows that one query reads in advance.
 const (
-	// readLimitSlack is the number of extra rows, since some of the rows read may be leased already.
+	// readLimitSlack is the number of rows that are read in excess, because some jobs may be leased already.
 	readLimitSlack = 8
 	readLimitBytes = 4 << 20
 )

@@ -75,7 +75,7 @@ func foreignFinding(f *foreignObject) store.Finding {
 	return store.Finding{Check: "database", Level: store.Failure, Message: f.message(), Next: f.next()}
 }
 
-// oldTransaction is the age from which an open transaction is reported.
+// oldTransaction is the age at which an open transaction is reported.
 const oldTransaction = 5 * time.Minute
 
 // examineServer checks a database that contains a queue.
@@ -99,7 +99,7 @@ func examineServer(c interface {
 	if err != nil {
 		return nil, err
 	}
-	if foreign != nil { // the owner was changed after the service started
+	if foreign != nil { // checkOwners allowed the start, so the owner was changed later
 		list = append(list, foreignFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)

@@ -8,7 +8,7 @@ import (
 
 // ownersQuery finds objects in the schema that do not belong to a trusted role. The owner of a table can read
 // and change jobs. The owner of the schema or of a function in it can make statements of the service call
-// other code. A superuser counts as a member of all roles, so the query reads memberships from
+// other code. PostgreSQL treats a superuser as a member of all roles, so the query reads memberships from
 // pg_auth_members, which contains only granted ones.
 const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		SELECT oid FROM pg_roles WHERE rolname = current_user

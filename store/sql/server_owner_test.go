@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A service does not use a schema that contains an object of a role which could secretly change jobs, even if
-// the service's role is a superuser. doctor names the object.
+// If an object in the schema belongs to a role that the service does not trust, the service refuses the
+// schema, even if the service's role is a superuser. doctor names the object.
 func TestServerRefusesForeignOwners(t *testing.T) {
 	p := pgserver.Shared(t)
 	admin := p.URL("postgres")
 	pgserver.Query(t, admin, `CREATE ROLE mallory; CREATE ROLE "Service" LOGIN; CREATE ROLE team; GRANT team TO "Service"; CREATE ROLE landlord`)
 	for _, c := range []struct {
-		name, before, after string // the statements before the first start, and after it
+		name, before, after string // before and after are executed before and after the first start
 		refused             string
 	}{
 		{name: "as it is made"},

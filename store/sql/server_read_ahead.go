@@ -36,7 +36,7 @@ type laneRows struct {
 	size int         // how many jobs the query asked for
 }
 
-// laneHead is the part of a lane's first job that the lane is ranked by.
+// laneHead holds those fields of a lane's first job that decide the rank of the lane.
 type laneHead struct {
 	at       rules.Position
 	priority int64
@@ -56,11 +56,11 @@ func comparePositions(a, b rules.Position) int {
 // following returns the position directly after p.
 func following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
 
-// hasLeftLane reports whether a job has left its lane since it was read.
+// hasLeftLane reports whether a job has left its lane since it was read ahead.
 func (t *tx) hasLeftLane(seq int64) bool { return t.remote() && t.readAhead.leftLane[seq] }
 
-// noteWrite records that the transaction writes a job's row. Writing the row of a leased job changes nothing
-// here.
+// noteWrite records that the transaction writes a job's row. It ignores the rows of leased jobs, because such
+// a write does not affect the rows that were read ahead.
 func (a *readAhead) noteWrite(j *rules.Job, leased bool) {
 	switch {
 	case a == nil || leased || len(a.lanes) == 0:
@@ -173,7 +173,7 @@ func (t *tx) fillAhead(l *rules.Look, known *laneRows) error {
 	if err := t.conn.queries(batch.queries); err != nil {
 		return err
 	}
-	for _, rows := range lanes { // a join returns rows in no defined order
+	for _, rows := range lanes { // sort the rows, because a join returns them in no defined order
 		slices.SortFunc(rows.rows, func(a, b serverRow) int {
 			return comparePositions(position(row{server: &a}), position(row{server: &b}))
 		})

@@ -13,14 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// rowBatch collects rows that one statement writes together, because a statement costs a server more than a row
-// does. The statement gets one array per column and turns the arrays back into rows. A column with the same
-// value in all rows so far is passed as a single value.
+// rowBatch collects rows that one statement writes together, because a statement costs a server more than a
+// row does. The statement gets one array per column and turns the arrays back into rows. A column with the
+// same value in all rows so far is passed as a single value.
 // See docs/decisions/0013.
 type rowBatch struct {
 	single *serverStatement // statement that writes one row
-	// combined is the statement that writes all rows. It is nil if it must be created again, because another
-	// column varies now.
+	// combined is the statement that writes all rows. It is nil if it must be created: at first, or
+	// when a column that had one value for all rows gets another one.
 	combined *serverStatement
 	table    string
 	updates  bool // the statement updates existing rows
@@ -30,7 +30,8 @@ type rowBatch struct {
 	bytes    int
 }
 
-// column is an array in PostgreSQL's binary format. Its header is written last.
+// column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
+// length.
 type column struct {
 	values []byte
 	first  int // length of the first value, including its length field
@@ -38,8 +39,8 @@ type column struct {
 	varies bool
 }
 
-// arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length and
-// lower bound.
+// arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length
+// and lower bound.
 const arrayHeaderSize = 20
 
 // Limits of rows that one statement writes.
@@ -181,7 +182,7 @@ func (c *serverConn) writeRow(sql string, args ...any) error {
 			return err
 		}
 	}
-	if c.cancelTx == nil || s.types == nil { // outside of a transaction, or unsupported types
+	if c.cancelTx == nil || s.types == nil { // no transaction, or the argument types are not supported
 		return c.exec(sql, args...)
 	}
 	return c.inPipeline(func() error {
@@ -230,7 +231,7 @@ func (c *serverConn) prepare(s *serverStatement) error {
 	})
 }
 
-// write sends the rows that are held for a table.
+// write sends the collected rows of a table.
 func (c *serverConn) write(table string) error {
 	s := c.heldRows[table]
 	delete(c.heldRows, table)
@@ -242,7 +243,7 @@ func (c *serverConn) write(table string) error {
 	return cmp.Or(err, c.readIfMany())
 }
 
-// writeHeld sends all rows that are held.
+// writeHeld sends the collected rows of all tables.
 func (c *serverConn) writeHeld() error {
 	for table := range c.heldRows {
 		if err := c.write(table); err != nil {
@@ -252,7 +253,7 @@ func (c *serverConn) writeHeld() error {
 	return nil
 }
 
-// dropHeld discards rows that were not sent, because their transaction ends.
+// dropHeld discards the collected rows, because the transaction ends without them.
 func (c *serverConn) dropHeld() {
 	for table, s := range c.heldRows {
 		s.batch.clear()

@@ -36,7 +36,8 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// A statement that the server skipped because an earlier one failed is prepared when it is sent again.
+// If the server skipped a statement because an earlier one failed, the statement is prepared when it is sent
+// again.
 func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)

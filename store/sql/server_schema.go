@@ -22,9 +22,9 @@ import (
 // one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
 // the version number. If the fingerprint is unchanged, the tables are accepted.
 //
-// Otherwise the statements create temporary tables in a transaction that is rolled back, and the same query
-// describes those. So both descriptions come from the same server, whatever its version, and the first
-// difference can be named. If they are equal, the new fingerprint is stored.
+// If it has changed, the statements create temporary tables in a transaction that is rolled back. The same
+// query describes these tables. Both descriptions thus come from the same server, whatever its version, and
+// the first difference can be named. If they are equal, the new fingerprint is stored.
 //
 // An administrator may add views, tables, functions and indexes that are not unique, because they do not
 // affect the service.
@@ -56,8 +56,8 @@ var (
 	createdIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
 )
 
-// createdNames returns the names of the objects that a script creates, separated by spaces. statement matches
-// the CREATE statements to search for.
+// createdNames returns the names of the objects that a script creates, separated by spaces. The regular
+// expression statement matches the CREATE statements to search for.
 func createdNames(script []string, statement *regexp.Regexp) string {
 	var names []string
 	for _, s := range script {
@@ -103,7 +103,7 @@ func describedIn(schema string) string {
 	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
 }
 
-// describe returns the lines that describe what a script creates, as it is now in a schema.
+// describe returns lines that describe the current state, in a schema, of the objects that a script creates.
 func describe(c *serverConn, schema string, script []string) (lines []schemaLine, err error) {
 	err = c.query(func(r row) (bool, error) {
 		lines = append(lines, schemaLine{r.text(0), r.text(1)})
@@ -128,7 +128,7 @@ func fingerprint(lines []schemaLine, script []string) string {
 }
 
 // checkShape returns an error if the tables differ from those that a script creates, and names the first
-// difference. changed is the fingerprint to store; it is "" if the stored one is still right.
+// difference. changed is the new fingerprint to store, or "" if the stored fingerprint is up to date.
 func checkShape(c *serverConn, script []string) (changed string, err error) {
 	lines, err := describe(c, serversSchema, script)
 	if err != nil {
@@ -145,7 +145,7 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 		return "", err
 	}
 	want, err := describeCreated(c, script)
-	if err != nil && kindOf(err) == mistake { // for example, the role may not create temporary tables
+	if err != nil && kindOf(err) == mistake { // for example, the role has no right to create temporary tables
 		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version; "+
 			"to see how, grant the role in the URL the privilege TEMPORARY on the database (%v)", err))
 	}
@@ -234,8 +234,9 @@ func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	return c.number(`SELECT version FROM schema`)
 }
 
-// checkServerSchema returns an error if this program cannot use the tables: if they have a newer version
-// whose min_reader does not allow it, or have this version but differ. It returns what checkShape returns.
+// checkServerSchema returns an error if this program cannot use the tables. Either their version is newer and
+// its min_reader excludes this program, or they have this version but differ from the expected tables. The
+// result changed is that of checkShape.
 func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (changed string, err error) {
 	if version == int64(len(steps)) {
 		return checkShape(c, serverScript(0, steps, own))

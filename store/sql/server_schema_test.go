@@ -9,10 +9,11 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A service refuses tables that differ from those it would create, and says how they differ. doctor says the
-// same. Objects that a person has added for reports do not count as a difference.
+// If the tables differ from those that the service would create, the service refuses them and says how they
+// differ. doctor says the same. Objects that an administrator has added for reports are not treated as a
+// difference.
 func TestServerRefusesOtherTables(t *testing.T) {
-	pgserver.Shared(t) // skips the test if there is no server
+	pgserver.Shared(t) // called here because it skips the test if there is no server
 	for name, c := range map[string]struct{ change, refused string }{
 		"no change":               {},
 		"a dropped column":        {`ALTER TABLE queuectl.jobs DROP COLUMN deferred`, "it has no column jobs.deferred"},

@@ -37,7 +37,7 @@ func (e serverRefused) Error() string {
 // kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
 func (e serverRefused) kind() kind {
 	switch e.Code[:2] {
-	case "08", "57", "55", "40", "25": // lost, ended by an operator, locked by others, conflicts, read-only
+	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
 		return busy
 	case "53", "58":
 		if e.Code == "53100" {

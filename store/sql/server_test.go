@@ -87,7 +87,7 @@ func (f forgetful) beginTx(t *tx) error {
 	t.s.mem.commits--
 	f.otherNodes.Store(1)
 	err := f.Server.beginTx(t)
-	t.s.foreignChanges.any = false // nothing has actually changed
+	t.s.foreignChanges.any = false // the other node's commit is invented, so no job has changed
 	return err
 }
 
@@ -102,7 +102,8 @@ func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 	return s
 }
 
-// The engine on a PostgreSQL server fulfils the contract, even if other nodes also change the database.
+// The engine on a PostgreSQL server fulfils the contract of store.Store, even if other nodes change the
+// database.
 func TestConformanceOfAServer(t *testing.T) {
 	skipUnlessServer(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
@@ -123,7 +124,7 @@ func TestWalksOfAServer(t *testing.T) {
 	})
 }
 
-// Statements are translated into PostgreSQL's syntax.
+// serverSQL translates statements into PostgreSQL's syntax.
 func TestServerSQL(t *testing.T) {
 	for is, want := range map[string]string{
 		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,

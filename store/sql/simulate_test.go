@@ -8,8 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A simulation that stops at its limit says so. All the jobs of one user need the same lock, and each needs
-// another one, too. The claim of the first job closes all the lanes of the others, one by one.
+// A simulation that stops at its limit reports that. In this test, all jobs of one user need the same lock,
+// and each job needs a dedicated second lock. So the claim of the first job must close the lanes of all
+// other jobs.
 func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	for _, c := range []struct {
 		many       int

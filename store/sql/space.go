@@ -16,17 +16,17 @@ import (
 )
 
 // The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
-// New jobs are refused before the disk is that full. In a trial on a full disk, no job could be recorded
+// New jobs are refused earlier, before the disk is full. In a trial on a full disk, no job could be recorded
 // without a reserve; with a reserve of 8 MiB, all 3,000 could. The last 2 MiB of the reserve are only for
-// compaction and for operations with wholeReserve. Otherwise, a disk that the database itself has filled
-// would never have free space again.
+// compaction and for operations with wholeReserve, because these free space. Without them, a disk that the
+// database itself has filled would stay full.
 const (
 	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
 	// minFreeBytes is the free space in bytes below which new jobs are refused.
 	minFreeBytes = 4 << 20
-	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes 500 MB/s
-	// uses 2.5 MB.
+	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
+	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
 	// guardPause is the minimum time between two checks of the database files after changes in their
 	// directory.
@@ -41,8 +41,8 @@ type spaceCheck struct {
 	refusal error // why new jobs are refused; nil if there is space
 }
 
-// checkSpace implements backend. It returns an error for new jobs while the disk is nearly full and the database has
-// no free pages for them.
+// checkSpace implements backend. It returns an error for new jobs while the disk is nearly full and the
+// database has no free pages for them.
 func (s *Store) checkSpace() error {
 	if time.Since(s.space.time) > spaceCheckInterval {
 		if s.noReserve.Load() != nil {
@@ -60,9 +60,9 @@ func (s *Store) checkSpace() error {
 	return s.space.refusal
 }
 
-// Room returns an error while new jobs are refused: there is no space on the disk or in free pages of the
-// database, or the database has nearly reached the file size limit of this process. It is safe for concurrent
-// use.
+// Room returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
+// the database have space, or that the database has nearly reached the file size limit of this process. It is
+// safe for concurrent use.
 func (s *Store) Room() error {
 	free, err := s.freeSpace()
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) noSpaceError() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database there; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(minFreeBytes), s.dir)
 }
 
-// withoutReserve makes room refuse new jobs with this error until the reserve exists again.
+// withoutReserve makes Room refuse new jobs with this error until the reserve exists again.
 func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
 
 // Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An
@@ -198,7 +198,7 @@ func writeReserve(path string) error {
 
 type zeros struct{}
 
-// Read fills p. The bytes are not zero, so that no file system stores holes instead.
+// Read fills p. The bytes are not zero, because some file systems allocate no space for zeros.
 func (zeros) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = 0x5a
@@ -234,7 +234,7 @@ func (s *Store) Guard(ctx context.Context) {
 			}
 			told = true
 		}
-		// A commit checks the files. Its other errors do not matter here.
+		// A commit checks the files, and stops the store if they were changed. Ignore its other errors.
 		s.do(ctx, urgent, func(*tx) error { return nil })
 		select {
 		case <-ctx.Done():

@@ -22,7 +22,7 @@ import (
 // Names of files in the state directory, and the time limit of a read.
 const (
 	databaseName = "queuectl.db"
-	// highWaterName shows that the state directory has held a database, and how far it had come; see mark.
+	// highWaterName shows that the state directory has held a database, and its counters; see highWaterFile.
 	highWaterName = "initialized"
 	// checkName shows that an I/O error occurred: the next start checks the database.
 	checkName   = "check"
@@ -39,9 +39,9 @@ type Store struct {
 	readPath  string    // path by which readers open the database
 	readFlags int32     // SQLite's flags with which readers open the database
 
-	files [2]os.FileInfo // database and WAL, as opened
-	// statesAtOpen describes the files as they were when they were opened in read-only mode. It is zero in any
-	// other mode.
+	files [2]os.FileInfo // database and WAL, as they were when opened
+	// statesAtOpen describes the files as they were when they were opened in read-only mode. It is zero in
+	// any other mode.
 	statesAtOpen fileStates
 	lastSizes    fileSizes  // sizes of the files after the last commit; used by the writer only
 	space        spaceCheck // used by the writer only
@@ -164,7 +164,7 @@ func (s *Store) open(path string) (err error) {
 	return nil
 }
 
-const busyTimeout = `busy_timeout = 5000` // ms, the writer's
+const busyTimeout = `busy_timeout = 5000` // ms that the writer waits for other programs' locks
 
 // openWriter opens a database for writing. It also creates every database file of a queue: an empty file gets
 // the layout that compaction needs. This layout can only be chosen before the first page is written.
@@ -206,7 +206,7 @@ func checkDir(dir, path string) error {
 		if err != nil {
 			return fmt.Errorf("cannot create the database: %w", err)
 		}
-		return f.Close() // the file is new, so closing it releases no lock
+		return f.Close() // the file is new, so closing it releases no lock of SQLite
 	case err != nil:
 		return fmt.Errorf("cannot open the database: %w", err)
 	case !info.Mode().IsRegular():
@@ -330,7 +330,7 @@ func (s *Store) onCommit(changed bool) {
 	if m := &s.mem; changed {
 		s.highWater.write(highWater{m.commits, m.nextSeq, m.nextEvent})
 	}
-	if files, err := statFiles(filepath.Join(s.dir, databaseName)); err == nil { // else the next commit fails
+	if files, err := statFiles(filepath.Join(s.dir, databaseName)); err == nil { // the next commit reports an error
 		s.lastSizes = sizesOf(files)
 	}
 }

@@ -46,11 +46,11 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 
 // TrimUser implements rules.Tx.
 func (t *tx) TrimUser(uid int, keep int64) error {
-	if t.prewroteFor(uid) { // the database has an output that the counts do not include yet
+	if t.prewroteFor(uid) { // the database already contains an output that the counts omit
 		return errPrewrite
 	}
 	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examined)
-	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few are enough
+	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few parts are enough
 	if err == nil && !enough && len(list) == store.RemovedForOne && limit > len(list) {
 		list, enough, err = t.removables(uid, needed, limit)
 	}
@@ -64,7 +64,7 @@ func (t *tx) TrimUser(uid int, keep int64) error {
 // removable is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
 type removable struct {
 	seq, attempt, bytes int64
-	endedAt             int64 // of the job; 0 if it has not ended
+	endedAt             int64 // when the job ended; 0 if it has not ended
 }
 
 // removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
@@ -144,7 +144,7 @@ func (t *tx) removeInput(uid int, part removable) error {
 func (t *tx) ForgetAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	err := t.query(func(r row) (bool, error) {
-		// The caller has counted the next record as if this one stayed.
+		// The caller has added the size of the next record, but not subtracted that of this one.
 		n, record = r.num(0), r.num(1)+store.AttemptBytes
 		return false, nil
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
@@ -159,7 +159,7 @@ func (t *tx) ForgetAttempt(seq int64) error {
 		return err
 	}
 	with := *t.Lease(seq)
-	with.Job.Stored -= record // ending the lease writes the row
+	with.Job.Stored -= record // no write here: the job's row is written when the lease ends
 	t.Hold(&with)
 	t.Holds(with.Job.UID, -record, 0)
 	return nil

@@ -20,9 +20,9 @@ func (t *tx) Order() (o queue.Order, changing bool) {
 	return t.s.mem.order, t.s.mem.ranking.state != 0
 }
 
-// fenceStep bounds by how much a claim raises a fence. The step is random, so that no user can predict the
-// fence of an attempt, which is part of the names of its output and processes. The numbers last for a hundred
-// million claims of one job.
+// fenceStep is the maximum by which a claim raises a fence. The step is random, so that no user can predict
+// the fence of an attempt, which is part of the names of its output and processes. The numbers last for a
+// hundred million claims of one job.
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Tx.
@@ -65,7 +65,7 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 	columns := columnsOf(part)
 	err = t.query(func(r row) (bool, error) {
 		found = true
-		t.readBytes += int(r.num(width(columns))) // a change makes SQLite move the whole row
+		t.readBytes += int(r.num(width(columns))) // a change makes SQLite move the whole row, so count all of it
 		j = readMoved(r, columns)
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
@@ -75,8 +75,8 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 	return j, err
 }
 
-// jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the table,
-// its condition and its order.
+// jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
+// table, its condition and its order.
 func (t *tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, readMoved(r, headColumns))
@@ -149,7 +149,7 @@ func (t *tx) Put(j *rules.Job) error {
 type jobRow struct {
 	numbers   [31]int64
 	texts     [4]string
-	errorText string // text of a new error, if faulty
+	errorText string // text of the job's new error; set only if faulty is true
 	hasError  bool
 }
 
@@ -259,7 +259,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	kept := store.OutputSize(a)
 	size := kept
 	if a.OutputBytes < 0 {
-		size = a.OutputBytes // a negative size is the reason why the output was not kept
+		size = a.OutputBytes // a negative size encodes why the output was not kept
 	}
 	if t.prewrite.inProgress() {
 		t.prewrite.attempts[e.Seq] = prewrittenAttempt{e, j.Runs}
@@ -305,7 +305,7 @@ func (t *tx) Arrived() { t.s.mem.enqueued++ }
 // Moved implements rules.Tx.
 func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	m := &t.s.mem
-	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than was counted
+	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than the one that was counted
 	m.counts[to]++
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
@@ -396,8 +396,8 @@ func (t *tx) noteReservedChange(l *rules.Lease) {
 	}
 }
 
-// countUse adds or subtracts the units that a lease holds at its gates. A rate counts a start once it is
-// known, so running leases hold none of it. Resources count only the leases of this node.
+// countUse adds or subtracts the units that a lease holds at its gates. A running lease holds no units of a
+// rate, because its start is recorded instead. Only leases of this node hold units of resources.
 func (t *tx) countUse(l *rules.Lease, sign int) {
 	if l == nil {
 		return
@@ -421,7 +421,7 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 // maxClaimBlock is the largest number of jobs for which a claim allocates memory in advance.
 const maxClaimBlock = 64
 
-// weight returns about how many bytes a job takes when it is read.
+// weight estimates how many bytes of memory a job takes when it is read.
 func weight(j *queue.Job) int {
 	n := len(j.Command) + len(j.Stdin)
 	for _, list := range [][]string{j.Argv, j.Env} {

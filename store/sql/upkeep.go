@@ -55,8 +55,8 @@ func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
-// promoteStep bounds the rows that one call of Promote handles for each duty, and moveStep the jobs that it
-// moves. The bounds keep the transaction short, so that other callers do not notice a delay.
+// promoteStep bounds the rows that one call of Promote handles for each duty. moveStep bounds the jobs that
+// it moves. The bounds keep the transaction short, so that other callers do not notice a delay.
 const (
 	promoteStep = 1000
 	moveStep    = 250

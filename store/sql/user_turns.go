@@ -11,11 +11,11 @@ import (
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
 	open     []*rules.Lane  // in the order of their heads; has at least one
-	restFrom rules.Position // the heads of all other open lanes are here or later
+	restFrom rules.Position // lower bound of the heads of the user's open lanes that are not in memory
 }
 
-// maxOpenPerUser is the largest number of open lanes of each user that are kept in memory. While a claim moves the
-// heads of these lanes, it usually finds the best lane without a query.
+// maxOpenPerUser is the largest number of open lanes of each user that are kept in memory. While a claim
+// moves the heads of these lanes, it usually finds the best lane without a query.
 const maxOpenPerUser = 4
 
 // secondHead returns the head of the user's second-best lane, or a position that is not after it.
@@ -76,7 +76,7 @@ func (t *tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
 	m.turnCount++
 	turn := rules.Turn{At: m.turnCount, Before: q.lastTurns[uid]}
 	t.setLastTurn(q, uid, turn.At)
-	if int64(len(q.lastTurns)) > 2*turnsRemembered { // a user with an older turn goes first in any case
+	if int64(len(q.lastTurns)) > 2*turnsRemembered { // users with older turns go first in any case
 		old := m.turnCount - turnsRemembered
 		t.afterCommit = append(t.afterCommit, func() {
 			maps.DeleteFunc(q.lastTurns, func(_ int,
@@ -130,8 +130,8 @@ func earlier(a, b rules.Position) rules.Position {
 	return a
 }
 
-// findUsers reads the open lanes with demands of a queue. It reads those of all users if q is stale, and
-// otherwise those of the users in staleUsers.
+// findUsers reads the open lanes with demands of a queue. It reads the lanes of all users if q.stale is set,
+// and else only the lanes of the users in q.staleUsers.
 func (t *tx) findUsers(q *queueState) error {
 	if q.stale || q.users == nil {
 		q.users = map[int]userLanes{}
@@ -171,7 +171,7 @@ func (t *tx) openLanes(q *queueState) error {
 }
 
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
-// returns nil if no user does.
+// returns nil if no user meets it.
 func (t *tx) nextOpenLanes(q *queueState, condition string, uidArg int) (uid *int, err error) {
 	err = t.query(func(r row) (bool, error) {
 		l, err := readLane(r)

@@ -26,8 +26,8 @@ func openPriorityNode(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as many jobs
-// as times says.
+// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as
+// many jobs as times says.
 func enqueueForUsers(t *testing.T, s *Server, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
@@ -47,7 +47,7 @@ func lock(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
 }
 
-// cost is the number of statements and round trips that a node makes to its server.
+// cost is how many statements a node sends to its server, and how many round trips it makes.
 type cost struct{ statements, trips int64 }
 
 // costOf returns what a call costs.
@@ -60,7 +60,7 @@ func costOf(s *Server, call func()) cost {
 // Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the
 // number of jobs.
 func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
-	pgserver.Shared(t) // skips the test if there is no server
+	pgserver.Shared(t) // called here because it skips the test if there is no server
 	const users, few, many = 8, 48, 128
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
@@ -88,7 +88,7 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 			take(2 * users) // finds the lanes' first jobs
 			short, long := take(few), take(many)
 			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
-			const rare = 2 // sometimes a node also reads the size of the database
+			const rare = 2 // extra statements, because a node sometimes reads the size of the database
 			if long.statements > short.statements+rare || long.trips > short.trips+rare {
 				t.Errorf("%d jobs cost %+v, %d cost %+v; want no more", few, short, many, long)
 			}
@@ -142,7 +142,7 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 }
 
 // A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the
-// columns that the lane is ranked by.
+// columns that decide the lane's rank.
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)

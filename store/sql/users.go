@@ -15,7 +15,7 @@ type user struct {
 	leased  int
 	staged  int64 // number of jobs in batches
 	batches int   // number of batches that are not committed
-	names   int64 // number of jobs in uncommitted batches that were given an id
+	names   int64 // number of jobs in uncommitted batches whose id the user chose
 	bytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
 	outputs int64 // the part of bytes that outputs take; stored in the same table
 	// stagedBytes is how many bytes the user's jobs in batches use.
@@ -157,7 +157,8 @@ func (s *engine) readUsers(all *queryBatch) {
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
-// countUsers updates the counts with those in meta.users and with the leases.
+// countUsers brings the users' counts up to date: it applies the newer counts in meta.users, and counts
+// leases.
 func (s *engine) countUsers() error {
 	m := &s.mem
 	list, err := numbers(m.userList)
@@ -210,7 +211,7 @@ func (s *engine) UserBytes(uid int) int64 {
 	return s.usage[uid].bytes
 }
 
-// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first.
+// UsersOver lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
 func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Jobs whose inputs are missing from the database do not keep TrimUser from those that ended after them.
+// TrimUser skips jobs whose inputs are missing from the database, and trims jobs that ended after them.
 func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const all = 2*outputStep + 20
@@ -38,8 +38,8 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes their outputs.
-// One more attempt ends without room in the user's quota, which removes the record of the first.
+// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes their
+// outputs. One more attempt ends without room in the user's quota, which removes the record of the first.
 func trimEveryKind(t *testing.T, s *Store) {
 	t.Helper()
 	seq := enqueueFor(t, s, 0, 1)[0]

@@ -19,7 +19,7 @@ import (
 // rebuildAdvice is the advice for rows that contradict each other.
 const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring recounts all rows and creates missing indexes"
 
-// replaceAdvice is the advice for a damaged database, of which no sound copy can be made.
+// replaceAdvice is the advice for a database that is too damaged to be backed up.
 const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: queuectl restore FILE"
 
 // maxClockAhead is how far in the future a stored time may be without being reported.
@@ -32,7 +32,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	if err := s.Room(); err != nil {
 		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
 	}
-	wait := slowCommit // for a commit that hangs
+	wait := slowCommit // how long to wait for the writer, which may hang in a commit
 	if s.Slow() != nil {
 		wait = 0
 	}
@@ -53,7 +53,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 }
 
 // Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
-// output files in the directories. It calls each with the progress of the copy.
+// output files in the directories. It reports the progress of the copy to the callback each.
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, total int64) error) (list []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
 	files, err := outputFiles(outputs.Dirs)
@@ -149,7 +149,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	for _, name := range []string{".", databaseName, databaseName + "-wal", databaseName + "-shm", highWaterName,
 		reserve} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
-		// The state directory may be a symbolic link, whose own mode has no meaning, so Stat follows it.
+		// The state directory may be a symbolic link. The mode of a link has no meaning, so Stat follows it.
 		// Other accounts may pass through the directory to reach a socket.
 		if name == "." {
 			look, open = os.Stat, 0o022
@@ -214,8 +214,8 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
-// schemaFault describes a table, index, trigger or view that differs from the result of the migrations. The
-// statement create creates it if it is missing.
+// schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
+// field create is the statement that creates the object, if it is missing.
 type schemaFault struct{ text, create string }
 
 // schemaFaults compares the schema of a database with that of a new one.
@@ -267,7 +267,7 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
-		if err != nil { // the rows cannot even be read
+		if err != nil { // the database is so damaged that its rows cannot be read
 			found, next = append(found, err.Error()), replaceAdvice
 		}
 		for i, text := range found {
@@ -376,8 +376,8 @@ func outputFiles(dirs []string) (map[string]bool, error) {
 	return files, nil
 }
 
-// whereOutput returns the path of an output in the first directory that contains it. If none does, there is
-// false, and path is where the output would be stored.
+// whereOutput returns the path of an output in the first directory that contains it. If no directory contains
+// it, found is false, and path is where the output would be stored.
 func whereOutput(dirs []string, name string) (path string, found bool) {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)

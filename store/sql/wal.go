@@ -17,7 +17,7 @@ const (
 	walKeep          = 64 << 20  // bytes; above this, the writer waits for readers to end
 	walAlarm         = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
 	walWait          = `100`     // ms that the writer waits for readers
-	walLongWait      = `400`     // ms that it waits after the warning: longer than any read of this program
+	walLongWait      = `400`     // ms that it waits once the warning is shown; longer than any read
 	walFirstPause    = time.Second
 	walMaxPause      = 30 * time.Second // maximum time between two waits, for a reader that does not end
 	shortReadTimeout = 250 * time.Millisecond
@@ -64,9 +64,9 @@ func (s *Store) checkpointWAL(size int64) {
 
 var errWALInUse = errors.New("another program keeps reading the database")
 
-// emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint: with
-// RESTART the next commit begins the log again, with TRUNCATE the file is empty afterwards. The error is
-// errWALInUse while another connection reads from the log.
+// emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint. In mode
+// RESTART, the next commit starts the log from its beginning. In mode TRUNCATE, the file is empty afterwards.
+// While another connection reads from the log, the error is errWALInUse.
 func (s *Store) emptyLog(mode string) error {
 	wait := `PRAGMA busy_timeout = ` + walWait
 	if s.walStuck.Load() != nil {
@@ -87,7 +87,8 @@ func (s *Store) emptyLog(mode string) error {
 	return errors.Join(err, err2)
 }
 
-// setWALStuck records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and ends.
+// setWALStuck records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and
+// ends.
 func (s *Store) setWALStuck(why string) {
 	old := s.walStuck.Load()
 	switch {
@@ -103,7 +104,8 @@ func (s *Store) setWALStuck(why string) {
 // slowCommit is how long a commit may take before health checks report it: the disk may be frozen or failing.
 const slowCommit = 10 * time.Second
 
-// Slow returns an error while a commit takes longer than slowCommit. It never blocks, and may be called concurrently.
+// Slow returns an error while a commit takes longer than slowCommit. It never blocks, and may be called
+// concurrently.
 func (s *Store) Slow() error {
 	start := time.Duration(s.commitStart.Load())
 	if start == 0 {

@@ -40,7 +40,7 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	return s, log
 }
 
-// A commit that takes longer than slowCommit is reported, also by Examine, which then does not wait for the commit.
+// Slow and Examine report a commit that takes longer than slowCommit. Examine does not wait for that commit.
 func TestSlowCommitIsReported(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	inTransaction(t, s, func() error {
@@ -178,7 +178,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// readSlowly executes a read with the given number of steps, which ends early if ctx does.
+// readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.reading(ctx, func(r *reader) error {
 		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps + `) SELECT count(*) FROM c, meta`)
@@ -203,7 +203,7 @@ func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	})
 }
 
-// Overlapping readers, of which at least one always reads, do not let the WAL grow.
+// The WAL does not grow if reads overlap so that at least one reader is always active.
 func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	s, _ := smallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
@@ -213,7 +213,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 		allowCheckpoint(t, s)
 		worst = max(worst, walSize(t, s))
 	}
-	if worst > 6<<20 { // a thousand pages are 4 MiB
+	if worst > 6<<20 { // the WAL is restarted after 1,000 pages, which are 4 MiB
 		t.Errorf("the WAL grew to %d bytes", worst)
 	}
 }

@@ -35,7 +35,8 @@ func (s *engine) laneFaults() error {
 	})
 }
 
-// all returns all lanes: those without demands from the writer's memory, the others from their table.
+// all returns all lanes. It reads lanes without demands from the writer's memory, and lanes with demands from
+// their table.
 func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
 	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.query(func(r row) (bool, error) {
@@ -204,7 +205,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 		}
 		at := list{l.Shut, l.List()}
 		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool { return n.Gate == l.Shut && n.Kind == queue.GateResource }) {
-			at.of.UID = 0 // lanes of all users wait behind the first one
+			at.of.UID = 0 // at this gate, lanes of all users wait behind the best one
 		}
 		units := func(l rules.Lane) int {
 			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
@@ -334,7 +335,7 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 			made, s = at(order)
 			s.now = clock
 			s.rechecks.Looks = 40 * rules.StepsMost // the model has no limit
-			s.lanesKept = 20                        // removes and recreates lanes, gates and queues
+			s.lanesKept = 20                        // low, so that lanes, gates and queues are often removed
 			return made
 		}
 		first := reopen()
@@ -370,7 +371,7 @@ func TestWalks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.conn.exec(`PRAGMA synchronous = OFF`); err != nil { // no power failure happens here
+			if err := s.conn.exec(`PRAGMA synchronous = OFF`); err != nil { // no test simulates a power failure
 				t.Fatal(err)
 			}
 			return s, s.engine

@@ -32,16 +32,17 @@ type op struct {
 	err           error
 	endedAttempts []store.Settlement // attempts that the operation will record, if known before it runs
 	wantedJobs    int                // number of jobs that the operation will claim, if known before it runs
-	// quota limits the bytes of each user's jobs when ended is recorded. 0 means unlimited.
+	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
 	quota int64
-	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals
-	// set it. So do cancel and Promote, which write little and let jobs end that use disk space.
+	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set
+	// for removals, and for cancel and Promote, because these write little and end jobs that use disk space.
 	wholeReserve bool
-	readOnly     bool // changes nothing, so its caller may stop waiting when its context ends
+	readOnly     bool // changes nothing; the caller may stop waiting when its context ends
 }
 
 // do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
-// is in the write queue. After that, the operation is carried out. For operations that only read, use readInWriter.
+// is in the write queue. After that, the operation is carried out. For operations that only read, use
+// readInWriter.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
@@ -55,8 +56,8 @@ func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) e
 	return err
 }
 
-// readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns early if
-// ctx ends, because a disk, a server or another program may block the writer for long.
+// readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns
+// early if ctx ends, because a disk, a server or another program may block the writer for long.
 func readInWriter[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, error) {
 	var found, none T // a running transaction may still write to found after readInWriter has returned an error
 	err := s.doOp(ctx, &op{class: prompt, readOnly: true, run: func(t *tx) (err error) {
@@ -93,7 +94,7 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 		// No caller is writing. This caller commits for all that wait.
 		case <-s.writerToken:
 			if o.readOnly {
-				go s.commitOneGroup() // Close waits until this goroutine returns the turn
+				go s.commitOneGroup() // Close waits until this goroutine has returned the token
 				continue
 			}
 			s.commitOneGroup()
@@ -155,9 +156,9 @@ func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// endPanicking ends the program if the caller that holds the right to write panics. Without it, the handler
-// of a connection could recover from the panic. But operations that are already committed must not be
-// reported as refused, and nothing may be written after the panic. It must be deferred.
+// endPanicking ends the program if the caller that holds the right to write panics. It must be deferred.
+// After a recovered panic, the store could write an inconsistent state or report committed operations as
+// refused.
 func (s *engine) endPanicking() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()
@@ -196,8 +197,8 @@ func (s *engine) takeGroup() []*op {
 	return group
 }
 
-// severalUsersWait reports whether operations of several users are waiting, not counting urgent ones. The caller holds
-// mu.
+// severalUsersWait reports whether operations of several users are waiting, not counting urgent ones. The
+// caller holds mu.
 func (s *engine) severalUsersWait() bool {
 	var first *op
 	for c := prompt; c < classes; c++ {
@@ -213,10 +214,10 @@ func (s *engine) severalUsersWait() bool {
 	return false
 }
 
-// takeFairGroup takes a group in which users take turns, and within a user the classes do. Otherwise a user who
-// fills every commit with operations of the first class would block all others. The user who was served last
-// comes last. Within one turn, users whose last operation was slow come after the others. The caller holds
-// mu.
+// takeFairGroup takes a group in which users take turns, and the classes of one user take turns too. Without
+// turns, a user who fills every commit with operations of the first class would block all others. The user
+// who was served most recently comes last. Within one turn, users whose last operation was slow come after
+// the others. The caller holds mu.
 // See docs/decisions/0006.
 func (s *engine) takeFairGroup(group []*op) []*op {
 	group = append(group, s.waiting[urgent]...)
@@ -249,7 +250,7 @@ func (s *engine) takeFairGroup(group []*op) []*op {
 type turnKey struct {
 	op   *op
 	turn int   // number of earlier operations of the same user and class
-	last int64 // when such an operation was last served, as a value of engine.serveClock
+	last int64 // when an operation of this user and class was last served, as a value of serveClock
 	slow bool  // the user's last operation was slow
 }
 
@@ -259,20 +260,20 @@ type userClass struct {
 	class class
 }
 
-// slowOp is the duration from which an operation counts as slow. The user's next operation is then committed
-// alone, so that other users do not wait for it.
+// slowOp is the duration from which an operation is considered slow. The user's next operation is then
+// committed alone, so that other users do not wait for it.
 const slowOp = 10 * time.Millisecond
 
 // groupTime is how long the operations in one commit may take while users share the writer, not counting
-// urgent ones. The operation that reaches it is the last. A user waits for the current commit and for the
-// user's own. A job needs three commits: to be stored, to be claimed and to be settled.
+// urgent ones. An operation that reaches the limit ends the group. The limit is short because an operation
+// waits for the current commit and its own, and a job needs three commits: to be stored, claimed and settled.
 const groupTime = slowOp
 
 // sharedFor is how long users are considered to share the writer after operations of several users have
 // waited.
 const sharedFor = time.Second
 
-// maxServed bounds the map of when operations were served, and the set of users whose last operation was
+// maxServed is the maximum number of entries in lastServed, and in the set of users whose last operation was
 // slow.
 const maxServed = 1000
 

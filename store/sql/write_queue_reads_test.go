@@ -20,8 +20,9 @@ var reading = map[string]func(context.Context, *Store) error{
 	"Settings":  func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
 }
 
-// A read that needs the writer's memory ends when its context does, and leaves the write queue. This holds
-// while it waits behind another operation, and while its own transaction waits for another program.
+// If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue.
+// This holds while it waits behind another operation, and while its own transaction waits for another
+// program.
 func TestReadsEndWithTheirContext(t *testing.T) {
 	for name, read := range reading {
 		t.Run("behind a write: "+name, func(t *testing.T) {

@@ -80,8 +80,8 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit takes no more operations once they have taken groupTime.
-// So no user has to wait for all of another user's operations.
+// While operations of several users wait, a commit ends once its operations have taken groupTime, so that no
+// user has to wait for all of another user's operations.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
@@ -98,7 +98,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 			})
 		}
 		for i := range 40 {
-			ask(1 + i/39) // the last operation belongs to user 2
+			ask(1 + i/39) // the first 39 operations belong to user 1, the last one to user 2
 			awaitWaiting(t, s, i+1)
 		}
 		release()

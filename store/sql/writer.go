@@ -17,12 +17,12 @@ const (
 	maxWaiting    = 4096    // operations in the write queue, not counting urgent ones
 	promptRoom    = 256     // part of maxWaiting that only operations of class prompt can use
 	maxGroup      = 512     // operations in one commit, not counting urgent ones
-	maxGroupBytes = 1 << 20 // bytes read and written by one commit; the operation that reaches it is the last
+	maxGroupBytes = 1 << 20 // bytes read and written by one commit; an operation that reaches it ends the group
 	maxRetries    = 3       // retries of a group while another program has the database locked
 )
 
-// tx is the transaction of one group of operations. The database transaction begins with its first statement.
-// If the writer's memory suffices to carry out the operations, none begins.
+// tx is the transaction of one group of operations. It begins a database transaction only with its first
+// statement. Operations that need only the writer's memory begin none.
 type tx struct {
 	turnsChanged []*queueState // queues whose turns of users have changed
 	conn
@@ -37,9 +37,9 @@ type tx struct {
 	touched       []int64      // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
 	measured       []rules.Measured
-	before         memory                     // writer's memory at the start; leases is not a copy
-	users          map[int]user               // state before the transaction of the users that changed
-	queues         map[*queueState]queueCount // counts before the transaction of the queues that changed
+	before         memory                     // copy of the writer's memory at the start; shares its leases
+	users          map[int]user               // users that changed, as they were before the transaction
+	queues         map[*queueState]queueCount // queues that changed, with their counts before the transaction
 	removed        int                        // number of attempts and dependency rows removed
 	examined       int                        // number of outputs and inputs that TrimUser read to free space
 	cutShort       *waiter                    // waiter that must claim again, because its claim was cut short
@@ -47,16 +47,16 @@ type tx struct {
 	carriedAtStart int64                      // conn.argumentBytes when the transaction got its turn
 	leased         bool                       // leases changed
 	leases         []int64                    // jobs whose leases changed
-	leasedBy       []int64                    // nodes with changed leases that are not known to have started
+	leasedBy       []int64                    // nodes whose reserved leases (not known to have started) changed
 	gateJobs       map[namedGate]int64        // change in the number of jobs per gate, not written yet
 	delta          *pendingDelta              // parts of the cache delta; nil if no other node is active
 	submission     int64                      // number of the submission that is being enqueued
 	firstErr       error                      // first error of a method that cannot return one
-	endedAttempts  []store.Settlement         // attempts that the first operation will record
-	// quota limits the bytes of each user's jobs when ended is recorded. 0 means unlimited.
+	endedAttempts  []store.Settlement         // ends of attempts that the first operation will record
+	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
 	quota         int64
 	wantedJobs    int            // number of jobs that the first operation wants, if known
-	claimPrefetch *claimPrefetch // claim query whose rows were not used yet; nil if none
+	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
 	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
 	// server.
 	readAhead *readAhead
@@ -64,8 +64,8 @@ type tx struct {
 	prewrite *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
-// commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the replies.
-// The caller holds the right to write.
+// commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
+// replies. The caller holds the right to write.
 func (s *engine) commitNextGroup() {
 	defer s.endPanicking()
 	group := s.takeGroup()
@@ -115,8 +115,8 @@ func (s *engine) failFromRead(err error) {
 }
 
 // commit carries out a group in one transaction and replies to each operation. It returns the operations that
-// are left for the next commit. On an error the database is broken, and rest holds the operations without a
-// reply.
+// remain for the next commit. On an error the database is broken, and remaining holds the operations without
+// a reply.
 func (s *engine) commit(group []*op) (remaining []*op, err error) {
 	if err := s.backend.beforeCommit(); err != nil {
 		return group, err
@@ -130,7 +130,7 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 		}
 		s.prewriteFailed = errors.Is(err, errPrewrite)
 		switch k := kindOf(err); {
-		case s.prewriteFailed: // the next try writes nothing before it holds the writer lock
+		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
 		case k == full && fullTries == 0 && s.backend.releaseReserve(false):
 			fullTries++
 		case k == full:
@@ -141,7 +141,7 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 				s.refuse(last, refusal)
 				return nil, nil
 			}
-			group = last // these write little and free space for the others
+			group = last // commit the last operations first: they write little and free space
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
@@ -197,10 +197,10 @@ func (s *engine) reply(group []*op, grant *claimResult) {
 	grant.waiter.done <- *grant
 }
 
-// startClock notes for Slow that a write to the database starts now. The returned function ends it. The caller holds the
-// right to write.
+// startClock records for Slow that a write starts. The returned function records its end. The caller holds
+// the right to write.
 func (s *engine) startClock() (stop func()) {
-	s.commitStart.Store(int64(time.Since(s.created)) | 1) // never 0
+	s.commitStart.Store(int64(time.Since(s.created)) | 1) // not 0, which means that no write runs
 	return func() { s.commitStart.Store(0) }
 }
 
@@ -274,7 +274,7 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 // too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
 func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	users := now // start of the time that is compared with groupTime
+	users := now // operations of users may take groupTime from here on
 	shared := now.Sub(s.lastShared) < sharedFor
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
@@ -477,7 +477,7 @@ func poke(bell chan<- struct{}) {
 	}
 }
 
-// wakeAt records a timer, if it is earlier than those recorded before.
+// wakeAt records a timer. Only the earliest timer of the transaction is kept.
 func (t *tx) wakeAt(at queue.Millis) {
 	if at != 0 && (t.earliestTimer == 0 || at < t.earliestTimer) {
 		t.earliestTimer = at

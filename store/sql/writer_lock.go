@@ -11,8 +11,8 @@ import (
 )
 
 // reload reads the writer's memory from the tables again, because another node has changed them. It keeps
-// what is stored only in this node's memory. It fails with errPrewrite if this transaction wrote rows before
-// it held the writer lock, because they would be read as if they were final.
+// state that exists only in this node's memory. It fails with errPrewrite if this transaction wrote rows
+// before it held the writer lock, because it would read these provisional rows as final ones.
 func (t *tx) reload() error {
 	if t.prewrite != nil {
 		return errPrewrite
@@ -37,7 +37,7 @@ func (t *tx) reload() error {
 	m.lanes.node, m.lanes.closedHere = old.lanes.node, old.lanes.closedHere
 	m.lastPass, m.turnCount, m.lastDecidedUID = old.lastPass, old.turnCount, old.lastDecidedUID
 	for name, q := range old.lanes.queues {
-		if q.Pass > old.lastPass { // a queue with a lower Pass is treated like a new queue
+		if q.Pass > old.lastPass { // keep only a higher Pass; a queue with a lower one is treated like a new queue
 			m.lanes.state(name).Pass = q.Pass
 		}
 		if reloaded := m.lanes.queues[name]; reloaded != nil {
@@ -76,16 +76,16 @@ func (t *tx) reload() error {
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.before, s.foreignChanges.any, s.jobsReadied = *m, true, true
-	s.watchForeignTimer(t.now, t.now) // the tables may contain new timers
+	s.watchForeignTimer(t.now, t.now) // watch for timers of other nodes that the tables may now contain
 	return nil
 }
 
 // errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
 var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs, and the service ends; start the service again")
 
-// beginTx implements backend. If the server rejects a row written before the writer lock was held, another node
-// may have taken over that job. In this case, beginTx returns errPrewrite, and the transaction is retried without
-// such rows.
+// beginTx implements backend. If the server rejects a row written before the writer lock was held, another
+// node may have taken over that job. In this case, beginTx returns errPrewrite, and the transaction is
+// retried without such rows.
 func (s *Server) beginTx(t *tx) error {
 	err := s.takeWriterLock(t)
 	if err != nil && t.prewrite != nil && kindOf(err) == mistake {
@@ -94,8 +94,8 @@ func (s *Server) beginTx(t *tx) error {
 	return err
 }
 
-// takeWriterLock begins a transaction and takes the writer lock, which is the lock on the row of the table meta. It
-// then applies the changes of other nodes.
+// takeWriterLock begins a transaction and takes the writer lock, which is the lock on the row of the table
+// meta. It then applies the changes of other nodes.
 // See docs/decisions/0026.
 func (s *Server) takeWriterLock(t *tx) error {
 	s.reservedText = nil
@@ -169,8 +169,8 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	return nil
 }
 
-// storeDelta stores the cache delta of the transaction, and deletes old deltas. A node that has missed a deleted
-// delta reloads.
+// storeDelta stores the cache delta of the transaction, and deletes old deltas. A node that has missed a
+// deleted delta reloads.
 func (t *tx) storeDelta() error {
 	text, err := t.buildDelta()
 	if err != nil {

@@ -66,8 +66,8 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	}
 }
 
-// A backup is ended before its copy is closed, whether its client is gone, the store closes or has failed, or
-// the write queue is full. Otherwise SQLite would write to a file that has been closed.
+// A backup is ended before its copy is closed, so that SQLite does not write to a closed file. This holds if
+// the client is gone, the store closes or has failed, or the write queue is full.
 func TestABackupIsAlwaysEnded(t *testing.T) {
 	for name, during := range map[string]func(s *Store, cancel func()) error{
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
@@ -91,7 +91,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err, queue.ErrUnavailable) {
 				return fmt.Errorf("one more was taken: %w", err)
 			}
-			// In the meantime, the backup waits for its turn or has had it.
+			// Release the writer while the backup waits for it or has finished.
 			go func() {
 				release()
 				crowd.Wait()
@@ -158,7 +158,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	}
 }
 
-// A commit takes a limited number of operations and bytes. The operation that reaches a limit is the last.
+// A commit takes a limited number of operations and bytes. An operation that reaches a limit ends the commit.
 // All urgent operations come first.
 func TestGroupsAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
@@ -212,7 +212,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// Verbs on large jobs are spread over several commits, so that other callers do not wait long.
+// Many verbs on large jobs are spread over several commits, so that other callers do not wait long.
 func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 	const many = 12
 	s := openStore(t, t.TempDir())
@@ -262,8 +262,8 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	}
 }
 
-// An event is visible to readers only after it is included in the counts. Otherwise, a client could read the
-// event and then an old count, and wait for an event that has already happened.
+// An event is visible to readers only after it is included in the counts. If it were visible earlier, a
+// client could read the event and then an old count, and wait for an event that has already happened.
 func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
