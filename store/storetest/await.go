@@ -137,13 +137,13 @@ func awaitEndsWithContext(r *rig) {
 }
 
 // When the cancellation of an Await races with an enqueue, either the caller of Await gets the job, or the
-// job is free. It is never leased without a caller that has it.
+// job is free. It is never leased without a caller that received it.
 func awaitLosesNothing(r *rig) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.await(ctx, 1)
 		for range i % 10 {
-			runtime.Gosched() // in some rounds, Await waits before it is cancelled
+			runtime.Gosched() // lets Await begin to wait in some rounds before it is cancelled
 		}
 		var all sync.WaitGroup
 		all.Go(cancel)
@@ -180,7 +180,7 @@ func awaitAndExchangeShareNoLease(r *rig) {
 func awaitEndsOnClose(r *rig) {
 	result := r.await(r.Context(), 1)
 	for range 1000 {
-		runtime.Gosched() // long enough that Await most likely waits
+		runtime.Gosched() // gives Await enough time to begin waiting in most cases
 	}
 	r.must(r.s.Close())
 	got := receive(r, "await", result)

@@ -112,7 +112,7 @@ func abandonedIsForgotten(r *rig) {
 	r.advanceAndPromote(2 * time.Minute)
 	r.enqueueOne(withID("b"))
 	last := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "silent"}
-	r.checkUnchanged(func() { // otherwise the batch would be committed without its first frames
+	r.checkUnchanged(func() { // a commit would lose the first frames, which were discarded
 		_, err = r.s.Enqueue(r.Context(), last)
 		r.wantCode("commit of a forgotten batch", err, queue.CodeWrongState)
 		_, err = r.s.StageBatch(r.Context(), last)
@@ -147,14 +147,15 @@ func batchesAreSeparate(r *rig) {
 	r.must(err)
 	one, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	same(r, "steps of the second one", r.applyBatch(one), 1) // a batch does not wait for an earlier one
+	// Batch a was committed last and is applied first, because a batch does not wait for an earlier one.
+	same(r, "steps of the second one", r.applyBatch(one), 1)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 1)
 	same(r, "steps of the first one", r.applyBatch(two), 1)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 3)
 	r.stage("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	r.promote() // Promote moves frames, too
+	r.promote() // Promote moves the frames of committed batches too
 	r.promote()
 	same(r, "jobs after the name was used again", len(r.listAll(store.Filter{})), 4)
 }
@@ -203,11 +204,11 @@ func batchesAreBounded(r *rig) {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
 		return err
 	}
-	for uid := range 6 { // including root; no user takes up another user's limit
+	for uid := range 6 { // including root; the batches of one user do not count toward the limit of another
 		for n := range store.MaxStagedUser {
 			r.must(begins(uid, n))
 		}
-		r.must(begins(uid, 0)) // another frame of an open batch
+		r.must(begins(uid, 0)) // a further frame of an existing batch is not a new batch
 		r.checkUnchanged(func() {
 			same[error](r, "one batch too many of a user", begins(uid, store.MaxStagedUser), store.ErrManyBatches)
 		})
@@ -216,7 +217,7 @@ func batchesAreBounded(r *rig) {
 	r.must(begins(0, store.MaxStagedUser))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.must(begins(1, store.MaxStagedUser)) // a committed batch does not count
+	r.must(begins(1, store.MaxStagedUser)) // a committed batch does not count toward the limit of batches
 	for _, n := range []int{0, queue.MaxBatch + 1} {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
 		r.wantError("a frame of no jobs, or too many", err, queue.CodeInvalid, "jobs")
@@ -243,7 +244,8 @@ func batchesAudited(r *rig) {
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
-// New jobs skip seqs that other jobs have as their ids. Seqs still rise, and staged jobs keep theirs.
+// If a job's id is a number, no new job gets this number as its seq. Seqs still rise, and staged jobs keep
+// their seqs.
 func numbersUsedAsIDsAreSkipped(r *rig) {
 	const many = 1500
 	first := r.enqueueOne()
@@ -276,8 +278,8 @@ func numbersUsedAsIDsAreSkipped(r *rig) {
 	r.enqueueOne(withID("0"))
 }
 
-// A staged job may have its own seq as its id. Later jobs can depend on it by that id, and it has the id in
-// the queue.
+// A staged job may have its own seq as its id. Later jobs can depend on it by that id, and it keeps the id
+// when it moves into the queue.
 func stagedIDMayBeOwnSeq(r *rig) {
 	first := r.enqueueOne()
 	own := fmt.Sprint(first.Seq + 1)

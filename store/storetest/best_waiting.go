@@ -25,7 +25,7 @@ func (r *rig) checkBestWaiting(what string, uid int, want int64) {
 	}
 }
 
-// checkNothingWaiting checks that a user has no waiting job.
+// checkNothingWaiting checks that BestWaiting finds no waiting job of a user.
 func (r *rig) checkNothingWaiting(what string, uid int) {
 	r.Helper()
 	if got, err := r.s.BestWaiting(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {

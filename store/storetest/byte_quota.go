@@ -40,8 +40,8 @@ func (r *rig) bytesHeld(uid int) int64 {
 	return r.s.UserBytes(uid)
 }
 
-// checkBytes fails unless got is the given number of bytes of texts, plus the bytes that stores add for each
-// job.
+// checkBytes checks that got is the given number of bytes of texts, plus the fixed number of bytes that each
+// of the jobs counts for.
 func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 	r.Helper()
 	if limit := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > limit {
@@ -93,7 +93,8 @@ func bytesLimitRefuses(r *rig) {
 	}
 	r.must(r.enqueueLarge(1, limit, draftWithInput(1, 20_000), draftWithInput(1, 20_000)))
 	r.checkUnchanged(func() { full("a third job", r.enqueueLarge(1, limit, draftWithInput(1, 20_000))) })
-	r.must(r.enqueueLarge(2, limit, draftWithInput(2, 20_000))) // the limit applies to each user separately
+	// The bytes of user 1 do not count toward the limit of user 2.
+	r.must(r.enqueueLarge(2, limit, draftWithInput(2, 20_000)))
 	first := r.claimOne()
 	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {

@@ -86,7 +86,7 @@ func agingByTime(r *rig) {
 	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)), draft(withPriority(10)))
 	same(r, "order of claims at once", seqs(r.claim(10)), []int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
-	// Points grow continuously: a millisecond decides.
+	// Points grow continuously: one millisecond of waiting decides which of two jobs starts first.
 	old := r.enqueueOne(withPriority(4))
 	r.advance(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
@@ -111,11 +111,11 @@ func agingByEnqueue(r *rig) {
 	fill(2)
 	eight := r.enqueueOne(withPriority(8))
 	same(r, "arrivals", []int64{two.Arrival, three.Arrival, five.Arrival, eight.Arrival}, []int64{1, 3, 5, 8})
-	r.advanceAndPromote(time.Hour) // time earns no points with this order
+	r.advanceAndPromote(time.Hour) // with this order, jobs gain no points by time
 	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
 
-	// Removed jobs still count as enqueued.
+	// Jobs that were removed still count as enqueued later, so they give points to earlier jobs.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
 		r.must(r.s.Change(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
@@ -166,7 +166,8 @@ func notBeforeDue(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	j.Arrival = r.s.Counts().Enqueued // it earns no points before it is due
+	// The job gains no points before it is due, so it gets its arrival number only now.
+	j.Arrival = r.s.Counts().Enqueued
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
 	failed := r.settle(claimed[0], exited(1))
@@ -299,8 +300,8 @@ func retriedExpires(r *rig) {
 	})
 }
 
-// checkDueWithin checks that Promote must be called within the given time after do: either the last Promote
-// announced it, or DueSooner sends a hint.
+// checkDueWithin checks that a caller knows that it must call Promote within the given time after do. Either
+// the last Promote returned such a time, or DueSooner sends a hint.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

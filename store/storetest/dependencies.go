@@ -76,7 +76,7 @@ func waitsForOthers(r *rig) {
 	got := r.claimExactly("the parents alone", parents...)
 	r.settle(got[0], exited(0))
 	r.claimExactly("one has ended")
-	r.settle(got[1], exited(1)) // the parent will be retried
+	r.settle(got[1], exited(1)) // the attempt fails and will be retried, so the parent has not ended
 	r.checkState("the other has failed", child, queue.Blocked, "")
 	r.advanceAndPromote(time.Hour)
 	r.promote()

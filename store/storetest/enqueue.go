@@ -237,7 +237,7 @@ func batchSizes(r *rig) {
 	r.checkCounts()
 }
 
-// wantCode checks only the code of err. The contract does not define the field.
+// wantCode checks only the code of err, because the contract does not define which field the error names.
 func (r *rig) wantCode(what string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {

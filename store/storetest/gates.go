@@ -85,7 +85,7 @@ func lockLimitsRunning(r *rig) {
 	got[1] = r.claimExactly("a claim that was given back", jobs[1])[0]
 	got[0] = r.start(got[0])
 	r.claimExactly("a started one holds it still")
-	r.settle(got[0], exited(1)) // fails, and waits to be retried
+	r.settle(got[0], exited(1)) // this job fails and waits to be retried
 	r.claimExactly("after an end", jobs[2])
 	r.advanceAndPromote(time.Hour)
 	r.promote()
@@ -354,7 +354,8 @@ func manyQueuesAtAResource(r *rig) {
 		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
 	}
 	r.enqueueAndGet(drafts...)
-	r.setResources(map[string]int{"gpu": 2, "disk": 1}) // all lanes are checked again
+	// A change of the resources makes the store check all lanes again.
+	r.setResources(map[string]int{"gpu": 2, "disk": 1})
 	r.claimExactly("another's job", r.enqueueOne(ofUser(2)))
 	r.promote()
 	r.claimExactly("nothing fits")
@@ -452,7 +453,7 @@ func setGateRulesApply(r *rig) {
 	f := named(lock(9))
 	r.claimExactly("by the word of the first that names it", e)
 	r.must(r.change(f, queue.VerbCancel))
-	r.must(r.change(d, queue.VerbRetry)) // d states another limit
+	r.must(r.change(d, queue.VerbRetry)) // when d is retried, it states another limit than the rule
 	r.claimExactly("still by that")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1}, {Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1}, {Kind: queue.GateRate, Key: "@x", N: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {

@@ -41,7 +41,8 @@ func withHooks(set queue.HookSet) func(*queue.Job) {
 	return func(j *queue.Job) { j.Hooks = set }
 }
 
-// makeHooks makes the store create hooks with hooksOf. on lists the moments at which every job gets one.
+// makeHooks makes the store create hooks with hooksOf. on contains the events for which every job gets a
+// hook, even if it requests none.
 func (r *rig) makeHooks(on queue.HookSet) {
 	r.Helper()
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{On: on, Make: hooksOf, Owner: "hooks"}))
@@ -103,7 +104,7 @@ func hooksOfAll(r *rig) {
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
 	r.settle(r.claimOne(), exited(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settle(r.claimOne(), exited(1)) // the job ranks before the hooks
+	r.settle(r.claimOne(), exited(1)) // claims the job itself, which ranks before the hooks
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
@@ -130,7 +131,7 @@ func hookOfCancelled(r *rig) {
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)
-	r.must(r.change(r.get("c"), queue.VerbRemove)) // removing a job is not an end
+	r.must(r.change(r.get("c"), queue.VerbRemove)) // removing a job that has not ended creates no hooks
 	list := r.newHooks()
 	same(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
@@ -241,7 +242,7 @@ func hookOfDisownedIsNotMade(r *rig) {
 
 func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, UID: 7, Owner: "hooks"}))
-	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the user has no stored name
+	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // no name is stored for the user of this job
 	r.must(r.change(r.get("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())
 	r.must(err)

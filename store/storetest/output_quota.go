@@ -37,7 +37,7 @@ func (r *rig) claimRetry() queue.Job {
 	return r.claimOne()
 }
 
-// outputSizes returns the output sizes of a job's first attempts. attempts is their number.
+// outputSizes returns the output sizes of attempts 1 to n of a job, where n is the parameter attempts.
 func (r *rig) outputSizes(j queue.Job, attempts int) (list []int64) {
 	r.Helper()
 	for n := range attempts {
@@ -74,8 +74,8 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "bytes of outputs at last", r.get(j.ID).Outputs, int64(0))
 }
 
-// checkPromoteHinted calls do and checks that the store then hints that Promote is due immediately. Promote
-// deletes output files.
+// checkPromoteHinted calls the function do, and checks that the store then sends a hint to call Promote
+// immediately. The hint is needed because Promote finds the output files to be deleted.
 func (r *rig) checkPromoteHinted(what string, do func()) {
 	r.Helper()
 	r.promote()
@@ -106,7 +106,7 @@ func outputsOfMostTrimmed(r *rig) {
 	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exited(0), n, 0) }
 	first := run(1, 100)
 	var most []queue.Job
-	for range 120 { // more than two steps remove
+	for range 120 { // more outputs than two steps remove
 		most = append(most, run(2, 100))
 	}
 	second := run(3, 3000)
@@ -233,7 +233,7 @@ func recordsBounded(r *rig) {
 	}
 	first := r.bytesHeld(1)
 	for range store.KeptRecords {
-		attempt(first, "") // these records are kept although they exceed the limit
+		attempt(first, "") // each job keeps its first records, even if they exceed the limit
 	}
 	limit := r.bytesHeld(1)
 	for n, output := range []string{"printed", "", ""} {

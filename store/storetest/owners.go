@@ -238,7 +238,7 @@ func unownedFound(r *rig) {
 	}
 	unowned(nil)
 	unowned(ask, unknown, name(inline), stale)
-	unowned(ask) // the first call has added them to the garbage
+	unowned(ask) // reports nothing, because the first call has listed the files as deletable
 	garbage, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	slices.Sort(garbage)

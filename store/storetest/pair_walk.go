@@ -23,7 +23,8 @@ type Engine struct {
 	Reopen func() store.Store
 	// Undo performs n random operations in a transaction that is undone.
 	Undo func(n int, dice *rand.Rand)
-	// Check compares the engine's memory with its tables. Nil means that there is nothing to check.
+	// Check compares the engine's memory with its tables. It is nil for an engine that has nothing to
+	// compare.
 	Check func() error
 }
 
@@ -72,14 +73,14 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 	}
 }
 
-// orders are the orders in which users take turns.
+// orders contains the settings of queue.Order with which users take turns.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
 	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
 	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
 }
 
-// pairWalk is a random walk through an engine and the model.
+// pairWalk performs the same random operations on an engine and on the model, and compares them.
 type pairWalk struct {
 	*testing.T
 	engine      Engine
@@ -93,8 +94,8 @@ type pairWalk struct {
 	withHooks   bool          // each completed job gets a hook
 	step        int
 	operation   string                // the current operation, for messages
-	seqs        []int64               // jobs that may exist
-	leasedSeqs  []int64               // leased jobs
+	seqs        []int64               // seqs of the jobs that may exist
+	leasedSeqs  []int64               // seqs of the leased jobs
 	leases      map[int64]queue.Lease // leases of the engine, whose fences are random
 	modelLeases map[int64]queue.Lease // leases of the model
 
@@ -103,7 +104,7 @@ type pairWalk struct {
 	node    store.Node
 }
 
-// askBoth calls ask with both stores and checks that the codes of their errors are equal.
+// askBoth calls the function ask for both stores, and checks that the codes of the errors are equal.
 func askBoth[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
 	engine, err := ask(w.engine.Store)
@@ -132,7 +133,8 @@ func (w *pairWalk) compareJob(seq int64) {
 	w.operation = "get"
 	got, want := askBoth(w, func(s store.Store) (queue.Job, error) { return s.Get(w.Context(), strconv.FormatInt(seq, 10)) })
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
-		// A claim may have cancelled the expired job in one store and not yet in the other.
+		// The job has expired. A claim may have cancelled it in one store and not yet in the other, so the
+		// states may differ.
 		return
 	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
@@ -160,7 +162,7 @@ func (w *pairWalk) takeStep() {
 	case n < 92:
 		w.operation = "time"
 		w.advance(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
-		if w.step%20 == 0 { // let hours and days pass
+		if w.step%20 == 0 { // advances the clock by hours and days from time to time
 			w.advance(time.Duration(w.step%9) * time.Hour)
 		}
 		w.promote()
@@ -273,7 +275,7 @@ func (w *pairWalk) setRules() {
 			}
 			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
 		}
-		for next := time.Duration(0); next == 0 && err == nil; { // until all closed lanes were checked
+		for next := time.Duration(0); next == 0 && err == nil; { // until Promote has checked all closed lanes
 			next, err = s.Promote(w.Context())
 		}
 		return err
@@ -294,11 +296,12 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	if w.rng.IntN(3) == 0 {
 		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4), Per: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
-	// At most one resource: a job that lacks several holds back others at one of them, and which one depends
-	// on when it is checked.
+	// A job gets at most one resource. If it lacked units of several, it would hold back other jobs at one of
+	// them, and that one may differ between the stores.
 	if w.rng.IntN(2) == 0 {
 		// Where users take turns, a job that needs several units holds back others only once a claim has
-		// found it to be its user's next job. This depends on the store, so such jobs need only one unit.
+		// found it to be its user's next job. The moment differs between the stores, so such jobs need only
+		// one unit.
 		n := 1
 		if w.order == byArrival {
 			n += w.rng.IntN(3)
@@ -309,8 +312,8 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 }
 
 // randomDependencies returns random dependencies for a draft: on stored and removed jobs, on other drafts of
-// the request and, rarely, in a cycle. No parent has an expiry. The time at which an expired parent is
-// cancelled, and so the arrival of its dependants, may differ between the stores.
+// the request and, rarely, in a cycle. No parent has an expiry. The stores may cancel an expired parent at
+// different times, and its dependants would then get different arrival numbers.
 func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
 		if d.Draft != 0 {
@@ -348,15 +351,16 @@ func (w *pairWalk) enqueue() {
 		if w.rng.IntN(4) == 0 {
 			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
-		// Only hooks on completion or failure: the stores may cancel an expired job at different times, and
-		// the cancellation would create the hooks of HookEnded.
+		// Jobs request only hooks on completion or failure. The stores may cancel an expired job at different
+		// times, so they would create the hooks of HookEnded at different times.
 		if w.rng.IntN(6) == 0 {
 			j.Hooks = queue.HookSet(w.rng.IntN(int(queue.HookDead)))
 		}
 		if w.rng.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		} else if w.rng.IntN(6) == 0 {
-			// Only without an expiry, because an expired job keeps its key until it is cancelled.
+			// A job with an expiry gets no unique key. It would keep the key until it is cancelled, which may
+			// happen at different times.
 			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.Conflict(w.rng.IntN(3)), time.Duration(w.rng.IntN(2000))*time.Millisecond
 		}
 	}
@@ -400,12 +404,12 @@ func (w *pairWalk) exchange() {
 		givenBack = append(givenBack, c.Lease)
 	}
 	for _, l := range givenBack {
-		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
+		if !stale[l.Seq] { // if the release was stale, the job has started and is still leased
 			stillLeased = slices.DeleteFunc(stillLeased, func(seq int64) bool { return seq == l.Seq })
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // the engine may need several claims if it checks many jobs that cannot run
+	for range maxExtraClaims { // an engine may need several claims if it checks many jobs that cannot run
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
@@ -416,7 +420,8 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.Want)
-	// Not after the end of a job, which may allow others to start after the claim.
+	// Obstacles are not checked if a job has ended, because that may allow other jobs to start after the
+	// claim.
 	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() {
 		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
@@ -429,7 +434,8 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Released, model.Released = append(engine.Released, engineLease), append(model.Released, modelLease)
-			stillLeased = append(stillLeased, seq) // it stays leased only if it has started, which the answer shows
+			// A release has no effect if the job has started. The reply shows whether it had.
+			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
 			if w.rng.IntN(3) > 0 {
@@ -441,7 +447,8 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
 			}
 			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: engineLease, Change: c}), append(model.Changed, store.Changed{Lease: modelLease, Change: c})
-			stillLeased = append(stillLeased, seq) // likewise
+			// A change has no effect if the job has started. The reply shows whether it had.
+			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:
 			at := w.model.Now()
@@ -474,13 +481,15 @@ func (w *pairWalk) checkObstacles(seq int64) {
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
-	timed := runnable && j.DueAt > w.model.Now() // its only obstacle may be a pause of its queue
+	// A job that is not due can have only a pause of its queue as an obstacle.
+	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq, j.State, got, want)
 	}
 }
 
-// maxExtraClaims is the number of further claims that a claim of the engine may need.
+// maxExtraClaims limits the further claims that the engine may need until it has claimed as many jobs as the
+// model. It needs several if it checks many jobs that cannot run.
 const maxExtraClaims = 20
 
 // compareClaims compares the claimed jobs.
@@ -506,7 +515,8 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 	}
 }
 
-// promote cancels expired jobs in both stores, since a claim may have cancelled one in only one of them.
+// promote calls Promote in both stores, which cancels all expired jobs. Before that, a claim may have
+// cancelled an expired job in only one store.
 func (w *pairWalk) promote() {
 	w.Helper()
 	w.doBoth(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })
@@ -561,8 +571,9 @@ func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) 
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// Purge all ended jobs: the stores may remove jobs that ended at the same time in different orders. The
-	// bound is a day ahead, because the clock may have been set back after a job expired.
+	// All ended jobs are purged in one call, because the stores may order jobs that ended at the same time
+	// differently. The time bound is a day ahead, because the clock may have been set back after a job
+	// expired.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
 	selection := store.Ended{States: ended, Before: before}
 	switch w.rng.IntN(4) {

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each progress of a running attempt is stored and adds an event. It stays when the attempt has ended, and is
-// deleted when the next one starts. Progress for a stale lease, or for an attempt that has not started, is
-// rejected.
+// Each progress of a running attempt is stored and adds an event. It stays after the attempt has ended, and
+// is deleted when the next attempt starts. Progress for a stale lease, or for an attempt that has not
+// started, is rejected.
 func progressStays(r *rig) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
@@ -48,7 +48,7 @@ func progressStays(r *rig) {
 	same(r, "after an attempt that nobody saw run, and that told none", r.get(j.ID).Progress, nil)
 }
 
-// The bytes of a result count together with those of the output, and TrimOutputs removes both.
+// The result of an attempt counts toward the size of its output, and TrimOutputs removes both together.
 func resultIsOutput(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	for _, j := range r.claim(2) {

@@ -144,7 +144,7 @@ func simulationChangesNothing(r *rig) {
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
 	jobs := r.enqueueAndGet(draft(), draft(inQueue("one")), draft(inQueue("one")), draft(withDemands(gpu)), draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(expiringAt(r.s.Now().Add(time.Minute))))
-	r.advance(2 * time.Minute) // the last job has expired
+	r.advance(2 * time.Minute) // two minutes later, the last job has expired
 	queues, counts := r.queueStates(), r.s.Counts()
 	r.newEvents()
 	var first []int64
@@ -187,7 +187,7 @@ func obstaclesAreListed(r *rig) {
 	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Need: 1, Barred: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
-	// firsts checks the first obstacle of each of several jobs.
+	// firsts checks that the first obstacle of each job is the one in want.
 	firsts := func(what string, want map[int64]store.Obstacle) {
 		r.Helper()
 		all, err := r.s.Obstacles(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})

@@ -62,7 +62,7 @@ func userPendingLimit(r *rig) {
 	r.must(ask(1, 3, 3))
 	full("one more", ask(1, 1, 3))
 	jobs := r.claim(3)
-	r.must(ask(3, 3, 3)) // the limit applies to each user separately
+	r.must(ask(3, 3, 3)) // the jobs of user 1 do not count toward the limit of user 3
 	full("a reserved job still waits", ask(1, 1, 3))
 	r.settle(jobs[0], exited(1))
 	full("a failed job still waits", ask(1, 1, 3))
@@ -101,7 +101,8 @@ func userPendingLimitOfRetry(r *rig) {
 	r.must(retry(jobs[2], 2, 1))
 	r.checkUnchanged(func() { r.wantCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingUser: 1}
-	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold)) // the job was waiting before, so no limit applies
+	// The job was waiting before, so the limits on waiting jobs do not apply.
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
 }
 
 func userPendingLimitCountsStaged(r *rig) {
@@ -135,7 +136,8 @@ func userPendingLimitCountsStaged(r *rig) {
 func userRunningLimit(r *rig) {
 	r.setMaxRunning(2)
 	mine := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
-	other := r.enqueueOne(ofUser(2), withPriority(4)) // a lower priority, so that user 2 gets no turn in between
+	// A lower priority, so that user 2 gets no turn between the jobs of user 1.
+	other := r.enqueueOne(ofUser(2), withPriority(4))
 	r.newEvents()
 	counts := r.s.Counts()
 	claimed := r.claim(9)
@@ -152,7 +154,7 @@ func userRunningLimit(r *rig) {
 	same(r, "claimed after it ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.exchange(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after one was given back: itself", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.settle(claimed[2], exited(0)) // a job of another user makes no room for this one
+	r.settle(claimed[2], exited(0)) // the end of another user's job makes no room for user 1
 	same(r, "claimed after another's ended", r.claim(9), nil)
 	r.checkCounts()
 }
@@ -173,14 +175,15 @@ func limitedJobsKeepOrder(r *rig) {
 	}
 	r.settle(r.get(last.ID), exited(0))
 
-	// A user whom no claim has considered yet: the better job starts first, though it was enqueued later.
+	// No claim has considered user 5 yet. The better-ranked job of this user still starts first, though it
+	// was enqueued later.
 	low, high = r.enqueueOne(ofUser(5), withPriority(1)), r.enqueueOne(ofUser(5), withPriority(8))
 	same(r, "the better one", seqs(r.claim(9)), []int64{high.Seq})
 	r.settle(r.get(high.ID), exited(0))
 	same(r, "the other", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.get(low.ID), exited(0))
 
-	// A user whose jobs no claim has considered for a while gets room.
+	// User 1 gets room after no claim has considered this user's jobs for a while.
 	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
 	same(r, "the best", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.settle(r.get(jobs[2].ID), exited(0))
@@ -219,7 +222,7 @@ func awaitServedByUserRoom(r *rig) {
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
-		want int // number of the two jobs that are claimed
+		want int // how many of the two jobs are claimed
 	}{
 		{"an end", func(j queue.Job) { r.settle(j, exited(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
@@ -330,7 +333,7 @@ func limitedJobExpires(r *rig) {
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
 	r.settle(r.get(jobs[3].ID), exited(0))
 
-	// An expired job takes up no user's room.
+	// A claim cancels an expired job. The job does not use up the running limit of its user.
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(ofUser(1), expiringAt(r.s.Now()), withPriority(9)), r.enqueueOne(ofUser(1))
 	r.setMaxRunning(1)
@@ -385,7 +388,8 @@ func (r *rig) rerank() {
 	}
 }
 
-// A store may need several steps to get past many jobs of a user who has no room. Await continues by itself.
+// If many jobs of a user have no room, a claim may take several steps to find the jobs of others behind them.
+// Await continues until it has found one.
 func manyJobsOfOneUserDelayNoOther(r *rig) {
 	const many = 3000
 	drafts := make([]queue.Job, many)
@@ -478,8 +482,8 @@ func randomUserWalk(r *rig, steps int) {
 // servedTurns records the turns of users in one queue during a walk.
 type servedTurns struct {
 	claims int
-	served map[int]int   // by uid: the last claim of a job of the user
-	before map[int64]int // by leased job: the claim that served its user before
+	served map[int]int   // for each uid, the number of the last claim of one of its jobs
+	before map[int64]int // for each leased job, the number of the claim that served its user before
 }
 
 func (t *servedTurns) noteServed(j *queue.Job) {

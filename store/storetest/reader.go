@@ -47,7 +47,7 @@ func listPages(r *rig) {
 	}
 	first := r.page(store.Filter{Limit: 3})
 	same(r, "first page", first.Jobs, want[:3])
-	r.enqueueOne() // a new job is before the first page, so later pages do not change
+	r.enqueueOne() // lists begin with the newest job, so a new job does not change later pages
 	second := r.page(store.Filter{Limit: 3, Before: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
 	same(r, "last page", r.page(store.Filter{Limit: 3, Before: second.Next}), store.Page{Jobs: want[6:]})
@@ -141,7 +141,7 @@ func screenParts(r *rig) {
 	for _, j := range []queue.Job{big, big2} {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	}
-	r.claimOne() // it has not started
+	r.claimOne() // the job is leased, but not known to have started
 	same(r, "what is next, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
 		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
@@ -254,7 +254,8 @@ func inputIsReadSeparately(r *rig) {
 	}
 }
 
-// A page also ends at the limit of bytes, exactly at that limit, and has at least one job.
+// A page ends before the job with which it would exceed the limit of bytes. It has at least one job, even if
+// that exceeds the limit.
 func pageEndsByBytes(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
@@ -412,7 +413,7 @@ func watchHints(r *rig) {
 		r.Helper()
 		receive(r, "hint of "+what, w.C)
 		same(r, "changed by "+what, w.Changed(), []int64{want.Seq})
-		for received(w) { // the same change may send a second value
+		for received(w) { // receives a second value, which the same change may have sent
 			same(r, "changed since "+what, w.Changed(), nil)
 		}
 	}

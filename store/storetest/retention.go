@@ -147,7 +147,7 @@ func eventsTrimmed(r *rig) {
 }
 
 func outputsTrimmed(r *rig) {
-	const many = 120 // more than one step removes
+	const many = 120 // more jobs than one step removes
 	var jobs []queue.Job
 	for i := range many {
 		j := r.enqueueOne()

@@ -155,7 +155,7 @@ func schedulesBounded(r *rig) {
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: testUID})
 	r.wantError("one more", err, queue.CodeFull, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, By: testUID})
-	r.must(err) // it replaces an existing schedule
+	r.must(err) // allowed at the limit, because it replaces an existing schedule
 	more.UID = 7
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: 7})
 	r.must(err)
@@ -304,7 +304,7 @@ func firedQueues(r *rig) {
 		same(r, "beside it", len(r.claim(9)), 0)
 		end := exited(0)
 		if i == 1 {
-			end = endedAs(queue.Killed) // the outcome does not matter
+			end = endedAs(queue.Killed) // the next job starts however this one ends
 		}
 		r.settle(r.start(j), end)
 		r.promote()

@@ -201,7 +201,8 @@ func neverStarted(r *rig) {
 	r.checkCounts()
 }
 
-// A job whose owner lost the account before the start is held instead of started.
+// If the uid of a job's owner belongs to another account when the job is about to start, the job is held
+// instead.
 func disownedAtItsStart(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -233,7 +234,7 @@ func shortagesCounted(r *rig) {
 		short(n + 1)
 		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), endedAs(queue.Stopped)) // this attempt had started
+	r.settle(r.claimOne(), endedAs(queue.Stopped)) // this attempt had started, so the count restarts
 	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
 	short(1)
 	r.settle(r.claimOne(), endedAs(queue.Killed))
@@ -315,7 +316,7 @@ func attemptIsReturnedComplete(r *rig) {
 		r.must(err)
 		for i := range history {
 			same(r, "output in the history", len(history[i].Output), 0)
-			// The contract does not define whether a history contains the name.
+			// The contract does not define whether a history contains the name of an output file.
 			history[i].Output, history[i].OutputRef = nil, ""
 		}
 		want.Output, want.OutputRef, want.Result = nil, "", nil
@@ -464,7 +465,7 @@ func exchangeClaimsReleased(r *rig) {
 	done := r.exchange(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
 	same(r, "released and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, endedAs(queue.Lost)) // due immediately
+	e := r.settlement(j, endedAs(queue.Lost)) // the retry of a lost attempt is due immediately
 	want := r.afterSettle(j, e)
 	done = r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1})
 	same(r, "failed and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})

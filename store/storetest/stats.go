@@ -67,7 +67,7 @@ func attemptsAreCounted(r *rig) {
 	r.advance(5 * time.Second)
 	r.runFor(r.claimOne(), exited(0), 20*time.Second)
 	r.must(r.change(r.runJob(exited(1), inQueue("b")), queue.VerbHold))
-	r.advance(40 * time.Second) // continue in the next minute
+	r.advance(40 * time.Second) // the next attempts count in the next minute
 	r.runJob(exited(1), inQueue("b"), withMaxAttempts(1))
 	r.runJob(endedAs(queue.Killed), inQueue("a"))
 	r.runJob(endedAs(queue.Stopped), inQueue("a"))
@@ -105,7 +105,7 @@ func waitsAreFromDue(r *rig) {
 	r.enqueueOne(withDelay(time.Minute))
 	r.advance(time.Minute + 2*time.Second)
 	r.promote()
-	j := r.runFor(r.claimOne(), exited(1), 0) // fails, and is due again in 2 s
+	j := r.runFor(r.claimOne(), exited(1), 0) // the job fails, and its retry is due in 2 s
 	r.advance(6 * time.Second)
 	r.promote()
 	r.claimOne()
@@ -116,7 +116,7 @@ func waitsAreFromDue(r *rig) {
 	r.promote()
 	j = r.runFor(r.claimOne(), exited(0), 0)
 	var waits store.Histogram
-	// The second wait starts when the job was given back.
+	// The two starts have waited 2 s and 1 s: the second wait counts from when the job was given back.
 	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.Observe(wait)
 	}
@@ -194,7 +194,8 @@ func statsAfterClockSetBack(r *rig) {
 	r.advanceAndPromote(30 * time.Hour)
 	r.runJob(exited(0))
 	r.advanceAndPromote(2 * time.Hour)
-	r.advance(-31 * time.Hour) // the earlier hour and day are already summed up
+	// The clock goes back to an hour and a day that the store has already summed up.
+	r.advance(-31 * time.Hour)
 	j := r.runJob(exited(0))
 	r.runJob(exited(0), inQueue("late"))
 	if j.State != queue.Completed {
@@ -264,7 +265,7 @@ func typicalRuntimeIsMean(r *rig) {
 	r.enqueueOne(withMaxAttempts(1))
 	r.runFor(r.claimOne(), exited(1), time.Hour)
 	same(r, "after a failure", r.s.Usual(j.Fingerprint()), 4*time.Second)
-	for range 20 { // the last runs count most
+	for range 20 { // the typical run time follows the last runs
 		r.enqueueOne()
 		r.runFor(r.claimOne(), exited(0), time.Minute)
 	}

@@ -249,7 +249,7 @@ func (r *rig) runJob(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	return r.settle(r.claimOne(), o)
 }
 
-// promote calls Promote until nothing is due, and returns the time until something is.
+// promote calls Promote until nothing is due. It returns the time until something will be due.
 func (r *rig) promote() time.Duration {
 	r.Helper()
 	for range 1000 {
@@ -331,7 +331,8 @@ func (r *rig) checkCounts() {
 	r.checkKeeping(slices.SortedFunc(maps.Values(kept), func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkKeeping checks which queues have jobs that their own retention bounds, and their counts.
+// checkKeeping checks the list of queues with jobs that ended under the queue's own retention, and the counts
+// of these jobs.
 func (r *rig) checkKeeping(want ...store.KeepingQueue) {
 	r.Helper()
 	got, err := r.s.Keeping(r.Context())
@@ -398,7 +399,8 @@ func lines(v any) []string {
 	return strings.Split(string(text), "\n")
 }
 
-// difference returns the lines that differ, or all lines if the numbers of lines differ.
+// difference returns the lines of got and want that differ, or all of them if got and want have different
+// numbers of lines.
 func difference(got, want []string) string {
 	var b strings.Builder
 	for i := range min(len(got), len(want)) {

@@ -167,10 +167,11 @@ func lostOutputIsGarbage(r *rig) {
 	same(r, "garbage", garbage, []string{lost.DeletableOutput})
 }
 
-// A change of the order applies to reserved, running, failed, sleeping and waiting jobs.
+// After a change of the order, Rerank changes the ranks of all unfinished jobs, whether they are reserved,
+// running, failed, not due yet or waiting.
 func orderChangeReranks(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
-	many := 600 // more than one step ranks
+	many := 600 // more jobs than one step of Rerank handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]
 	r.exchange(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})

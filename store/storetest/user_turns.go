@@ -149,7 +149,7 @@ func turnsWithinPriority(r *rig) {
 
 func ageingPrecedesTurns(r *rig) {
 	old := r.enqueueFor(3, 1, withPriority(4))
-	r.advance(2 * time.Minute) // worth two points
+	r.advance(2 * time.Minute) // two minutes are worth two points of priority, so the old job now ranks first
 	r.enqueueFor(1, 3)
 	r.enqueueFor(2, 3)
 	if got := r.claimOne(); got.Seq != old[0].Seq {
@@ -163,7 +163,7 @@ func idleUserSavesNoTurns(r *rig) {
 	r.enqueueFor(2, 30)
 	r.enqueueFor(3, 1)
 	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 3})
-	r.claimUsers(20) // user 3 has no waiting jobs in the meantime
+	r.claimUsers(20) // user 3 has no waiting jobs during these claims
 	r.enqueueFor(3, 5)
 	same(r, "users in turn", r.claimUsers(6), []int{3, 1, 2, 3, 1, 2})
 }
@@ -226,7 +226,7 @@ func turnsAmongExpiring(r *rig) {
 	r.checkAlternating("in turn among jobs that expire", r.claim(30), 30)
 }
 
-// checkAlternating checks that there are n claimed jobs, of users 1 and 2 in turn.
+// checkAlternating checks that n jobs were claimed, alternately from users 1 and 2.
 func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
 	r.Helper()
 	want := make([]int, n)
@@ -244,7 +244,7 @@ func turnGivenBack(r *rig) {
 		same(r, "users in turn", each(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
-	for range 3 { // user 2 keeps its turn, because its job is given back each time
+	for range 3 { // each claim takes a job of users 1 and 2; user 2 gets the turn back with its job
 		got := r.claim(2)
 		r.release(got[1])
 		same(r, "user of what is claimed next", r.claimOne().UID, 2)
@@ -280,8 +280,8 @@ func turnBehindResource(r *rig) {
 	r.claimExactly("the small ones", small...)
 }
 
-// The runner starts jobs in the order of their places. A job that gets the turn has the place of the job that
-// it overtakes.
+// The runner starts jobs in the order of their places. If a job overtakes another one because its user has
+// the turn, it gets the place of that job.
 func placeOfTurn(r *rig) {
 	first := r.enqueueFor(1, 3)
 	r.advance(time.Second)

@@ -375,7 +375,7 @@ func removeDeletesHistory(r *rig) {
 		enqueued := r.s.Counts().Enqueued
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
-		gone.State = 0 // the state in events about removed jobs
+		gone.State = 0 // events about removed jobs contain no state
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
 		same(r, "jobs ever enqueued", r.s.Counts().Enqueued, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)

@@ -18,14 +18,15 @@ var walkPromises = []promise{
 	{name: "a long walk by enqueues breaks no rule", check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
-// walk performs random operations on a store, and predicts the state of each job.
+// walk performs random operations on a store. It predicts the state of each job and compares it with the
+// store.
 type walk struct {
 	*rig
 	rng         *rand.Rand
 	expected    map[int64]queue.Job // each job as last seen
 	leasedSeqs  map[int64]bool      // leased jobs
 	notYetDue   map[int64]bool      // jobs that have never been due
-	endedLeases []queue.Lease       // leases that are over
+	endedLeases []queue.Lease       // leases that have ended
 	enqueued    int64
 	step        int
 }
@@ -75,7 +76,8 @@ func (w *walk) takeStep() {
 	}
 }
 
-// checkEvent checks an event against the known job, and updates a job that has expired.
+// checkEvent checks an event against the expected state of its job. If the event says that the job has
+// expired, it updates the expected state.
 func (w *walk) checkEvent(e queue.Event) {
 	switch j, known := w.expected[e.Job]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
@@ -259,7 +261,8 @@ func (w *walk) reportAndClaim() {
 	events := w.newEvents()
 	for _, e := range events {
 		if j, changed := want[e.Job]; changed && e.Kind == queue.EventExpired {
-			want[e.Job] = w.expectExpired(j) // it was given back after its expiry, and the claim cancelled it
+			// The job was given back after its expiry, so the claim cancelled it.
+			want[e.Job] = w.expectExpired(j)
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(want)) {
@@ -278,7 +281,8 @@ func (w *walk) noteLeaseEnded(j queue.Job) {
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must take after the changes in the same report.
+// expectedHead returns the jobs that a claim must take. changed contains the jobs that the same report
+// changes before the claim.
 func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
@@ -297,7 +301,7 @@ func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	return ready[:min(want, len(ready))]
 }
 
-// reportStale reports a lease that is over. The store must ignore it.
+// reportStale reports an attempt for a lease that has ended. The store must ignore the report.
 func (w *walk) reportStale(old []queue.Lease) {
 	if len(old) == 0 {
 		return
