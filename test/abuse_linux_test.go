@@ -24,26 +24,25 @@ const (
 	runnerMemory     = 64 << 20
 )
 
-// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. It is too short for
-// percentiles, and other tests run at the same time, so the test checks only the other bounds
-// then.
+// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. Such a short attack does not check
+// the latency bounds: it gives too few values for percentiles, and other tests run at the same time.
 const shortAttack = 5 * time.Second
 
 // multiUserSettings configures a service for users who do not trust each other: none of them can
 // occupy all workers.
 const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackers are the users who attack. No other process on the machine may run as them, because
-// they stop their own processes.
+// attackers are the users who attack. No other process on the machine may run as these users, because the
+// attackers stop all their own processes.
 var attackers = []person{{name: "bin", uid: 2, gid: 2}, {name: "sys", uid: 3, gid: 3}}
 
-// Two users attack a service in every way they can, first one attack at a time and then all
-// concurrently. The service serves a third user in time, refuses none of that user's requests and
-// uses bounded memory. Neither the service nor a runner ends. "make abuse" attacks for five
-// minutes on an otherwise idle machine.
+// Two users attack a service in every way they can, first one attack at a time and then all concurrently. The
+// service serves a third user in time, refuses none of the requests of the third user, and uses bounded
+// memory. Neither the service nor a runner ends. "make abuse" attacks for five minutes on an otherwise idle
+// machine.
 //
-// The third user measures on one raw connection, which excludes the cost of the command line. The
-// attackers' processes use a bounded part of the machine, see abuserShare.
+// The third user measures on one raw connection, so the cost of the command line is not included. The
+// processes of the attackers use a bounded part of the machine; see abuserShare.
 func TestAbuse(t *testing.T) {
 	needs(t, "perl")
 	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
@@ -155,8 +154,8 @@ type measurement struct {
 // until it ends, and until the client has read its end and its output.
 var partNames = [4]string{"stored", "queued", "ran", "told"}
 
-// run measures for the given time. It also calls concurrent, and it returns only after
-// concurrent has returned.
+// run sends the requests of the third user and measures them for the given time. At the same time it runs the
+// function concurrent. It returns only after that function has returned.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
@@ -267,7 +266,7 @@ func (m *measurement) runTrue(c *rawClient) error {
 // errReconnect makes repeatRequests use a new connection for the next request.
 var errReconnect = errors.New("reconnect")
 
-// requestOnce sends one request over a connection of its own, as the command-line client does.
+// requestOnce sends one request over a new connection, as the command-line client does.
 func (m *measurement) requestOnce(c *rawClient) error {
 	if _, err := c.call("whoami", `{}`); err != nil {
 		return fmt.Errorf("whoami on a new connection: %w", err)

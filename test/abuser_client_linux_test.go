@@ -54,8 +54,8 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// onConnections opens conns connections concurrently. It calls do on each, and opens a new one when do
-// returns, until the attack ends.
+// onConnections keeps conns connections open until the attack ends. It calls do on each of them, and opens a
+// new connection when do returns.
 func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {

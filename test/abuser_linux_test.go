@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The attacking process is this test binary in another role, with the rights of the attacking
-// user. Its environment names the socket, a directory for its files and the duration of the
-// attack.
+// The attacking process is this test binary in the role of an attacker, with the rights of the attacking
+// user. Its environment names the socket, a directory for its files and the duration of the attack.
 const (
 	abuserRole = "QUEUECTL_TEST_ABUSER" // path of the socket
 	abuserDir  = "QUEUECTL_TEST_ABUSER_FOLDER"
@@ -27,9 +26,9 @@ const (
 	abuserOnly = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
 )
 
-// Limits on the attacking process, so that the test measures the service and not a busy machine.
-// The process is niced, runs on one processor and rests once it has used abuserShare of its time.
-// The operating system shares processor time among jobs, so the attackers' jobs are niced as well.
+// These limits keep the attacking process from slowing down the machine, so that the test measures the
+// service. The process is niced, runs on one processor and rests once it has used abuserShare of its time.
+// The jobs of the attackers are niced as well, because the operating system shares processor time among jobs.
 const (
 	abuserNice  = 19
 	abuserShare = 0.2
@@ -237,8 +236,8 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
-// leasedProgram enqueues jobs whose program is a leased file, so they do not start. It also
-// enqueues jobs that leave orphans, whose ends the runner has to detect.
+// leasedProgram enqueues jobs whose program is a leased file, so that they cannot start. It also enqueues
+// jobs that leave orphans, so that the runner has to detect the ends of these orphans.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -257,7 +256,7 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stoppedStarts enqueues jobs that send SIGSTOP to the user's own starting jobs before these have
+// stoppedStarts enqueues jobs that send SIGSTOP to other starting jobs of the same user, before these have
 // executed their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
@@ -364,7 +363,8 @@ func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// waits waits for the largest number of jobs that one request may name. None of these jobs ends.
+// waits repeatedly sends requests that wait for jobs that never end. Each request names as many jobs as one
+// request may name.
 func (a *abuser) waits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
@@ -479,8 +479,8 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
 }
 
-// priority enqueues jobs that rank before those of other users. It uses the highest priority that
-// a user may set, and a higher one, which the service must refuse.
+// priority enqueues jobs that rank before those of other users. It uses the highest priority that a user may
+// set. It also uses a higher priority, which the service must refuse.
 func (a *abuser) priority(ctx context.Context, n *tally) {
 	const highest, beyond = `"priority":15`, `"priority":1000000`
 	a.onConnections(ctx, n, 4, func(c *rawClient) {
@@ -507,7 +507,7 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 	})
 }
 
-// storms changes jobs back and forth, by id and by selector.
+// storms repeatedly changes the state of jobs back and forth, by id and by selector.
 func (a *abuser) storms(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string

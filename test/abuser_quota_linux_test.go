@@ -61,17 +61,17 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 	}
 	q.checkDatabaseSize(t, 2*small<<20)
 	for _, p := range attackers {
-		q.cli("cancel", "--user", p.name, "--yes") // so that later measurements do not include these jobs
+		q.cli("cancel", "--user", p.name, "--yes") // cancel the jobs, so that they do not affect later measurements
 	}
 	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }
 
-// quotaExcess is how many bytes a user's jobs may use beyond the quota here: the last ten attempts of each job, and their
-// error messages, are recorded in any case (see docs/users.md).
+// quotaExcess is the number of bytes by which the jobs of a user may exceed the quota in this test. The last
+// ten attempts of each job and their error messages are recorded even above the quota (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// checkQuota checks that a user's jobs hold at most maxBytes. It is valid only if the quota was
-// never below the bytes that the jobs held.
+// checkQuota checks that the jobs of a user hold at most maxBytes. The check is valid only if the quota was
+// never set to less than these jobs held at that time.
 func (q *queue) checkQuota(t *testing.T, p person, maxBytes int64) {
 	t.Helper()
 	conn, err := connectAs(q.dir, p)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Ctrl-C while the client reads a file of jobs cancels the whole request. No job of the file is stored.
+// If Ctrl-C is pressed while the client reads a file of jobs, the whole request is cancelled and no job of
+// the file is stored.
 func TestInterruptedFileIsNotStored(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	cmd := q.command("enqueue", "--file", "-")
@@ -40,7 +41,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 }
 
-// If a job leaves behind a process without the job's marker in its environment, other jobs do not get slower.
+// If a job leaves behind a process without the marker of the job in its environment, other jobs are not
+// slowed down.
 func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -97,7 +99,7 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, want)
 	}
 
-	// A request may contain both the printed command and the argv of such a job.
+	// A request may contain both argv and the command text that queuectl prints for this argv.
 	bothForms := fields{"command": want, "argv": argv}
 	id := q.dial().enqueue(bothForms)
 	var detail struct{ Spec struct{ Argv []string } }

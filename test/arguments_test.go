@@ -48,8 +48,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	}
 }
 
-// A list contains each job once. The flag -q overrides --json, and a time of day in --since means the last
-// such time.
+// list shows each job once, even if several flags match it. The flag -q overrides --json. A time of day
+// in --since means the last such time.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")
@@ -125,8 +125,8 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 	}
 }
 
-// If the service dies while a client follows a job, the client reports that the job is still in the queue and
-// how to attach to it again.
+// If the service dies while a client follows a job, the client says that the job is still in the queue. It
+// also says how to attach to the job again.
 func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -147,8 +147,8 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	}
 }
 
-// The queue time of a job that is retried starts with the retry. The queue time of a job that was enqueued
-// with a start time in the past starts when it was enqueued.
+// If a job is retried, its queue time starts with the retry. If a job was enqueued with a start time in the
+// past, its queue time starts when it was enqueued.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
@@ -164,16 +164,16 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	w.mustCall("worker.scale", fields{"count": 0}, nil)
 	before := time.Now()
 	w.mustCall("retry", fields{"id": id}, nil)
-	time.Sleep(20 * time.Millisecond) // the job's queue time
+	time.Sleep(20 * time.Millisecond) // wait, so that the job has a queue time of at least 20 ms
 	w.mustCall("show", fields{"id": id}, &j)
-	// Both times are rounded to whole milliseconds.
+	// Allow 2 ms, because both times are rounded to whole milliseconds.
 	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited {
 		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
 	}
 }
 
-// The client adds its PATH to each job of a file. If the jobs then need more than one request, the client
-// still stores them all, in the order of the file.
+// The client adds its PATH to each job of a file. Even if the jobs then need more than one request, the
+// client stores them all, in the order of the file.
 func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	file := q.writeFile("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
@@ -254,7 +254,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	until("j2027")
 }
 
-// A list that does not show all jobs shows those that run first, even if many newer jobs are waiting.
+// If list does not show all jobs, it shows those that run first, even if many newer jobs are waiting.
 func TestListShowsWhatRunsFirst(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()

@@ -39,7 +39,8 @@ func TestBackupTargets(t *testing.T) {
 	}
 	checkBackup(t, file, []string{"1"})
 
-	q.cmd.Process.Signal(syscall.SIGSTOP) // the signal arrives in the middle of the backup
+	// Freeze the service, so that the interrupt below arrives in the middle of the backup.
+	q.cmd.Process.Signal(syscall.SIGSTOP)
 	cmd := q.command("backup", filepath.Join(out, "copy.db"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

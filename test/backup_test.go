@@ -19,15 +19,15 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// A backup that runs while 64 clients enqueue is a single sound database. It holds every job that
-// was acknowledged before the backup began, and the outputs. Restored elsewhere, it runs. Only its
-// owner can read it, and the backup leaves no other file.
+// A backup that runs while 64 clients enqueue is a single sound database. It contains the outputs and every
+// job that was acknowledged before the backup began. A service can run on a restored copy. Only the owner can
+// read the backup, and no other file is left.
 func TestBackupUnderLoad(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
 	q.must("wait", "large")
 	q.must("worker", "scale", "0")
-	for i := range 10 { // some hundred pages, so that the backup takes several steps
+	for i := range 10 { // fill a few hundred pages, so that the backup takes several steps
 		q.dial().enqueue(fields{"id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	var mu sync.Mutex
@@ -108,8 +108,8 @@ func checkBackup(t *testing.T, file string, ids []string) {
 	}
 }
 
-// A restore keeps the previous database aside and never reuses an event number. It changes nothing
-// if the file is not a sound backup.
+// restore keeps the previous database aside, and the restored queue never reuses an event number. If the file
+// is not a sound backup, restore changes nothing.
 func TestRestore(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("run", "true")
@@ -135,7 +135,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
-	killed := q.path("restore.outputs") // left by a killed restore
+	killed := q.path("restore.outputs") // restore leaves this directory behind if it is killed
 	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.path("restore.tmp-journal"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +195,8 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q.checkHealthy("after trimming")
 }
 
-// A service that is killed during a backup leaves neither a file nor a partial one, and cleans up
-// at its next start. restore refuses to replace the queue while a runner runs jobs.
+// If a service is killed during a backup, the target file is complete or does not exist. The next service
+// removes the temporary copy. restore refuses to replace the queue while a runner runs jobs.
 func TestBackupInterrupted(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for i := range 50 {
@@ -222,7 +222,8 @@ func TestBackupInterrupted(t *testing.T) {
 	remaining, _ := os.ReadDir(filepath.Dir(file))
 	done := len(remaining) == 1 && remaining[0].Name() == filepath.Base(file)
 	switch code := cmd.ProcessState.ExitCode(); {
-	// The backup was complete. The client may or may not have received the reply.
+	// The backup was complete before the service was killed. The client may or may not have received the
+	// reply.
 	case done && (code == 0 || code == 3):
 	case code != 3 || len(remaining) != 0:
 		t.Errorf("exit code %d, left %v", code, remaining)

@@ -111,7 +111,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 	}
 }
 
-// checkLedger checks what the ledger alone proves about a job.
+// checkLedger checks the promises about a job that the ledger alone can prove.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
@@ -125,7 +125,8 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, startNotes[d.attempt], d.pid, notes)
 		}
 		startNotes[d.attempt] = d.pid
-		const tick = 0.05 // seconds; the ledger's clock has hundredths
+		// In seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		const tick = 0.05
 		if e.endedAt > 0 && !e.revive && d.up > e.endedAt+tick {
 			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
 		}
@@ -319,8 +320,8 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	}
 }
 
-// checkRemains stops the service and checks the remains: files, processes, and the findings of doctor
-// in the unused directory.
+// checkRemains stops the service and checks the remaining files and processes, and the findings of doctor
+// about the stopped queue.
 func (c *campaign) checkRemains() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.path("runner/*/log-*")); len(logs) > 0 {
@@ -353,15 +354,16 @@ func (c *campaign) checkRemains() {
 		c.violation("doctor", "%v: %s%s", err, r.out, r.err)
 	}
 	for _, f := range d.Findings {
-		// The disk is small on purpose, so its findings do not count.
+		// The campaign uses a small disk on purpose, so findings about the disk do not count as violations.
 		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
 			c.violation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
 
-// remainingProcesses lists the processes that mention a directory, after waiting a moment for them to end. It
-// then ends them. Unless program is true, it ignores processes of the program itself.
+// remainingProcesses lists the processes that mention a directory in their command line or environment. It
+// first waits a moment for them to end, and ends the rest. If program is false, it ignores processes of
+// queuectl and queuectld.
 func (c *campaign) remainingProcesses(dir string, program bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {

@@ -75,7 +75,8 @@ func (a *campaignClient) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(a.rng.IntN(120)) * time.Millisecond): // the client's request rate
+		// This pause sets the request rate of the client.
+		case <-time.After(time.Duration(a.rng.IntN(120)) * time.Millisecond):
 		}
 	}
 	if a.requester.conn != nil {
@@ -83,12 +84,13 @@ func (a *campaignClient) run(ctx context.Context) {
 	}
 }
 
-// expectedErrors lists the error codes that injected faults or concurrent clients explain.
+// expectedErrors lists the error codes that a correct service may return because of injected faults or other
+// clients.
 var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call sends one request and records the time to its reply. wait is how long the request itself
-// may wait. sent is false if the service was unreachable, answered is false if the connection
-// broke before a reply.
+// call sends one request and records the time to its reply. The parameter wait is how long the request itself
+// may wait. The result sent is false if the service was unreachable. The result answered is false if the
+// connection broke before a reply.
 func (a *campaignClient) call(method string, params any, wait time.Duration) (got wireMessage, sent, answered bool) {
 	return a.stream(method, params, wait, func(json.RawMessage) {})
 }
@@ -164,7 +166,7 @@ func (c *campaign) backlogFull() bool {
 	return c.get("status", fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
 }
 
-// maxResends is how often a client resends a request with a key after losing the reply.
+// maxResends is the number of times that a client resends a request with a key if it gets no reply.
 const maxResends = 40
 
 // callUntilReply sends a request with a key until it gets a reply. A refusal counts as a reply only if no
@@ -184,7 +186,7 @@ func (a *campaignClient) callUntilReply(method string, params fields) (got wireM
 		case a.c.clientsStopped.Load() && !lost:
 			return got, false
 		}
-		// No service may be running at the moment.
+		// Wait before the next try, because no service may be running at the moment.
 		time.Sleep(time.Duration(20+a.rng.IntN(300)) * time.Millisecond)
 	}
 	return got, false
@@ -255,7 +257,7 @@ func (a *campaignClient) batch() {
 	var ids []string
 	for range a.rng.IntN(3) {
 		got, _, answered := a.call("enqueue.batch", fields{"batch": name, "jobs": frame()}, 0)
-		if !answered || got.Error != nil { // the frame may have been staged, so abort the batch
+		if !answered || got.Error != nil { // the service may have staged the jobs of this request, so abort the batch
 			forget()
 			a.call("enqueue.batch", fields{"batch": name, "abort": true}, 0)
 			return
@@ -290,7 +292,7 @@ func (a *campaignClient) batch() {
 
 func idsIn(raw json.RawMessage) []string {
 	var got struct{ IDs []string }
-	json.Unmarshal(raw, &got) // empty if the result is malformed
+	json.Unmarshal(raw, &got) // if the result is malformed, got stays empty
 	return got.IDs
 }
 
@@ -314,7 +316,7 @@ func (a *campaignClient) pick() (list []*trackedJob) {
 	return list
 }
 
-// mark records a request before the client sends it.
+// mark records that a client is about to send a request with the given verb.
 func (k *requests) mark(verb string) {
 	switch verb {
 	case "rm":
@@ -419,7 +421,8 @@ func (a *campaignClient) completeParams(verb string, params fields) (method stri
 	return verb
 }
 
-// requestsForLocked returns all requests that concern a job, through its id or its group. The caller holds mu.
+// requestsForLocked returns all requests that concern a job, through its id or its group. The caller holds
+// mu.
 func (c *campaign) requestsForLocked(e *trackedJob) requests {
 	k := e.requests
 	if g := c.groups[e.group]; g != nil {

@@ -28,7 +28,7 @@ type campaignEvents struct {
 	done sync.WaitGroup
 
 	mu sync.Mutex
-	// The first event number of the round. This and the fields below are guarded by mu.
+	// Number of the first event of the round. This field and the fields below are guarded by mu.
 	first    int64
 	last     int64                   // number of the newest received event
 	jobs     map[int64]*eventHistory // by seq
@@ -61,7 +61,8 @@ func (c *campaign) follow() *campaignEvents {
 
 // run receives events until stop is closed.
 func (e *campaignEvents) run() {
-	// After a second without a reply it resumes from the last received event.
+	// If nothing arrives for a second, the request fails, and the next one resumes after the last received
+	// event.
 	a := &requester{q: e.c.queue, timeout: time.Second}
 	for {
 		select {
@@ -78,10 +79,10 @@ func (e *campaignEvents) run() {
 		got, err := a.request("events", fields{"since": since, "follow": true}, e.record)
 		switch {
 		case isDial(err):
-			time.Sleep(5 * time.Millisecond) // no service may be running at the moment
+			time.Sleep(5 * time.Millisecond) // try again, because no service may be running at the moment
 		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
 			e.c.violation("events", "since %d: %+v", since, *got.Error)
-			time.Sleep(100 * time.Millisecond) // the service may send the same error again
+			time.Sleep(100 * time.Millisecond) // wait, because the service may return the same error again
 		}
 	}
 }
@@ -166,9 +167,9 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	return 0
 }
 
-// finish waits until all events up to a number have been received and stops following. Then it
-// compares the received numbers with the stored ones. The stored events and the audit-only events
-// together have no gap.
+// finish checks that the stored events and the audit-only events up to the given number have no gap together.
+// Then it waits until the newest stored event has been received, and stops following. Finally it compares the
+// received numbers with the stored ones.
 func (e *campaignEvents) finish(number int64) {
 	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
 	for n := e.first; n <= number; n++ {
@@ -194,13 +195,13 @@ func (e *campaignEvents) finish(number int64) {
 	}
 }
 
-// eventNumbers lists the numbers of the stored events from first on. With audit it lists the
-// events of the audit log instead.
+// eventNumbers lists the numbers of the stored events from first on. If audit is true, it lists the events of
+// the audit log instead.
 func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
 	a := &requester{q: c.queue, timeout: answerBound}
 	got, err := a.request("events", fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // an event without a number shows up as a gap
+		json.Unmarshal(raw, &p) // if the event is malformed, its number stays 0, and finish reports a gap
 		list = append(list, p.Value.Seq)
 	})
 	if a.conn != nil {

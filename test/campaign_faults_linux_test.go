@@ -25,7 +25,7 @@ type campaignService struct {
 	ended        chan struct{}
 }
 
-// startService starts the service unless it runs, and waits until it is ready.
+// startService starts the service, unless it already runs, and waits until it is ready.
 func (c *campaign) startService(flags ...string) {
 	c.Helper()
 	if s := c.service; s != nil {
@@ -48,7 +48,7 @@ func (c *campaign) startService(flags ...string) {
 		c.Fatal(err)
 	}
 	c.service = s
-	go func() { // ends when the process ends
+	go func() { // this goroutine ends when the process of the service ends
 		s.cmd.Wait()
 		close(s.ended)
 		if !s.endRequested.Load() {
@@ -119,7 +119,7 @@ func (c *campaign) killService() {
 // hang are ended after their grace period.
 const stopBound = 45 * time.Second
 
-// stopService stops the service in the regular way. With keep, running jobs continue.
+// stopService stops the service in the regular way. If keep is true, running jobs continue.
 func (c *campaign) stopService(keep bool) {
 	c.Helper()
 	s := c.service
@@ -129,7 +129,7 @@ func (c *campaign) stopService(keep bool) {
 	default:
 	}
 	s.endRequested.Store(true)
-	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped it
+	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have frozen the service with SIGSTOP
 	started := time.Now()
 	bound := stopBound
 	if keep {
@@ -159,7 +159,7 @@ func (c *campaign) stopService(keep bool) {
 	}
 }
 
-// program returns a queuectl command for this queue.
+// program returns a command that runs queuectl on this queue.
 func (c *campaign) program(args ...string) *exec.Cmd {
 	cmd := exec.Command(c.bin, append([]string{"--dir", c.dir}, args...)...)
 	cmd.Env, cmd.Dir = append(environment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
@@ -218,7 +218,7 @@ var campaignFaults = []campaignFault{
 	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
 }
 
-// faults injects faults until ctx ends, and then ends those that last.
+// faults injects faults until ctx ends. Then it ends the faults that still last.
 func (c *campaign) faults(ctx context.Context) {
 	c.outputFaulted.Store(false)
 	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(campaignUsers)}
@@ -309,7 +309,7 @@ func (f *faultInjector) killBoth() {
 	f.startService()
 }
 
-// hang stops a process for 1 to 20 s, usually for at most 5 s.
+// hang stops a process with SIGSTOP for 1 to 20 s, usually for at most 5 s.
 func (f *faultInjector) hang(pid int) {
 	seconds := 1 + f.rng.IntN(5)
 	if f.rng.IntN(5) == 0 {
@@ -351,9 +351,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota lowers the quota of the jobs' user for a while to less than the jobs hold. In that
-// time the service refuses new jobs and removes outputs and long inputs of ended jobs. Waiting
-// jobs still run.
+// fillQuota lowers the quota of the jobs' user for a while to less than the jobs hold. During this time the
+// service refuses new jobs and removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)}, new(json.RawMessage))
@@ -362,7 +361,7 @@ func (f *faultInjector) fillQuota() {
 		Bytes int64 `json:"user_bytes"`
 	}
 	if err := f.get("status", fields{}, &st); err != nil || st.Bytes < 1<<10 {
-		return // an earlier fault may still last
+		return // an earlier fault may still keep the service from answering
 	}
 	f.outputFaulted.Store(true)
 	quota := min(st.Bytes/2, 100<<10)
@@ -374,7 +373,7 @@ func (f *faultInjector) fillQuota() {
 	}
 	f.pause(4000)
 	if set(0) != nil {
-		f.count("quotas that last") // they last until the injection of faults ends
+		f.count("quotas that last") // the low quota stays in effect until the injection of faults ends
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// campaignScript is the script of the campaign's jobs. It takes the lock of its tag and notes X if
-// another process holds the lock. It notes its start (S), builds a process tree of the given
-// shape, prints half of its output, sleeps, and prints the other half. Then it notes its end (E)
-// with its exit code, and exits. Each note is one O_APPEND write. All processes of the tree hold
-// the lock, except those that may outlive the job. Arguments: tag, bytes of output, offset of the
-// output in the numbers, seconds of sleep, number of attempts that fail, exit code of those,
-// shape.
+// campaignScript is the script of the jobs of the campaign. It takes the lock of its tag and notes X if
+// another process holds the lock. It notes its start (S), builds a process tree of the given shape, prints
+// half of its output, sleeps, and prints the other half. Then it notes its end (E) with its exit code, and
+// exits. Each note is one O_APPEND write. All processes of the tree hold the lock, except those that may
+// outlive the job.
+//
+// The arguments are: tag, size of the output in bytes, offset of the output in the numbers, seconds to sleep,
+// number of attempts that fail, their exit code, shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
 ` + lockingCommand("$RIG/locks/$tag") + ` || note X 0
@@ -42,7 +43,7 @@ note E "$code"
 exit "$code"
 `
 
-// campaignNumbers is the number of bytes of text that jobs can print from.
+// campaignNumbers is the size in bytes of the text from which jobs take their output.
 const campaignNumbers = 4 << 20
 
 // campaignJob holds the parameters of one job of the campaign.
@@ -51,7 +52,7 @@ type campaignJob struct {
 	size      int
 	offset    int
 	seconds   float64
-	failCount int // number of attempts that end with code
+	failCount int // number of attempts that fail, with the exit code in the field code
 	code      int
 	shape     string
 	stdin     string
@@ -152,11 +153,11 @@ func (d ledgerNote) String() string {
 
 // ledgerNote is one line of the ledger.
 type ledgerNote struct {
-	kind         byte // S, E or X
+	kind         byte // S, E or X; see campaignScript
 	tag          string
 	attempt, pid int
 	up           float64 // seconds since boot
-	code         int     // exit code, with kind E only
+	code         int     // exit code; only notes of the kind E have one
 	cookie       string
 }
 

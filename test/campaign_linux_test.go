@@ -20,13 +20,17 @@ import (
 
 // Bounds that the queue must keep during the campaign.
 const (
-	// Duration of the faults in one round. Afterwards all jobs end and are checked.
+	// Duration of the faults in one round. After the faults, the round waits until all jobs have ended, and
+	// checks them.
 	roundFaults   = 40 * time.Second
 	campaignUsers = 5 // concurrent clients
 	diskSize      = "48M"
-	readyBound    = 3 * time.Second  // from the start of a service, even if runners hang
-	answerBound   = 35 * time.Second // for every reply, in addition to the time that the request may wait
-	settleBound   = 90 * time.Second // from the last fault until all jobs have ended
+	// A service is ready at most this long after its start, even if runners hang.
+	readyBound = 3 * time.Second
+	// Every reply arrives within this time plus the time that the request itself asks to wait.
+	answerBound = 35 * time.Second
+	// All jobs have ended at most this long after the last fault.
+	settleBound = 90 * time.Second
 )
 
 // No fault and no request causes the loss of an acknowledged job. No job runs twice at the same
@@ -42,7 +46,7 @@ const (
 // to inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
 // QUEUECTL_CAMPAIGN_TRACE the log names each fault.
 func TestCampaign(t *testing.T) {
-	// The promises hold on a busy machine too.
+	// The test runs in parallel with others, because its promises must hold on a busy machine too.
 	t.Parallel()
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
@@ -63,8 +67,8 @@ type campaign struct {
 	diskMount string // mount point of the small disk, "" if there is none
 	seed      uint64
 	numbers   string
-	service   *campaignService // the newest one
-	events    *campaignEvents  // events of this round
+	service   *campaignService // the process of the service that was started last
+	events    *campaignEvents  // receives the events of this round
 
 	diskFull       atomic.Bool // the disk is full, or was a moment ago
 	outputFaulted  atomic.Bool // a fault of this round may have prevented the storing of output
@@ -76,9 +80,9 @@ type campaign struct {
 	jobs            map[string]*trackedJob   // this round's jobs, by tag; guarded by mu
 	groups          map[string]*requests     // requests about whole groups; guarded by mu
 	recent          []*trackedJob            // acknowledged jobs, newest last; guarded by mu
-	batches         map[string][]string      // tags of the batches whose commit was sent, by batch; guarded by mu
+	batches         map[string][]string      // tags of jobs whose batch commit was sent, by batch; guarded by mu
 	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
-	counts          map[string]int           // guarded by mu
+	counts          map[string]int           // numbers of operations and faults, by kind; guarded by mu
 	slowest         map[string]time.Duration // longest time to a reply, by verb; guarded by mu
 	latencies       []time.Duration          // times to all replies; guarded by mu
 	startTimes      []time.Duration          // times until a service was ready; guarded by mu
@@ -89,8 +93,8 @@ type campaign struct {
 	rounds      int
 }
 
-// requests records what clients requested for a job, as far as it affects how to read the job's
-// history. Clients record each request before they send it.
+// requests records which requests clients have sent about a job or a group. The history of a job may show the
+// effects of these requests and of no others. Clients record each request before they send it.
 type requests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
@@ -100,8 +104,8 @@ type trackedJob struct {
 	campaignJob
 	requests
 	id             string  // "" until the enqueue is acknowledged
-	neverCommitted bool    // its batch was never committed, so it must not exist
-	removed        bool    // a removal was acknowledged
+	neverCommitted bool    // the batch of the job was never committed, so the job must not exist
+	removed        bool    // the service has acknowledged the removal of the job
 	endedAt        float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
 	heldAt         float64 // uptime when a hold was acknowledged, 0 if none was
 }
@@ -143,7 +147,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if c.diskMount == "" {
 		c.dir = c.path("q")
 	}
-	t.Cleanup(func() { // runs before the disk is unmounted
+	t.Cleanup(func() { // this cleanup runs before the disk is unmounted
 		c.endAll()
 		if t.Failed() {
 			t.Logf("the ledger and the logs are in %s", recordDir)
@@ -154,8 +158,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// All jobs belong to one user, so a bound on the bytes of a user would keep the disk from filling
-	// up.
+	// Turn off max_bytes_per_user: all jobs belong to one user, so this quota would keep the disk from
+	// filling up.
 	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = \"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
 	if err := os.WriteFile(c.path("queuectl.toml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
@@ -216,7 +220,7 @@ func (c *campaign) quiesce() {
 	}
 }
 
-// unfinished describes what has not ended: waiting and running jobs, and busy workers.
+// unfinished describes the jobs that are waiting or running and the workers that are busy.
 func (c *campaign) unfinished() string {
 	var st struct {
 		Jobs    map[string]int
@@ -346,7 +350,7 @@ func (c *campaign) report() {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
 	}
 	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
-	for _, message := range c.firstViolations { // repeat them at the end of a long log
+	for _, message := range c.firstViolations { // repeat the first violations here, because the log is long
 		fmt.Fprintf(&text, "\n  %q", message)
 	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())

@@ -12,12 +12,13 @@ type outputRead struct {
 	text, want string // the output that logs returned, and the output that the job prints
 	dropped    int64  // bytes that the service says it did not store
 	damaged    int64  // bytes that the service says are damaged
-	unreadable int    // pieces of the answer that are not as the protocol defines them
-	refused    string // the error that the service answered with
-	cut        bool   // the campaign truncated an output file of the job
+	unreadable int    // number of parts of the answer that violate the protocol
+	refused    string // error that the service returned; "" for none
+	cut        bool   // whether the campaign has truncated an output file of the job
 }
 
-// verdict returns the name of the count that the output belongs to, or what is wrong with it.
+// verdict returns the name of the counter that counts such outputs, or a description of what is wrong with
+// the output.
 func (o *outputRead) verdict() (count, violation string) {
 	switch {
 	case o.unreadable > 0:
@@ -42,7 +43,7 @@ func (o *outputRead) verdict() (count, violation string) {
 func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
 	for name, c := range map[string]struct {
 		outputRead
-		count string // "" for a violation
+		count string // expected name of the counter; "" if a violation is expected
 	}{
 		"whole":                                  {outputRead{text: "a", want: "a"}, "outputs whole"},
 		"other bytes":                            {outputRead{text: "b", want: "a"}, ""},

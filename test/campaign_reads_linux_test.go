@@ -111,8 +111,8 @@ func (a *campaignClient) wait() {
 	a.call("wait", fields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
 }
 
-// logs reads the output of a job, and may follow it for a while. The output returned for a
-// complete attempt equals what the attempt printed.
+// logs requests the output of a job, or follows the output for a while. It does not check the text, which may
+// still grow; check does that at the end of the round.
 func (a *campaignClient) logs() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -134,7 +134,8 @@ func (a *campaignClient) logs() {
 	a.call("logs", params, 0)
 }
 
-// show requests a job. A job that has ended, and that no client revives, has no process tree.
+// show requests a job. If the job has ended and no client revives it, show checks that no process of the job
+// holds its lock.
 func (a *campaignClient) show() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -170,7 +171,7 @@ func (a *campaignClient) show() {
 
 func ended(state string) bool { return state == "completed" || state == "dead" || state == "cancelled" }
 
-// setting changes a setting that affects how jobs run, but not whether they run.
+// setting changes a setting that affects how jobs run, but does not keep them from running.
 func (a *campaignClient) setting() {
 	keys := []struct {
 		key    string
@@ -203,24 +204,24 @@ func (a *campaignClient) workers() {
 			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.clientsStopped.Load() {
 				return
 			}
-			time.Sleep(100 * time.Millisecond) // no service may be running at the moment
+			time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
 		}
 	}
 }
 
 func (a *campaignClient) drain() {
 	a.call("drain", fields{}, 0)
-	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // duration of the drain
+	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time
 	for range maxResends {
 		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil ||
 			a.c.clientsStopped.Load() {
 			return
 		}
-		time.Sleep(100 * time.Millisecond) // no service may be running at the moment
+		time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
 	}
 }
 
-// doctor runs doctor with verification of every row while the queue is busy.
+// doctor calls the method doctor with the parameter verify, which checks every row, while the queue is busy.
 func (a *campaignClient) doctor() {
 	got, _, answered := a.call("doctor", fields{"verify": true}, 0)
 	if !answered || got.Error != nil {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callerRole makes this test binary a caller with unusual process attributes, which executes its
-// arguments.
+// callerRole names the environment variable that makes this test binary a caller with unusual process
+// attributes. The caller executes its arguments.
 const callerRole = "QUEUECTL_TEST_CALLER"
 
 // unusualCaller sets every attribute of this process that exec passes on and that an unprivileged
@@ -50,7 +50,7 @@ func unusualCaller() error {
 		raw(unix.SYS_PERSONALITY, 0x0040000), // ADDR_NO_RANDOMIZE
 		write("oom_score_adj", "300"), write("coredump_filter", "0x7f"),
 		prctl(unix.PR_SET_THP_DISABLE, 1), prctl(unix.PR_SET_TIMERSLACK, 1_000_000),
-		unix.SchedSetaffinity(0, &cpus), raw(unix.SYS_IOPRIO_SET, 1, 0, 3<<13), // the idle class
+		unix.SchedSetaffinity(0, &cpus), raw(unix.SYS_IOPRIO_SET, 1, 0, 3<<13), // 3 is the idle class of I/O priorities
 		unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_BATCH, Nice: 7}, 0),
 		raw(unix.SYS_RT_SIGACTION, uintptr(unix.SIGUSR2), uintptr(unsafe.Pointer(&ignore)), 0, 8),
 		raw(unix.SYS_RT_SIGACTION, uintptr(unix.SIGHUP), uintptr(unsafe.Pointer(&ignore)), 0, 8),
@@ -120,7 +120,7 @@ func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = environment(s.home), s.home
 	if s.user.uid == os.Geteuid() {
-		return cmd // only root may set groups, even groups that it is in
+		return cmd // without root, a process may not set its groups, not even to those that it has
 	}
 	return asPerson(cmd, s.user)
 }
@@ -169,8 +169,8 @@ var freshAttributes = map[string]string{
 	"THP_enabled": "1",
 }
 
-// A service that a client starts, its runner and its jobs have the attributes of a fresh process.
-// They do not inherit those of the client's caller.
+// If a client starts a service, then the service, its runner and its jobs have the attributes of a fresh
+// process. They do not inherit the attributes of the client's caller.
 func TestBackgroundServiceStartsClean(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to lower the nice value")
@@ -218,8 +218,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	})
 }
 
-// A lock that a client holds by a file descriptor ends with the client, even if the client starts
-// a service.
+// If a client holds a lock by a file descriptor, the lock ends with the client, even if the client has
+// started a service.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
@@ -270,8 +270,8 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	}
 }
 
-// If the account may not reset an inherited attribute, the service logs that once and doctor
-// reports it. An error caused by the attribute names it.
+// If the account may not reset an inherited attribute, the service logs that once and doctor reports it. If
+// the attribute causes an error, the error names the attribute.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to act for another user")
@@ -313,8 +313,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 }
 
-// A service that a user runs in the foreground keeps the limits that the user chose for it. Its
-// runner, which outlives it, keeps no inherited file descriptor.
+// If a user runs a service in the foreground, the service keeps the limits that the user chose for it. Its
+// runner outlives it, so the runner keeps no inherited file descriptor.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -337,8 +337,8 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	}
 }
 
-// If root runs queuectl with the home of another account, as "sudo -E" does, it creates nothing in
-// that home.
+// If root runs queuectl with the home directory of another account, as "sudo -E" does, queuectl creates
+// nothing in that home directory.
 func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -354,9 +354,9 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	}
 }
 
-// An account can keep its queue in a home that belongs to another uid, as on OpenShift and with
-// bind mounts. The account's group needs the right to write there. Otherwise the command reports
-// the error of creating the directory.
+// An account can keep its queue in a home directory that belongs to another uid, as on OpenShift and with
+// bind mounts. This requires that the group of the account may write there. Otherwise the command reports
+// that the directory cannot be created.
 func TestAccountUsesAnothersHome(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

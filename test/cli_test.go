@@ -57,9 +57,9 @@ func TestEnqueueForms(t *testing.T) {
 	}
 }
 
-// A file of jobs is stored completely or not at all, regardless of the number of requests that it
-// takes. An invalid line is named, and its ids are free again. A client or service that dies
-// stores none or all of the jobs.
+// A file of jobs is stored completely or not at all, regardless of the number of requests that it takes. If a
+// line is invalid, the error names it, and the ids of the file can be used again. If the client or the
+// service dies, none or all of the jobs are stored.
 func TestBatchIsWhole(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
@@ -93,11 +93,11 @@ func TestBatchIsWhole(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // varies the moment of the kill
+		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // the kill comes at a different time in each round
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.stop() // makes the outcome of the service's last commit final
+			q.stop() // after the stop, the last commit has either happened or not
 		} else {
 			q.kill()
 		}
@@ -107,7 +107,8 @@ func TestBatchIsWhole(t *testing.T) {
 			cmd.Wait()
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
-			if code != 0 && code != 3 && code != 5 { // no reply in time, or the service discarded the batch
+			// 3 means that there was no reply in time, and 5 that the service has discarded the batch.
+			if code != 0 && code != 3 && code != 5 {
 				t.Errorf("kill %d: the client ended with %d: %s", i, code, stderr.String())
 			}
 		}
@@ -253,7 +254,7 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	if !strings.Contains(q.must("status"), "sorting the waiting jobs again") {
 		t.Error("status does not say that jobs are ranked again")
 	}
-	q.kill() // while the jobs are being ranked
+	q.kill() // kill the service while it ranks the jobs again
 	q.start("--workers", "0")
 	q.must("config", "set", "scheduling", "priority")
 	q.waitUntil("all are ranked", 60*time.Second, func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
@@ -265,8 +266,8 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	}
 }
 
-// If a user forgets -- before a program that has flags, the error shows the complete corrected
-// command line and does not suggest a similar flag.
+// If a user forgets -- before a program that has flags, the error shows the complete corrected command line.
+// It does not suggest a flag with a similar name.
 func TestForgottenDashesAreExplained(t *testing.T) {
 	q := newQueue(t, "")
 	for line, want := range map[string]string{

@@ -21,7 +21,7 @@ import (
 func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *queue {
 	q := newQueue(t, "")
 	q.store = p.URL("postgres")
-	t.Cleanup(func() { // runs while the node's directory still exists
+	t.Cleanup(func() { // this cleanup runs before the node's directory is removed
 		if !t.Failed() {
 			return
 		}
@@ -86,7 +86,7 @@ func (q *queue) nodes() map[string]node {
 	return byName
 }
 
-// Machines that were cloned from one image have copies of one state directory. They are separate
+// Machines that were cloned from one image have copies of one state directory. Their services are separate
 // nodes nevertheless.
 func TestClonedNodesAreSeparate(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.waitUntil("it has heard what has ended on the other one", 10*time.Second, endsReported)
-	for range 3 { // repeat, because each node may have learned something about the other's jobs by then
+	for range 3 { // repeat: a node that knows more about the other one could answer differently
 		a.must("pause", "--all")
 		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "all jobs are paused") {
 			t.Errorf("once it is paused elsewhere: %+v", r)
@@ -188,7 +188,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	followed := a.command("logs", "-f", "--stdout", "long")
 	out := &strings.Builder{}
-	followed.Stdout = out // the shell reports the signal on stderr
+	followed.Stdout = out // only stdout is compared, because the shell reports the signal on stderr
 	if err := startCommand(followed); err != nil {
 		t.Fatal(err)
 	}
@@ -287,15 +287,15 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 }
 
-// exclusiveCommand returns a command that fails if another run of it is alive, and records each run. It ends
-// when the file go exists in the directory.
+// exclusiveCommand returns a command that records each of its runs and fails if another run of it is still
+// alive. The command ends when the file "go" exists in the directory.
 func exclusiveCommand(dir, id string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s >>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
 }
 
-// If a node's service is killed, its runner ends the node's jobs before another node runs them
-// again. A service that is stopped (SIGSTOP) for longer than its node lease also loses its jobs,
-// and exits when it continues.
+// If the service of a node is killed, the runner ends the jobs of the node before another node runs them
+// again. If the service is stopped (SIGSTOP) for longer than its node lease, it also loses its jobs, and it
+// exits when it continues.
 func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -322,7 +322,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	a.waitUntil("it runs them again", 40*time.Second, runs(a, "a"))
 	b.cmd.Process.Signal(syscall.SIGCONT)
 	select {
-	case <-b.ended: // another node has taken over, so the service exits
+	case <-b.ended: // the service exits because another node has taken over its jobs
 	case <-time.After(20 * time.Second):
 		t.Error("a service that was taken over goes on")
 	}
@@ -333,7 +333,8 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.must("wait", "--timeout", "30s", id)
-		if j := a.show(id); j.Attempts < 3 { // on a busy machine a lease may expire once more
+		// More than three attempts are possible, because on a busy machine another lease may expire.
+		if j := a.show(id); j.Attempts < 3 {
 			t.Errorf("%s has %d attempts, and was lost twice", id, j.Attempts)
 		}
 	}
@@ -346,7 +347,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 }
 
-// A job can be cancelled even if the node that runs it is lost and no other node has noticed.
+// A job can be cancelled even if its node is lost and no other node has noticed the loss.
 func TestCancelOnALostNode(t *testing.T) {
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
@@ -366,7 +367,8 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.path("go")
-	// The job prints continuously.
+	// The job prints all the time, so output arrives before, during and after the restart of the database
+	// server.
 	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+"' ]; do echo tick; sleep 0.05; done; echo end of it")
 	a.dial().waitRunning("long")
 	var followed []*exec.Cmd
@@ -438,8 +440,8 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	}
 }
 
-// If the database server is down for longer than a node lease, running jobs are ended, or continue
-// with on_partition = continue. When the server is back, all nodes resume work on the queue.
+// If the database server is down for longer than a node lease, running jobs are ended, unless the setting
+// on_partition is "continue". When the server is back, all nodes resume work on the queue.
 func TestNodesSurviveALostDatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -462,7 +464,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	a.writeFile("go", "")
 	for _, id := range []string{"on-a", "on-b"} {
 		a.waitUntil(id+" has ended", 60*time.Second, func() bool {
-			// The node that reconnects first may have taken over the other one, whose service then exits.
+			// The node that reconnects first may take over the jobs of the other node. The service of the
+			// other node then exits, so start it again.
 			for _, q := range []*queue{a, b} {
 				select {
 				case <-q.ended:
@@ -479,8 +482,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	}
 }
 
-// While the database server is down, a service reports it and can be stopped. A service whose
-// settings no longer name the database does not create a new local queue.
+// While the database server is down, a service says so and can be stopped. If the settings of a service no
+// longer name the database, the service does not create a new local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -512,8 +515,8 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	}
 }
 
-// Nodes behind a connection pooler, which may use another connection for each transaction, get no
-// notifications. They learn of each other's changes by polling alone.
+// Nodes may be behind a connection pooler, which may use another connection for each transaction. They then
+// get no notifications, and learn of the changes of other nodes by polling.
 func TestNodesWorkThroughAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -547,7 +550,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	}
 }
 
-// A node's role needs few rights in the database: it can read and write the tables that another
+// The database role of a node needs few rights: it must be able to read and write the tables, which another
 // role owns.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	t.Parallel()
@@ -572,7 +575,8 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"}, {"schedule", "add", "nightly", "0 3 * * *", "true"},
 	} {
 		want := 1
-		if slices.Contains(words, "--jsonl") { // the note is in the JSON
+		// With --jsonl the note is part of the JSON on stdout, so stderr has none.
+		if slices.Contains(words, "--jsonl") {
 			want = 0
 		}
 		got := q.cli(words...)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A node's service and runner are killed while the database server is down. When the service is
-// started again it ends their jobs, although it cannot run without the database. Other nodes may
-// soon run these jobs again.
+// A node's service and runner are killed while the database server is down. When the service is started
+// again, it ends the jobs of that runner, although it cannot run without the database. The jobs must end
+// because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -23,7 +23,7 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 		t.Log("the job has ended with its runner")
 	}
 	a.waitUntil("the job is ended", 10*time.Second, func() bool {
-		// A service manager would restart it like this.
+		// Start the service again, as a service manager would. Each start fails, but it must end the job.
 		if err := a.tryStart("--workers", "2"); err == nil {
 			t.Error("the service starts without its database")
 		}
@@ -35,8 +35,8 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	a.waitUntil("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
 }
 
-// When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
-// hung database server. Other nodes may soon run these jobs again.
+// When a runner is killed, its jobs are ended immediately, even if its service is waiting for a hung database
+// server. The jobs must end because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")

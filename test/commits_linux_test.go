@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// runThroughKills runs a command that may make the service die at a failpoint. In that case it starts the
-// service and runs the command again.
+// runThroughKills runs a command during which a failpoint may kill the service. If the service dies, it
+// starts the service and runs the command again.
 func (q *queue) runThroughKills(args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.cli(args...)
-		// the first try already had its effect
+		// The command fails when it is repeated if its first run has already taken effect.
 		done := n > 0 && (got.code == 5 && strings.Contains(got.err, "another job has") || got.code == 4)
 		if got.code == 0 || done {
 			return
@@ -144,7 +144,7 @@ func runCommitScenario(q *queue) {
 	q.waitUntil("nothing is left to run", 30*time.Second, func() bool {
 		return count("--state", "waiting", "--state", "processing") == 1
 	})
-	hookCounts := map[string]int{} // number of hooks, by the job and outcome that caused them
+	hookCounts := map[string]int{} // number of hook jobs, by the job and the outcome that caused the hook
 	var hooks []struct {
 		State  string            `json:"state"`
 		Labels map[string]string `json:"labels"`

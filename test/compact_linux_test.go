@@ -88,7 +88,7 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.must("enqueue", "--lines", list)
 	q.must("queue", "resume", "default")
 	q.waitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
-	q.cli("queue", "pause", "default") // may be refused for lack of space
+	q.cli("queue", "pause", "default") // this may be refused for lack of space
 	q.waitUntil("the rest is cancelled", 30*time.Second, func() bool {
 		return q.cli("cancel", "--all", "--yes").code == 0
 	})

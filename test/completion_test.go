@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// completions returns the completions for args, of which the last one is incomplete.
+// completions returns the completions for args. The last element of args is the incomplete word.
 func (q *queue) completions(args ...string) (list []string) {
 	q.Helper()
 	for line := range strings.Lines(q.must(append([]string{"__complete"}, args...)...)) {
@@ -24,8 +24,8 @@ func (q *queue) completions(args ...string) (list []string) {
 	return list
 }
 
-// Shells complete commands, ids to which the command applies, states, settings, and flag values
-// that come from a fixed set. Completion does not start a stopped service.
+// Shells can complete commands, states, settings, and flag values from a fixed set. Of the job ids, they
+// complete those to which the command applies. Completion does not start a stopped service.
 func TestCompletion(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {

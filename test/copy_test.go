@@ -27,9 +27,9 @@ func gatedJob(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }
 
-// A copy of the state directory, made while jobs run, is a separate queue. Regardless of the order
-// in which the two services start, neither adopts, kills or monitors the jobs of the other one's
-// runner. In the copy, the earlier leases are lost and their jobs run again.
+// A copy of the state directory that was made while jobs run is a separate queue. Neither of the two services
+// adopts, kills or monitors jobs of the runner of the other service, in whatever order they start. In the
+// copy, the earlier leases are lost and their jobs run again.
 func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			for _, s := range starts {
 				s.start("--workers", "2")
 			}
-			for range 2 { // the copy's epochs get higher than the original's
+			for range 2 { // the restarts make the epoch of the copy higher than that of the original
 				for _, id := range ids {
 					c.dial().waitRunning(id)
 				}
@@ -68,13 +68,13 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 					t.Errorf("the copy's %s: %+v", id, j)
 				}
 			}
-			// In the copy both jobs are suspected of killing their runner. Each has a dedicated runner in
-			// addition to the shared one.
+			// In the copy, both jobs are suspected of having killed their runner. So each of them runs in a
+			// dedicated runner, in addition to the shared runner.
 			c.waitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.runnerPids()) == 3 })
 			if runners := q.runnerPids(); len(runners) != 1 || slices.Contains(c.runnerPids(), runners[0]) {
 				t.Errorf("runners %v and %v", runners, c.runnerPids())
 			}
-			// A request to one queue does not affect the other.
+			// A request to the copy does not affect the original.
 			cw.mustCall("cancel", fields{"ids": []string{"b"}}, nil)
 			if j := qw.show("b"); j.State != "processing" || !isAlive(pids["b"]) {
 				t.Errorf("after the copy cancelled its own, the original's b is %s", j.State)
@@ -102,8 +102,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	}
 }
 
-// A copy ignores the background processes that the original's dead runner left alive with
-// permission.
+// The original's dead runner has left background processes alive that were allowed to outlive their jobs. A
+// copy of the queue does not touch them.
 func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")

@@ -17,15 +17,15 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// diskRole in the environment makes this test binary the server of a disk. The value is the
-// directory where the server mounts it. The server is a separate process, because a process that
-// uses the files that it serves waits for itself.
+// diskRole names the environment variable that makes this test binary the server of a disk. Its value is the
+// directory where the server mounts the disk. The server is a separate process, because a process that used
+// the files it serves would wait for itself.
 const diskRole = "QUEUECTL_TEST_DISK"
 
 // FUSE node ids of the served directory.
 const (
 	imageNode = 2 // disk.img: the content of the disk
-	stuckNode = 3 // stuck: a read of it never gets a reply
+	stuckNode = 3 // stuck: a file on which every read hangs
 )
 
 // exportedDir is the directory that the disk's server exports. It logs every write and every flush
@@ -49,18 +49,19 @@ func serveDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	go func() { // ends when the process ends
+	go func() { // this goroutine runs until the process exits
 		io.Copy(io.Discard, os.Stdin)
 		cleanUpOrphan(dir)
 		os.Exit(1)
 	}()
 	server.Serve()
-	select {} // until the parent ends this process, or is gone
+	// Wait until the parent kills this process, or until the goroutine above sees that the parent is gone.
+	select {}
 }
 
-// cleanUpOrphan cleans up after a parent that is gone: it ends the services and removes the mounts with
-// their loop devices, and the files. The FUSE connection ends with this process, which also ends
-// all processes that wait for it.
+// cleanUpOrphan cleans up if the parent process has died. It ends the services, unmounts the disks with their
+// loop devices, and removes the files. The FUSE connection closes when this process exits. That also ends all
+// processes that wait for a reply of this server.
 func cleanUpOrphan(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(mountDir)
@@ -281,9 +282,8 @@ func mountNumber(path string) string {
 	return ""
 }
 
-// abort ends the server and with it the FUSE connection, so processes that wait for a reply get an
-// error. Where the kernel exposes connections, abort also aborts the connection there, in case the
-// server itself hangs.
+// abort ends the server and thereby the FUSE connection, so processes that wait for a reply get an error. If
+// the kernel exposes the connection in a file system, abort also aborts it there, in case the server hangs.
 func (d *disk) abort() {
 	d.server.Process.Kill()
 	os.WriteFile("/sys/fs/fuse/connections/"+d.connection+"/abort", []byte("1"), 0)
@@ -307,7 +307,8 @@ func (d *disk) close() {
 	d.server = nil
 }
 
-// logPosition returns the length of the log. The records before it are on the disk.
+// logPosition returns the length of the log. The disk has received every write and flush whose record is
+// before this position.
 func (d *disk) logPosition() int64 {
 	info, err := d.log.Stat()
 	if err != nil {
@@ -343,7 +344,7 @@ func (d *disk) records() (list []record) {
 	return list
 }
 
-// Kinds of power cuts, by which writes since the last flush survive.
+// Kinds of power cuts. They differ in which of the writes since the last flush survive.
 const (
 	keepsAll = iota
 	keepsNone

@@ -59,8 +59,8 @@ func TestExamplesOfThePages(t *testing.T) {
 	}
 }
 
-// pageLink matches the links of a page with their text, pageHeading its headings, and testFuncName the name
-// of a test.
+// pageLink matches the links of a page with their text. pageHeading matches headings, and testFuncName
+// matches names of tests.
 var (
 	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
 	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
@@ -185,7 +185,7 @@ func (h *docsHome) run(line string) string {
 	cmd.Dir = filepath.Join(h.dir, "work")
 	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC", "USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// a file, because a service started by the line keeps the output open
+	// The output goes to a file. A pipe would stay open until a service that the line has started ends.
 	outputFile, err := os.CreateTemp(h.dir, "seen-*")
 	if err != nil {
 		h.Fatal(err)

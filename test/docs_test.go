@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// An example is a block of a page fenced as console. Lines that begin with "$ " are commands. The
-// lines below a command are its standard output and standard error together. … matches any text
-// within a line, and a line that holds only … matches any lines. Blocks fenced as toml are
-// settings files. The other allowed kinds are sh, which names make targets, cmd and powershell,
-// which are for Windows, and text, which is not an example.
+// An example is a block of a page fenced as "console". Lines that begin with "$ " are commands. The lines
+// below a command are its standard output and standard error together. The character … matches any text
+// within a line, and a line that contains only … matches any lines. Blocks fenced as "toml" are settings
+// files. Blocks fenced as "sh" name make targets, and "cmd" and "powershell" are for Windows. Blocks fenced
+// as "text" are not examples. No other kind is allowed.
 var fencedBlock = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
 // matchesOutput compares the output with the expectation on a page.

@@ -33,7 +33,7 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 		cmd := exec.Command("cmd.exe")
 		cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + line + `"`}
 		cmd.Env, cmd.Dir = env, home
-		// a file, because a service started by the line keeps the output open
+		// The output goes to a file. A pipe would stay open until a service that the line has started ends.
 		outputFile, err := os.CreateTemp(home, "seen-*")
 		if err != nil {
 			t.Fatal(err)

@@ -32,7 +32,8 @@ func (q *queue) doctor(args ...string) diagnosis {
 	return d
 }
 
-// checkFinding checks that doctor reports a failure of a check with the given text.
+// checkFinding checks that doctor reports a failure for the given check, with the given text in its message
+// or advice.
 func (q *queue) checkFinding(planted, check, wantText string, args ...string) {
 	q.Helper()
 	d := q.doctor(args...)
@@ -52,7 +53,7 @@ func (q *queue) checkHealthy(when string) {
 	}
 }
 
-// corrupt changes the database behind the service's back.
+// corrupt changes the database directly, so that the service does not notice the change.
 func (q *queue) corrupt(statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?_pragma=busy_timeout(5000)")
@@ -77,8 +78,8 @@ func (q *queue) repair() {
 	q.checkHealthy("after backup and restore")
 }
 
-// Doctor reports that the program on disk is newer than the service. After the restart that it
-// recommends, it reports nothing.
+// doctor reports that the program on disk is newer than the running service, and recommends a restart. After
+// the restart it reports nothing.
 func TestDoctorFindsANewerProgram(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -236,7 +237,8 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q.checkHealthy("with its name back")
 }
 
-// If no queue exists yet, doctor's advice for starting one names the requested directory.
+// If no queue exists in the requested directory yet, the advice of doctor for starting a queue names that
+// directory.
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := newQueue(t, "")
 	r := q.cli("doctor", "--dir", "nothing-yet")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// drain returns once no job can start, even if the runner does not answer. The runner does not
-// start a job later that it received before the drain.
+// drain returns once no job can start, even if the runner does not answer. If the runner has received a job
+// before the drain, it does not start that job later.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -41,12 +41,13 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 
 // countStarted returns the number of attempts that the runners have recorded in their running tables.
 func (q *queue) countStarted() (n int) {
-	const slot = 64 // bytes; the first slot holds the header
+	const slot = 64 // size of a slot in bytes; the first slot contains the header
 	tables, _ := filepath.Glob(q.runnerDir() + "/*/running")
 	for _, name := range tables {
 		raw, _ := os.ReadFile(name)
 		for at := slot; at+slot <= len(raw); at += slot {
-			if strings.Trim(string(raw[at:at+8]), "\x00") != "" { // the job's number
+			// The first 8 bytes contain the job's number; 0 means that the slot is free.
+			if strings.Trim(string(raw[at:at+8]), "\x00") != "" {
 				n++
 			}
 		}
@@ -54,8 +55,8 @@ func (q *queue) countStarted() (n int) {
 	return n
 }
 
-// A stopped runner may have recorded an attempt without having started its process. It may still
-// start the job when it continues. A drain reports that, even after a restart of the service, and
+// A runner that is stopped may have recorded an attempt without having started its process. When the runner
+// continues, it may still start the job. A drain reports that, even after a restart of the service. The drain
 // is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	q := newQueue(t, "failpoint")

@@ -31,14 +31,14 @@ func (q *queue) startTraced(trace string, options ...string) {
 	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
 	q.Cleanup(func() {
-		q.killRunners() // strace ends only after the last process that it traces
+		q.killRunners() // end the runners too, because strace ends only after the last process that it traces
 		q.kill()
 	})
 }
 
-// The service replies to an enqueue only after an fsync of the WAL returned 0, and that fsync
-// began after the job was written to the WAL. This holds for one client and for 64. The check
-// itself notices when there is no fsync.
+// The service replies to an enqueue only after an fsync of the WAL has returned 0. That fsync must have begun
+// after the job was written to the WAL. This holds for one client and for 64. The test also shows that its
+// check detects a missing fsync.
 func TestNoAnswerBeforeFsync(t *testing.T) {
 	needs(t, "strace")
 	for _, c := range []struct {
@@ -88,8 +88,8 @@ var (
 	pidPattern   = regexp.MustCompile(`^(\d+) +`)
 )
 
-// checkRepliesAfterFsync reads a trace. It counts the replies, and those that are early: sent before
-// the end of an fsync that began after their job was written to the WAL.
+// checkRepliesAfterFsync reads a trace of system calls. It counts all replies and the early ones. A reply is
+// early if no fsync has both begun after its job was written to the WAL and ended before the reply.
 func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	f, err := os.Open(trace)
 	if err != nil {
@@ -98,11 +98,11 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	defer f.Close()
 	const (
 		written = 1 + iota // the job is in the WAL
-		syncing            // an fsync has begun since then
+		syncing            // an fsync has begun since the job was written
 		synced
 	)
 	stage := map[string]int{}
-	under := map[string][]string{} // jobs that a thread's current fsync covers, by thread id
+	under := map[string][]string{} // jobs that the current fsync of a thread covers, by thread id
 	done := func(tokens []string) {
 		for _, token := range tokens {
 			stage[token] = synced
@@ -182,8 +182,8 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// enqueueUnderFault starts a service in which, once it answers, the n-th call on each thread and
-// all later ones fail. It enqueues jobs until the service stops.
+// enqueueUnderFault starts a service. Once the service answers, the n-th call on each of its threads fails,
+// and so do all later calls. enqueueUnderFault enqueues jobs until the service stops.
 func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]bool, code int) {
 	q.start("--workers", "0")
 	pid := fmt.Sprint(q.cmd.Process.Pid)
@@ -195,7 +195,7 @@ func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]b
 	if err := trace.Start(); err != nil {
 		q.Fatalf("strace: %v", err)
 	}
-	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // "Process … attached"
+	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // strace prints "Process … attached"
 		q.Fatalf("strace: %v", err)
 	}
 	defer func() {
@@ -233,7 +233,7 @@ func TestSmallDisk(t *testing.T) {
 		t.Skip("needs root to mount a disk")
 	}
 	needs(t, "mkfs.ext4")
-	t.Parallel() // spends half a minute waiting for the service's next check of the disk
+	t.Parallel() // the test spends half a minute waiting for the service's next check of the disk
 	q := newQueue(t, "")
 	disk := q.mount("24M")
 	q.start("--workers", "2")
@@ -285,7 +285,7 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 			q.Fatalf("enqueue: exit code %d: %s", r.code, r.err)
 		}
 		acked = append(acked, j.ID)
-		f.Write(block) // when the disk is full, the refusal follows
+		f.Write(block) // when the disk is nearly full, the service refuses the next job
 	}
 	q.Fatal("the disk was never full")
 	return nil
@@ -379,7 +379,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			case err := <-ended:
 				ended <- err
 				t.Fatalf("it ended: %v, %s", err, errs)
-			case <-time.After(2 * time.Second): // time for several retries
+			case <-time.After(2 * time.Second): // in this time the service retries several times
 			}
 			if text := errs.String(); strings.Contains(text, "ready on") || !strings.Contains(text, "once there is space") {
 				t.Errorf("on a full disk it said %s", text)
@@ -393,8 +393,8 @@ func TestStartWaitsForSpace(t *testing.T) {
 	}
 }
 
-// startWatchdog makes the service believe that systemd supervises it with a watchdog of 0.4 s. beats
-// waits for n keep-alive messages.
+// startWatchdog makes the service believe that systemd supervises it with a watchdog of 0.4 s. The returned
+// function waits for n keep-alive messages.
 func (q *queue) startWatchdog() (beats func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
@@ -419,8 +419,8 @@ func (q *queue) startWatchdog() (beats func(n int)) {
 	}
 }
 
-// A service whose user has reached the maximum number of connections keeps sending keep-alive
-// messages.
+// If the user of a service has reached the maximum number of connections, the service keeps sending
+// keep-alive messages.
 func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -438,8 +438,8 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	beats(100)
 }
 
-// A service whose disk is full keeps sending keep-alive messages. Otherwise systemd would kill it
-// repeatedly, with all requests that it can still answer.
+// A service whose disk is full keeps sending keep-alive messages. Without them systemd would kill the service
+// repeatedly, and the requests that it can still answer would fail.
 func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -458,6 +458,6 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 		f.Write(make([]byte, 4096))
 		return strings.Contains(q.cli("config", "set", "priority", "6").err, "space")
 	})
-	beats(100) // more than could have been in transit
+	beats(100) // more messages than the socket can have buffered before the disk was full
 	q.must("status")
 }

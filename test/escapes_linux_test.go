@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Invisible characters of a job are escaped wherever queuectl prints them within its own text,
-// both on a terminal and in a pipe. In a pipe, colours are escaped too, so that nothing is
-// dropped. logs prints the job's output unchanged.
+// If queuectl prints a text of a job within its own text, it escapes invisible characters, both on a terminal
+// and in a pipe. In a pipe, colours are escaped too, so that nothing is dropped. logs prints the output of
+// the job unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()

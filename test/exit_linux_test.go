@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Ctrl-C leaves the job running and says how to follow it again. A second Ctrl-C, or
-// --cancel-on-exit, cancels the job. run and wait exit with 130 in all cases.
+// Ctrl-C during run or wait leaves the job running, and the command says how to follow it again. A second
+// Ctrl-C cancels the job, and so does the first one with --cancel-on-exit. In all cases run and wait exit
+// with 130.
 func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
@@ -42,8 +43,8 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q.must("cancel", "job0", "job3")
 }
 
-// publicPath contains only directories that every user may search. With other directories, a
-// missing program could be reported as one that may not be accessed.
+// publicPath contains only directories that every user may search. If PATH contained a directory that the
+// user may not search, a missing program could be reported as inaccessible.
 const publicPath = "PATH=/usr/bin:/bin"
 
 // killed is the exit code of a job that was killed, and saysKilled is how run describes it.

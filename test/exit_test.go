@@ -26,7 +26,8 @@ func (w *wire) follow(id, verb string, flags ...string) *follower {
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		quick := w.enqueue(fields{"command": "true"}) // its end shows that wait is waiting
+		// When wait reports the end of this quick job, it is also waiting for the other job.
+		quick := w.enqueue(fields{"command": "true"})
 		w.must(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
 	}
@@ -61,7 +62,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 		flags    []string
 		do       func(q *queue, id string)
 		code     int
-		wantText string // on stderr of run
+		wantText string // text that run prints to stderr
 	}{
 		{"cancelled", nil, func(q *queue, id string) { q.must("cancel", id) }, 130, "is cancelled"},
 		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, killed, saysKilled},
@@ -79,7 +80,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 						t.Errorf("it says %q, want %q", stderr, c.wantText)
 					}
 					if q.cmd != nil {
-						q.stop() // a regular stop, because the service may be about to start another runner
+						q.stop() // stop the service in the regular way, because it may be about to start another runner
 					}
 				})
 			}
@@ -90,7 +91,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 // betweenAttempts matches the line of run about a failed attempt that is retried.
 var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
-// If the job is removed, run and wait report that it will not end.
+// If the job is removed, run and wait report that the job will not end.
 func TestExitCodeOfARemovedJob(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
@@ -109,7 +110,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	}
 }
 
-// A new job with the name of a removed job is a different job. A client that follows the removed
+// If a job is removed and a new job gets its name, they are different jobs. A client that follows the removed
 // job does not continue with the new one.
 func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
@@ -117,7 +118,7 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.waitRunning("job")
 	slow.sendLine(requestLine("logs", `{"id":"job","follow":true}`))
-	// The client reads no further, so the service waits for it.
+	// The client reads only the first message, so the service has to wait until it reads on.
 	if a, err := slow.read(); err != nil || a.Error != nil {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -137,9 +138,9 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	}
 }
 
-// With several jobs, the first one in the given order that did not complete decides the exit code.
-// --any ends with the first job that ends. A timeout has its exit code regardless of the jobs that
-// have ended.
+// If wait is given several jobs, the first of them that did not complete decides the exit code, in the order
+// of the arguments. With --any, wait ends with the first job that ends. If wait times out, the exit code is
+// that of a timeout, even if some jobs have ended.
 func TestWaitForSeveral(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -177,8 +178,8 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
-// However jobs are selected, waiting for an empty selection succeeds. An ended job counts as in
-// "wait ID".
+// However the jobs to wait for are selected, waiting for an empty selection succeeds. A selected job that has
+// already ended affects the exit code in the same way as in "wait ID".
 func TestWaitForASelection(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	user := strings.TrimSpace(q.must("whoami", "--json"))
@@ -225,7 +226,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "start no-such-program: "},
 		{"--env PATH=" + filepath.ToSlash(q.dir) + " -- no-such-program", "", "start no-such-program: "},
 	}
-	if runtime.GOOS != "windows" { // Windows has no systemd credentials
+	if runtime.GOOS != "windows" { // credentials come from systemd, which Windows does not have
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {
@@ -282,8 +283,8 @@ type jobEnd struct {
 	stderr string // stderr of run, in addition to the job's stderr
 }
 
-// Each way in which a job ends has its own exit code, the same from run and from wait, whether
-// they start before or after the end. Invalid arguments exit with 125, see test/script/run.txtar.
+// Each way in which a job ends has its own exit code. run and wait return the same code, whether they start
+// before or after the end. Invalid arguments exit with 125, see test/script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := startQueue(t, "--workers", "8")
 	script := q.writeFile("not-executable"+extension, "not a program\n")
@@ -292,7 +293,7 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
 		// The first attempt exits with 1, the second with 0.
 		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
-		// The exit code is the job's, even if queuectl uses the same code for another purpose.
+		// The exit code of run is that of the job, even if queuectl uses the same code for another purpose.
 		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
 		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""}, {"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
 		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
@@ -331,8 +332,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 	}
 }
 
-// submitCommand returns a command that enqueues a job without retries. line is a list of shell
-// words, or one command line if it begins with no flag.
+// submitCommand returns a command that enqueues a job without retries. If line begins with a flag, it is
+// split into shell words. If not, it is one command line for the job.
 func (q *queue) submitCommand(verb, line string) *exec.Cmd {
 	if !strings.HasPrefix(line, "-") {
 		line = "'" + line + "'"

@@ -1,6 +1,7 @@
 package test
 
-// publicPath has no effect: every user may search the directories of PATH.
+// publicPath does not change PATH, because every user may search its directories. It sets an unused variable
+// instead.
 const publicPath = "QUEUECTL_TEST="
 
 // killed is the exit code of a job that was killed, and saysKilled is how run describes it.

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// explorerRole makes this test binary start the program that it names, as Explorer does at logon
-// and on a double click.
+// explorerRole names the environment variable that makes this test binary start a program, as Explorer does
+// at logon and on a double click. Its value is the path of the program.
 const explorerRole = "QUEUECTL_TEST_EXPLORER"
 
 func runAsExplorer() (code int) {
@@ -24,8 +24,8 @@ func runAsExplorer() (code int) {
 	return cmd.ProcessState.ExitCode()
 }
 
-// Programs started by Explorer behave like programs started from a prompt: at logon it starts a
-// person's service.
+// A program behaves the same whether Explorer or a command prompt starts it. If Explorer starts it at logon,
+// the program starts the service of the person.
 func TestStartedByExplorer(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

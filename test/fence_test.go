@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// sendStaleStarts makes the START frames of a service wait in the runner. Then the service is killed,
-// and its successor says hello and starts the same jobs. sendStaleStarts returns the rig after all
-// frames were released. more lists further failpoints.
+// sendStaleStarts makes a runner hold the START frames of a service and kills that service. The next service
+// says hello and starts the same jobs. Then sendStaleStarts releases all frames and returns the rig. The
+// parameter extra lists further failpoints.
 func sendStaleStarts(t *testing.T, jobs int, extra string) *rig {
 	t.Helper()
 	r := newRig(t, "failpoint")
@@ -23,7 +23,7 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *rig {
 			t.Fatal(err)
 		}
 	}
-	// One claim takes all jobs. After 50 ms without a start the service recalls them and claims
+	// One claim takes all jobs. If none of them starts within 50 ms, the service recalls them and claims
 	// nothing else.
 	r.must("worker", "scale", fmt.Sprint(2*jobs))
 	r.waitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.countReserved() == jobs })
@@ -39,8 +39,8 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *rig {
 	return r
 }
 
-// The runner rejects a START of a dead service that it reads after the next service's hello, so
-// the job runs once. Without the fence the job runs twice.
+// If a runner reads a START of a dead service after the hello of the next service, it rejects the START, so
+// the job runs once. Without this check of the fence, the job runs twice.
 func TestFenceRejectsStaleStarts(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 	})
 	t.Run("without the fence", func(t *testing.T) {
 		if !dataSurvivesClose {
-			return // stale frames cannot arrive late on this system
+			return // on this system a frame is lost when its sender dies, so it cannot arrive late
 		}
 		r := sendStaleStarts(t, jobs, ",nofence")
 		r.waitUntil("the saboteur was caught", 10*time.Second, func() bool {
@@ -105,9 +105,8 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 	})
 }
 
-// The reply to an enqueue may be lost because the service dies after the commit or because the
-// client dies. A repeated request with the same key then finds the job. The job exists once, with
-// its id.
+// The reply to an enqueue is lost if the service dies after the commit, or if the client dies. A repeated
+// request with the same key then finds the job. The job exists once, with its id.
 func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	breakEachCommit(t, "kill", func(r *rig) {
 		if !r.waitKilled(5 * time.Second) {
@@ -127,7 +126,7 @@ func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 		return q.queryInt(`SELECT count(*) FROM jobs`) == clients
 	})
 	for _, w := range closed {
-		w.Close() // without reading the reply
+		w.Close() // close the connection without reading the reply
 	}
 	w := q.dial()
 	seen := map[string]bool{}
@@ -144,14 +143,15 @@ func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	}
 }
 
-// breakEachCommit breaks the service at its n-th commit, for the first few n, while a client enqueues.
-// It calls waitDown when the service must be down. Then every acknowledged job must exist. If the
-// unacknowledged job exists, its key must find it.
+// breakEachCommit breaks the service at its n-th commit, for several n from 1 on, while a client enqueues. It
+// calls waitDown when the service must be down, and then starts the service again. Every acknowledged job
+// must exist. If a job without an acknowledgement exists, a request with its key must find it.
 func breakEachCommit(t *testing.T, failpoint string, waitDown func(*rig)) {
 	t.Helper()
 	r := newRig(t, "failpoint")
 	acked, found := 0, 0
-	for n := 1; n <= 8 || found == 0 && n <= 40; n++ { // the service also commits for itself
+	// Several n are needed, because not every commit stores a job: the service also commits for itself.
+	for n := 1; n <= 8 || found == 0 && n <= 40; n++ {
 		r.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
 		ready := r.tryStart("--workers", "0") == nil
 		params := r.params("k00000", rigJob{size: 10})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// If more jobs of a queue run than can be followed concurrently, the output of the others is
+// If more jobs of a queue run than logs -f can follow at the same time, the output of the remaining jobs is
 // printed when they end.
 func TestFollowAFullQueue(t *testing.T) {
 	q := startQueue(t, "--workers", "40")
@@ -30,7 +30,7 @@ func TestFollowAFullQueue(t *testing.T) {
 			printed[p.ID] += p.Text
 		}
 	}
-	until("long29", "up\n") // lists begin with the newest
+	until("long29", "up\n") // the newest running job is followed, because lists begin with the newest job
 	w.enqueue(fields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
 	q.writeFile("go", "")

@@ -31,8 +31,8 @@ type recordingServer struct {
 	lines chan string
 }
 
-// listenAs creates a socket as a given user, served by a recordingServer. The kernel reports that user to clients
-// that connect. Only root may name another user.
+// listenAs creates a socket as a given user and serves it with a recordingServer. Clients that connect learn
+// from the kernel that the server has this user. Only root may name another user.
 func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	t.Helper()
 	var l net.Listener
@@ -40,7 +40,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		if uid != os.Geteuid() {
-			runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
+			runtime.LockOSThread() // the thread is never unlocked, so it ends with this goroutine
 			id := uintptr(uid)
 			// The raw system call changes only this thread.
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
@@ -63,7 +63,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 				return
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
-			// a connection that ends without a line is recorded too
+			// Record also a connection that ends without a line.
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			p.lines <- line
 			c.Close()
@@ -76,8 +76,8 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	return p
 }
 
-// received returns what clients have sent so far. The server serves connections one after another, so
-// received opens a last one and reads up to its line.
+// received returns the text that clients have sent until now. It opens one more connection and sends a known
+// line. The server handles one connection after another, so all earlier lines have arrived before that line.
 func (p *recordingServer) received(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)
@@ -117,9 +117,9 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	return cmd
 }
 
-// A client sends requests only to a server that runs as its own user, as root or as the service
-// account, because commands and variables are secrets. Only root can act as other users, so other
-// users test only their own server.
+// A client sends requests only to a server that runs as its own user, as root or as the service account.
+// Commands and variables are secrets, so no other server may receive them. Only root can act as other users;
+// if the test runs as another user, it tests only its own server.
 func TestForeignServersReceiveNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	type row struct {
@@ -222,8 +222,8 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	}
 }
 
-// In a user namespace without a uid mapping every server appears to run as the client's own user.
-// The client sends nothing to any of them.
+// In a user namespace without a uid mapping, every server appears to run as the user of the client. So the
+// client sends nothing to any server.
 func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	p := listenAs(t, os.Geteuid(), q.path("s"))

@@ -24,7 +24,7 @@ func TestResourceUnitsAreExclusive(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", need, r.code, r.err)
 		}
 	}
-	// Each unit is a lock, which a job holds as long as any of its processes lives.
+	// Each unit is a lock file. A job holds the lock until its last process has ended.
 	script := q.writeFile("take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
 [ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
 sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
@@ -38,7 +38,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	}
 	q.must("enqueue", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
-		// An interrupted job runs alone afterwards, and is dead as poison after three interruptions.
+		// Let some jobs complete before each kill. A job runs alone after an interruption, and is dead with
+		// the reason "poison" after three of them.
 		completed := q.countState("completed")
 		q.waitUntil("some more have run", 30*time.Second, func() bool {
 			return q.countState("completed") >= min(jobs, completed+8)
@@ -78,8 +79,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.must("wait", "more")
 }
 
-// A queue's concurrency and pause survive a kill of the service, and a pause with a duration ends
-// by itself.
+// The concurrency and the pause of a queue survive a kill of the service. A pause with a duration ends by
+// itself.
 func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	q.must("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
@@ -136,7 +137,7 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q.must("wait", "later", "--timeout", "20")
 }
 
-// After the reply to a pause no job of the queue starts, not even one that the runner already
+// After the reply to a pause of a queue, no job of the queue starts, not even one that a runner already
 // holds. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
@@ -144,7 +145,8 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 	for round := range 12 {
 		name := fmt.Sprint("q", round)
 		w.batch(slices.Repeat([]fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name, "cwd": q.dir, "max_retries": 0}}, 40))
-		// Some jobs run by then, others are about to start.
+		// The pause comes at a different time in each round. By then some jobs run and others are about to
+		// start.
 		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
 		args, freeze := []string{"queue", "pause", name}, round%2 == 1
 		if freeze {
@@ -225,7 +227,7 @@ func fullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 // used to its full extent.
 func TestRateOverKills(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
-	seconds, kills := 4, 2 // long is in seconds
+	seconds, kills := 4, 2 // the test lasts this many seconds and kills processes this often
 	if fullScale() {
 		seconds, kills = 60, 20
 	}
@@ -235,7 +237,7 @@ func TestRateOverKills(t *testing.T) {
 	}
 	q.must("enqueue", "-q", "--file", q.writeFile("jobs", lines.String()))
 	for i := range kills {
-		// The rate limits how many jobs start in this time.
+		// The rate limits how many jobs can start during this sleep.
 		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
 		if i%2 == 0 {
 			q.kill()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A shared key uses the limit that the operator has set, also after a restart. A job cannot change
-// it.
+// A gate with a shared key has the limit that the operator has set, also after a restart. A job cannot change
+// that limit.
 func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {
@@ -85,7 +85,7 @@ func TestRetentionOfAQueue(t *testing.T) {
 	}
 	count := func(name string) int { return len(strings.Fields(q.must("list", "-Q", name, "-q"))) }
 	checks := 0
-	triggerCheck := func() { // the change of a setting makes the service check immediately
+	triggerCheck := func() { // a changed setting makes the service check the retention immediately
 		checks++
 		q.must("config", "set", "retention_events", fmt.Sprint(1+checks%6, "d"))
 	}

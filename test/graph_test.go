@@ -76,7 +76,8 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "base", "--delay", "1h", "true")
 	lines.Reset()
-	for i := range 11_500 { // all depend on a job in the queue, and the last ones also on jobs of this file
+	// The first 10,000 jobs depend on a job in the queue, the others on jobs at the beginning of this file.
+	for i := range 11_500 {
 		parent := "base"
 		if i >= 10_000 {
 			parent = fmt.Sprint("k", i-10_000)

@@ -19,13 +19,13 @@ import (
 
 const (
 	extension      = "" // suffix of executable files
-	exitCodeEnded  = -1 // the exit code of a job that was ended; -1 because it has none
+	exitCodeEnded  = -1 // the exit code of a job that was ended; -1 means that it has no exit code
 	networkFinding = "is on NFS"
 	socketName     = "queuectl.sock"
-	mkdirCommand   = "mkdir -p" // the command that messages recommend
+	mkdirCommand   = "mkdir -p" // the command with which messages advise to create a directory
 
-	// ^On systems where starting a process is slow, tests run fewer jobs (divided by jobDivisor) and wait
-	// longer (multiplied by timeoutFactor).
+	// On systems where starting a process is slow, tests divide their number of jobs by jobDivisor and
+	// multiply their timeouts by timeoutFactor.
 	jobDivisor, timeoutFactor = 1, 1
 
 	treesOutliveRunners = true
@@ -34,14 +34,14 @@ const (
 	dataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// The main thread runs only the main goroutine. Other threads may change their user (see
-// connectAs), and if the main thread did, that user could signal the whole process.
+// The main thread runs only the main goroutine. Other threads may change their user (see connectAs). If the
+// main thread changed its user, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
 // startCommand starts a command. On Linux it does not retry.
 func startCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// startFailed is for systems on which starting a program fails now and then.
+// startFailed returns false, because starting a program does not fail now and then on Linux.
 func startFailed(result) bool { return false }
 
 // runRole runs this test binary in the role that its environment names. hasRole is false if it has
@@ -67,14 +67,14 @@ func runRole() (code int, hasRole bool) {
 	return 0, false
 }
 
-// osSpecific holds what a queue can have only on this system.
+// osSpecific holds the fields of queue that only this system needs.
 type osSpecific struct {
 	owner         *syscall.Credential // account of the service; nil means the account of this process
 	controlSocket *os.File            // socket passed to the service; nil if the service creates its socket
 	pageSockets   []*os.File          // sockets passed to the service for the web page
-	// directory of the runners that root starts; "" if the service starts its own
+	// Directory of the runners that root starts; "" if the service starts its own runners.
 	rootRunnerDir string
-	// command such as unshare that executes the service's command; may be empty
+	// Command such as unshare that executes the command of the service; may be empty.
 	commandPrefix []string
 }
 
@@ -97,7 +97,7 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	if q.controlSocket != nil {
 		handed, names = append(handed, q.controlSocket), append(names, "queuectl.socket")
 	}
-	if len(handed) > 0 { // pass the sockets like systemd
+	if len(handed) > 0 { // pass the sockets in the same way as systemd
 		script := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`,
 			len(handed), strings.Join(names, ":"))
 		cmd = exec.Command("/bin/sh", append([]string{"-c", script}, argv...)...)
@@ -110,14 +110,14 @@ func (q *queue) serve(args []string) *exec.Cmd {
 // shellCommand returns a shell that runs a line.
 func shellCommand(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
-// toolPath returns the word by which a job can start a standard program, regardless of PATH.
+// toolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
 func toolPath(name string) string { return name }
 
-// tempDir creates a directory that other users cannot access.
-// the name is short because the length of a socket's path is limited
+// tempDir creates a directory that other users cannot access. Its name is short because the length of a
+// socket's path is limited.
 func tempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
-// requestStop requests the end of the service.
+// requestStop requests that the service stops.
 func (q *queue) requestStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
 
 // kill kills a process.
@@ -160,16 +160,17 @@ func (q *queue) socketAddress() string { return q.path(socketName) }
 // possible.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// prefetchFailpoints names the failpoints that make a service prefetch jobs, and prefetchTag is the build tag of a
-// program with these failpoints. Both are empty because the service prefetches short jobs anyway.
+// prefetchFailpoints names the failpoints that make a service prefetch jobs. prefetchTag is the build tag of
+// a program with these failpoints. Both are empty here, because on Linux the service prefetches short jobs
+// without them.
 const prefetchFailpoints, prefetchTag = "", ""
 
-// runnerHelper occurs in the command line of a runner's helper processes. It matches nothing, because
-// there are none on this system.
+// runnerHelper occurs in the command line of a runner's helper processes. It matches nothing here, because
+// runners have no helper process on Linux.
 const runnerHelper = "\x00"
 
-// lockingCommand returns a job's command that takes a lock. The lock is held while any process of the job
-// lives.
+// lockingCommand returns a shell command with which a job takes a lock. The lock is held until the job's last
+// process has ended.
 func lockingCommand(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
 
 // isUnlocked reports whether no process holds the lock on a file.
@@ -283,9 +284,9 @@ func needs(t testing.TB, tool string) {
 	}
 }
 
-// install copies a program into the queue's directory. A separate process writes the file, because
-// the kernel refuses to execute a program that a forked child of this process still has open for
-// writing (ETXTBSY).
+// install copies a program into the directory of the queue. A separate process writes the file. If this
+// process wrote it, a child that is just being forked could still have the file open for writing, and the
+// kernel would refuse to execute the program (ETXTBSY).
 func (q *queue) install(from, name string) string {
 	q.Helper()
 	copyProgram(q, from, q.path(name))

@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// binaries holds the paths of the built programs by build tag: the program as shipped, and the one
-// with failpoints. Each is built once.
+// binaries holds the paths of the built programs by build tag. The tag "" is the program as shipped; the tag
+// "failpoint" adds failpoints. Each is built once.
 var binaries struct {
 	sync.Mutex
 	dir  string
@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary returns the path of the program built with a tag, or without one if tag is "".
+// binary returns the path of the program that is built with the given build tag. With the tag "", that is the
+// program as shipped.
 func binary(t testing.TB, tag string) string {
 	t.Helper()
 	binaries.Lock()
@@ -78,8 +79,8 @@ func binary(t testing.TB, tag string) string {
 // programs are the file names of the client and of the service.
 var programs = []string{"queuectl" + extension, "queuectld" + extension}
 
-// install copies both programs into a directory, as a package does, and returns the path of
-// queuectl. from is the path of queuectl to copy. Running copies of an old program continue.
+// install copies both programs into a directory, as a package does, and returns the path of queuectl there.
+// The parameter from is the path of the queuectl to copy. Processes that run an old copy continue.
 func install(t testing.TB, from, dir string) string {
 	t.Helper()
 	for _, name := range programs {
@@ -94,7 +95,7 @@ type queue struct {
 	osSpecific
 	bin   string
 	dir   string   // state directory, with slashes, so that a shell reads it unchanged
-	env   []string // variables of the service in addition to those of environment
+	env   []string // variables of the service in addition to those that the function environment returns
 	store string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
 	cmd   *exec.Cmd
 	log   *lockedBuffer
@@ -156,7 +157,7 @@ func (q *queue) tryStart(args ...string) error {
 		return err
 	}
 	defer stderr.Close()
-	cmd.Stderr = stderr // a file, because the runner keeps it open when the service is killed
+	cmd.Stderr = stderr // stderr is a file, because a runner keeps it open after the service is killed
 	if err := startCommand(cmd); err != nil {
 		return err
 	}

@@ -32,15 +32,16 @@ const (
 	extension      = ".exe" // suffix of executable files
 	exitCodeEnded  = 1      // the exit code of a job that was ended
 	networkFinding = "is on a network drive"
-	mkdirCommand   = "mkdir" // the command that messages recommend
+	mkdirCommand   = "mkdir" // the command with which messages advise to create a directory
 
-	// ^On systems where starting a process is slow, tests run fewer jobs (divided by jobDivisor) and wait
-	// longer (multiplied by timeoutFactor).
+	// On systems where starting a process is slow, tests divide their number of jobs by jobDivisor and
+	// multiply their timeouts by timeoutFactor.
 	jobDivisor, timeoutFactor = 10, 8
 
 	treesOutliveRunners = false // jobs end with their runner's job object
 	hasTerminals        = false // the service cannot give jobs a terminal
-	// a stop is a request, so an audit event records it; there is no signal
+	// A stop of the service is a request here, because Windows has no SIGTERM. So an audit event records the
+	// stop.
 	stopIsAnEvent     = true
 	dataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
@@ -75,7 +76,7 @@ func runRole() (code int, hasRole bool) {
 	return 0, false
 }
 
-// osSpecific holds what a queue can have only on this system, which is nothing.
+// osSpecific holds the fields of queue that only this system needs. Windows needs none.
 type osSpecific struct{}
 
 // attributes returns the process attributes of the service. Its process group receives no Ctrl-C
@@ -126,7 +127,7 @@ func (q *queue) serve(args []string) *exec.Cmd {
 // shellCommand returns a shell that runs a line.
 func shellCommand(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
 
-// toolPath returns the word by which a job can start a standard program, regardless of PATH.
+// toolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
 func toolPath(name string) string { return posix() + "/" + name + ".exe" }
 
 // tempDir creates a directory that other users cannot access.
@@ -149,8 +150,8 @@ func tempDir() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// requestStop requests the end of the service with "service stop". Windows has no SIGTERM, and
-// Ctrl-Break would need a separate console.
+// requestStop requests that the service stops, with "service stop". Windows has no SIGTERM, and Ctrl-Break
+// would need a separate console.
 func (q *queue) requestStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
@@ -229,16 +230,16 @@ func halfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// prefetchFailpoints names the failpoints that make a service prefetch jobs, and prefetchTag is the build tag of a
-// program with these failpoints. The service prefetches only short jobs by itself, and no job is
-// short on Windows.
+// prefetchFailpoints names the failpoints that make a service prefetch jobs. prefetchTag is the build tag of
+// a program with these failpoints. Without them the service prefetches only short jobs, and no job is short
+// on Windows.
 const prefetchFailpoints, prefetchTag = "ahead", "failpoint"
 
 // runnerHelper occurs in the command line of a runner's helper process, its console host.
 const runnerHelper = "conhost.exe"
 
-// lockingCommand returns a job's command that takes a lock. The lock is held while any process of the job
-// lives.
+// lockingCommand returns a shell command with which a job takes a lock. The lock is held until the job's last
+// process has ended.
 func lockingCommand(path string) string { return `hold "` + path + `"` }
 
 // isUnlocked reports whether no process holds the lock on a file.
@@ -430,8 +431,8 @@ func (s *shell) setUpHome(bin string) error {
 	return err
 }
 
-// windowsSettingsPath is the path of a user's settings on Windows, unixSettingsPath the path that scripts
-// use.
+// windowsSettingsPath is the path of a user's settings file on Windows. unixSettingsPath is its path on Unix,
+// which the scripts use.
 const (
 	windowsSettingsPath = "~/.local/state/queuectl/queuectl.toml"
 	unixSettingsPath    = "~/.config/queuectl/queuectl.toml"
@@ -447,8 +448,8 @@ func (s *shell) lineCommand(line string) *exec.Cmd {
 	return exec.Command(filepath.Join(s.home, "bin", "queuectl"+extension), words[1:]...)
 }
 
-// plainCommandWords returns the words of a line that is a single command without shell syntax. It returns
-// none for other lines.
+// plainCommandWords returns the words of a line that is a single command without shell syntax. For other
+// lines it returns no words.
 func plainCommandWords(line string) (words []string, err error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(line), "")
 	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 {
@@ -483,14 +484,15 @@ func (s *shell) platformLine(line string) string {
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
-// windowsOutput lists output that differs from Unix, and its form on Unix.
+// windowsOutput lists patterns of output on Windows that differ from Unix, and the text that Unix prints
+// instead.
 var windowsOutput = []struct{ windowsText, unixText string }{
 	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
 	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
 	{`GetFileAttributesEx ([^:]+): .*`, "stat $1: no such file or directory"},
 	{`create it with: mkdir `, "create it with: mkdir -p "},
-	// Shells quote words differently.
+	// The shells of the two systems quote arguments differently.
 	{` \\?"(%s[^"]*?|two words|with space|y z\.png(?:\.webp)?|echo hi)\\?"`, " '$1'"},
 	{`(?m)^(\S+ +(?:ORIGIN|default|file|stored) *) {4}(\S)`, "$1$2"},
 	{`(?m)^(shell +)environment  `, "${1}default  "},
@@ -502,7 +504,7 @@ var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 // homePaths matches paths below the home directory.
 var homePaths = regexp.MustCompile(`~[^ :;"']*`)
 
-// defaults matches the lines of settings that have their default.
+// defaults matches the output lines of settings that have their default value.
 var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
 // unixOutput returns output in the form that it has on Unix.
@@ -524,7 +526,8 @@ func (s *shell) unixOutput(text string) string {
 	for _, h := range windowsOutput {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// The command lists only settings without their default, and Windows has one more line.
+	// The script prints only the settings that are not at their default. On Windows that includes the setting
+	// shell, whose origin the replacements above have changed to "default". Remove its line.
 	if found := defaults.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}
@@ -560,7 +563,7 @@ func copyProgram(t testing.TB, from, to string) {
 		err = os.WriteFile(to+".new", raw, 0o700)
 	}
 	if err == nil {
-		os.Rename(to, to+".old") // fails if there is no old file
+		os.Rename(to, to+".old") // this fails if there is no old file, which is harmless
 		err = os.Rename(to+".new", to)
 	}
 	if err != nil {

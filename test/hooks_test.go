@@ -51,15 +51,16 @@ func newWebhookServer(t *testing.T, status int) *webhookServer {
 	return p
 }
 
-// received returns the requests so far.
+// received returns the ids and bodies of all requests that have arrived, and the errors of those with a wrong
+// signature.
 func (p *webhookServer) received() (ids, bodies []string, bad []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ids, p.bodies, p.errs
 }
 
-// waitHooks waits until n hooks of a job have completed. It returns their output by the field that
-// requested the hook.
+// waitHooks waits until n hooks of a job have completed. It returns the output of each hook by the field of
+// the job that requested it.
 func (q *queue) waitHooks(id string, n int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
@@ -82,8 +83,8 @@ func (q *queue) waitHooks(id string, n int) map[string]string {
 	return printed
 }
 
-// A job's own hooks run with its environment and directory, each after its event, and
-// receive details of the event.
+// The hooks of a job run with the environment and in the directory of the job. Each runs after its event and
+// receives details of the event.
 func TestHooksOfAJob(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	q.writeFile("here", "in its folder\n")
@@ -112,8 +113,8 @@ func TestHooksOfAJob(t *testing.T) {
 	}
 }
 
-// Hooks and webhooks of the settings apply to all jobs. A webhook that cannot be delivered is a
-// dead letter. "hook test" sends the same request as a job's event.
+// Hooks and webhooks in the settings apply to all jobs. If a webhook cannot be delivered, its job is a dead
+// letter. "hook test" sends the same request as an event of a job.
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newWebhookServer(t, http.StatusNoContent)
 	goneServer := newWebhookServer(t, http.StatusGone)

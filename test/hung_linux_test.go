@@ -35,7 +35,7 @@ func (q *queue) stopRunner() (pid int, thaw func()) {
 	}
 	thaw = sync.OnceFunc(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	q.TB.Cleanup(thaw)
-	// a thread stops when it is next scheduled
+	// A thread stops only when the kernel schedules it next, so wait until all of them have stopped.
 	q.waitUntil("all its threads have stopped", 10*time.Second, func() bool {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, name := range threads {
@@ -103,9 +103,9 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 }
 
-// A follower of a job gets its output and its end from the runner that finally runs it. If a
-// runner hung before it started the job, that is another runner. If the job had started, it is the
-// same runner after it continues.
+// A client that follows a job gets its output and its end even if a runner hangs. A job that the hung runner
+// had not started runs in another runner. A job that it had started continues there when the runner
+// continues.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	q := startQueue(t, "--workers", "5")
 	w := q.dial()
@@ -115,7 +115,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	moved := w.enqueue(fields{"command": "echo moved", "max_retries": 0})
 	follow := func(args ...string) <-chan result {
 		results := make(chan result, 1)
-		go func() { results <- q.cli(args...) }() // ends with the job or with the service
+		go func() { results <- q.cli(args...) }() // this goroutine ends when the job or the service ends
 		return results
 	}
 	want := func(results <-chan result, what, out string) {
@@ -162,8 +162,8 @@ func TestHungRunnersJobContinues(t *testing.T) {
 	}
 }
 
-// A stop ends a hung runner and its jobs after stop_timeout. The jobs return to the queue as
-// usual, except a job that a user has cancelled.
+// A stop of the service ends a hung runner and its jobs after stop_timeout. These jobs return to the queue,
+// unless a user has cancelled them.
 func TestStopEndsAHungRunner(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -173,7 +173,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	w.waitRunning(jobID)
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.stopRunner()
-	for _, verb := range []string{"requeue", "cancel"} { // the last request takes effect
+	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
 		if got := q.cli(verb, jobID); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
 		}
@@ -215,8 +215,8 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	}
 }
 
-// A job that was sent to a runner, which then hung before it started the job, runs in another
-// runner. This also holds after the service has restarted and cannot reach the first runner.
+// If a runner hangs after it has received a job and before it has started the job, the job runs in another
+// runner. This also holds if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -243,7 +243,8 @@ func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	id := q.dial().enqueue(fields{"command": "true"})
 	pid := q.cmd.Process.Pid
-	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // so that the test can stop the service
+	// Let the service continue at the end, so that the test can stop it.
+	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	syscall.Kill(pid, syscall.SIGSTOP)
 	if got := q.cliWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.code != 124 {
 		t.Errorf("got %+v", got)
@@ -262,18 +263,18 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 		if j := w.waitEnded(id); deref(j.ExitCode) != 7 {
 			t.Errorf("got %+v", j)
 		}
-		reader.read() // the reply
+		reader.read() // discard the reply
 	}
 }
 
-// A runner that dies while the service starts it or connects to it does not end the service. The
-// service tries again, and jobs run.
+// If a runner dies while the service starts it or connects to it, the service keeps running. It starts
+// another runner, and jobs run.
 func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	t.Parallel()
 	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
 		q := newQueue(t, "")
 		killed := make(chan int)
-		go func() { // ends after four kills
+		go func() { // this goroutine ends after four kills
 			seen := map[string]bool{}
 			for deadline := time.Now().Add(20 * time.Second); len(seen) < 4 && time.Now().Before(deadline); {
 				dirs, _ := filepath.Glob(q.path("runner/*.*"))
@@ -312,7 +313,7 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	} {
 		for _, dies := range []bool{true, false} {
 			if !dies && name == "cut table" {
-				continue // a live runner would die of its next write to the mapped table
+				continue // the next write to the mapped table would kill a live runner, so there is no such case
 			}
 			t.Run(fmt.Sprintf("%s, runner dies %t", name, dies), func(t *testing.T) {
 				q := startQueue(t, "--workers", "1")
@@ -351,8 +352,8 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	}
 }
 
-// A runner whose socket is removed creates it again. The next service connects to it, and its jobs
-// continue.
+// If the socket of a runner is removed, the runner creates it again. The next service connects to that
+// socket, and the jobs of the runner continue.
 func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -370,9 +371,9 @@ func TestRunnerRecreatesItsSocket(t *testing.T) {
 	}
 }
 
-// An attempt whose result is neither in the journal nor stored is known to have started when its
-// runner dies. The job is lost; it does not run again unnoticed. Files that such attempts left are
-// deleted.
+// A runner may die before it has written the result of an attempt to its journal. The next service still
+// knows that the attempt had started. So the job is lost and does not run again unnoticed. Output files of
+// such attempts are deleted.
 func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	t.Parallel()
@@ -416,7 +417,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 		}
 	}
 	q.waitUntil("what was left is deleted", 20*time.Second, func() bool {
-		q.must("config", "set", "retention_output", "1g") // triggers upkeep
+		q.must("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
 		return len(files()) == owned()
 	})
 }
@@ -458,8 +459,8 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	}
 }
 
-// "service stop --runners" ends the runners that a service has left, with their jobs. It also
-// works if the database is older than the runners, so that no service starts on it.
+// "service stop --runners" ends runners that a service has left running, and their jobs. This also works if
+// the database is older than the runners, so that no service can start on it.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -474,7 +475,8 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 		q.start("--workers", "1")
 	}
 	q.kill()
-	// Remove the mark of the newer database too.
+	// Remove the file "initialized" too: it records how new the database was, so the service would refuse the
+	// old one.
 	for _, name := range []string{"queuectl.db-wal", "queuectl.db-shm", "initialized"} {
 		os.Remove(q.path(name))
 	}
@@ -502,13 +504,13 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
-// If a database has lost its newest transactions, it is behind the mark in the file initialized.
-// Without that file, it is behind a live runner with a job that it does not contain. In both cases
-// the service refuses to start, says why, and does not end the runner's job.
+// A database may have lost its newest transactions. The service detects that by the file "initialized", or
+// without that file by a live runner with a job that the database does not contain. In both cases the service
+// refuses to start, says why, and does not end the job of the runner.
 func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	w.waitEnded(w.enqueue(fields{"command": "true"})) // starts a runner
+	w.waitEnded(w.enqueue(fields{"command": "true"})) // this job starts a runner
 	wal := q.path("queuectl.db-wal")
 	walInfo, err := os.Stat(wal)
 	if err != nil {
@@ -541,9 +543,9 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q.start("--workers", "1")
 }
 
-// If the service is killed while a client sends a file of jobs, nothing is stored and the client
-// says so. A request may be in progress at that time, or the next request may reach the new
-// service.
+// If the service is killed while a client sends a file of jobs, no job is stored and the client says so. This
+// holds if the kill interrupts a request. It also holds if the kill happens between two requests, so that the
+// next request reaches a new service.
 func TestKillDuringUploadStoresNothing(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {
@@ -564,7 +566,7 @@ func TestKillDuringUploadStoresNothing(t *testing.T) {
 			q.waitUntil("a part is stored", 20*time.Second, func() bool { return q.queryInt(`SELECT count(*) FROM frames`) > 0 })
 			q.kill()
 			q.start("--workers", "0")
-			in.Write([]byte(lines)) // fails if the client has already ended
+			in.Write([]byte(lines)) // this fails if the client has already ended
 			in.Close()
 			cmd.Wait()
 			if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(errs.String(), "nothing was stored; run the same command again") {

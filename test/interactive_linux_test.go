@@ -65,7 +65,8 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	}
 }
 
-// dlq retry asks for confirmation, as retry does. worker stop asks if it would end running jobs.
+// dlq retry asks for confirmation, as retry does. worker stop asks for confirmation if it would end running
+// jobs.
 func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	if r := q.cli("run", "--id", "bad", "false"); r.code != 1 {
@@ -183,7 +184,7 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 	}
 }
 
-// backup replaces an earlier backup, and another file only with --force.
+// backup replaces an earlier backup. It replaces another file only with --force.
 func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "true")

@@ -21,8 +21,8 @@ func (j job) retryDelays() (list []time.Duration) {
 	return list
 }
 
-// A job that always fails, with base 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then dead.
-// It keeps the error and output of every attempt.
+// A job that always fails, with a backoff base of 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then
+// dead. It keeps the error and output of every attempt.
 func TestExponentialBackoffTimes(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	id := q.must("enqueue", `{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
@@ -111,9 +111,9 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// A job that cannot be started is dead with exit code 127 or 126 after one attempt. If it is the
-// shell that does not find a program, the job is retried. Exit codes that the job names mean
-// success, or death after one attempt.
+// If a job cannot be started, it is dead with exit code 127 or 126 after one attempt. If its shell does not
+// find a program, the job is retried. For exit codes that the job's fields list, the job succeeds, or is dead
+// after one attempt.
 func TestExitCodesDecideAboutRetries(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	plain := q.writeFile("plain"+extension, "not a program")
@@ -185,8 +185,8 @@ func TestDelayRunAtExpiry(t *testing.T) {
 	}
 }
 
-// A waiting or running job can be cancelled, and an ended one can be retried. Otherwise the
-// commands report the actual state.
+// A waiting or running job can be cancelled, and an ended job can be retried. If the state of the job does
+// not permit the command, the command fails.
 func TestCancelAndRetry(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -227,8 +227,8 @@ func TestCancelAndRetry(t *testing.T) {
 	}
 }
 
-// The dead-letter queue lists jobs that failed for good. It can retry them with all their
-// attempts, or remove them.
+// The dead-letter queue lists jobs that failed for good. Such jobs can be retried with all their attempts, or
+// removed.
 func TestDeadLetters(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -269,7 +269,8 @@ func TestDeadLetters(t *testing.T) {
 	if r := q.cli("show", "b"); r.code != 4 {
 		t.Errorf("show of a removed job: code %d", r.code)
 	}
-	w.enqueue(fields{"id": "b", "command": "exit 1", "max_retries": 0}) // the id is free again
+	// The id b is free again, because the job b was removed.
+	w.enqueue(fields{"id": "b", "command": "exit 1", "max_retries": 0})
 	w.waitEnded("b")
 	if got := q.must("dlq", "retry", "--all"); got != "b" {
 		t.Errorf("dlq retry --all: %q", got)
@@ -338,7 +339,7 @@ func TestJobsSurviveAStop(t *testing.T) {
 	}
 }
 
-// Stopped workers finish their jobs and start no others. After a deadline they end their jobs and
+// Workers that are stopped finish their jobs and start no others. After a deadline they end their jobs and
 // return them to the queue, and the attempts do not count.
 func TestWorkerStop(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
@@ -459,9 +460,9 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// A job reads its standard input from a file. The path is relative to the caller's directory, and
-// the file is read when the job starts. If the file cannot be read, only that job fails, and
-// nothing hangs.
+// If a job has a stdin file, it reads its standard input from that file. The path is relative to the
+// directory of the caller, and the file is read when the job starts. If the file cannot be read, only that
+// job fails, and nothing hangs.
 func TestStdinFile(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// jsonCommands lists the commands that the test runs for each verb. A verb with a nil list does
-// not print one JSON value, or other tests cover it. Arguments are separated by spaces, and ~
+// jsonCommands lists the commands that the test runs for each verb. If the list of a verb is nil, the verb
+// does not print one JSON value, or other tests cover it. A command is split into arguments at spaces, and ~
 // means a space within an argument.
 var jsonCommands = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true", `enqueue [{"command":"true"},{"command":"true"}]`},
@@ -28,11 +28,11 @@ var jsonCommands = map[string][]string{
 	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"}, "ps": {"ps"},
 	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"}, "events": {"events", "events --since 3"},
 	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
-	// The verb progress only works inside a job.
+	// The verb "progress" is not tested here, because it works only inside a job.
 	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "progress": nil,
 	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly", "schedule pause nightly", "schedule resume nightly", "schedule run nightly", "schedule rm nightly"},
 	"gate":     {"gate list", "gate set @db --lock 2"}, "node": {"node list"},
-	"hook":  nil, // the settings have no hook
+	"hook":  nil, // the verb "hook" needs a hook in the settings, which this queue does not have
 	"stats": {"stats", "stats --by hour -Q default", "stats --since 3d --until 1h"}, "simulate": {"simulate", "simulate --next 3"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
 	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
 	"pause": {"pause --state processing", "pause --all --dry-run", "pause --all"}, "resume": {"resume --state processing", "resume --all --dry-run", "resume --all"},
@@ -40,16 +40,16 @@ var jsonCommands = map[string][]string{
 	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},
 	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
 	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil, "migrate": nil,
-	"completion": nil, "man": nil, // they print scripts and pages
+	"completion": nil, "man": nil, // these commands print scripts and manual pages
 	"web":     {"web start --listen 127.0.0.1:0", "web open", "web stop"},
-	"metrics": nil, // prints its own text format
-	"mcp":     nil, // speaks its own protocol
-	"top":     nil, // is an interactive screen
+	"metrics": nil, // this command prints its own text format
+	"mcp":     nil, // this command speaks its own protocol
+	"top":     nil, // this command is an interactive screen
 	"schema":  {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 
-// Every command answers --json with one value and --jsonl with one value per line. A job has the
-// same members wherever it is printed, and a dry run has the same name everywhere.
+// Every command answers --json with one value and --jsonl with one value per line. A job has the same members
+// in the output of every command. The member that reports a dry run has the same name everywhere.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.must("--help"), -1)
@@ -123,8 +123,8 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// recordJobMembers records the member names of the jobs in a value, without the members that only some
-// jobs have.
+// recordJobMembers records the names of the members of each job in v, by command. It leaves out the members
+// that only some jobs have.
 func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
@@ -135,14 +135,14 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 	}
 	job, _ := v.(map[string]any)
 	if job["seq"] == nil || job["state"] == nil || job["priority"] == nil {
-		return // not a job
+		return // v is not a job
 	}
 	var names []string
 	for name := range job {
 		if name == "env" {
 			t.Errorf("%s prints an environment", command)
 		}
-		if name != "argv" && name != "command" && name != "schedule" { // only some jobs have these
+		if name != "argv" && name != "command" && name != "schedule" { // only some jobs have these members
 			names = append(names, name)
 		}
 	}

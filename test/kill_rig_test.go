@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // to read the database from another process
+	_ "modernc.org/sqlite" // the driver with which the test reads the database
 
 	"github.com/queuectl/queuectl/test/pgserver"
 )
@@ -46,9 +46,9 @@ type rig struct {
 	numbers []byte
 
 	mu         sync.Mutex
-	acked      map[string]rigJob // by tag; guarded by mu
-	resent     int               // number of requests sent again; guarded by mu
-	duplicates int               // number of those that were answered as duplicates; guarded by mu
+	acked      map[string]rigJob // acknowledged jobs, by tag; guarded by mu
+	resent     int               // number of requests that were sent again; guarded by mu
+	duplicates int               // number of resent requests that the service found to be duplicates; guarded by mu
 }
 
 // rigJob holds the parameters of one job of the rig.
@@ -131,8 +131,8 @@ func (r *rig) checkNoOverlap() {
 	}
 }
 
-// queryInt returns one number from the database, read by another process like an administrator's
-// shell. It retries because on Windows a file may be temporarily unavailable.
+// queryInt returns one number from the database. It reads the database from another process than the service,
+// as an administrator may. It retries because on Windows a file may be temporarily unavailable.
 func (q *queue) queryInt(query string) (n int) {
 	q.Helper()
 	if q.store != "" {
@@ -151,7 +151,7 @@ func (q *queue) queryInt(query string) (n int) {
 		case tries == timeoutFactor:
 			q.Fatalf("%s: %v", query, err)
 		}
-		time.Sleep(50 * time.Millisecond) // until the file can be opened
+		time.Sleep(50 * time.Millisecond) // the file may be available later
 	}
 }
 
@@ -234,7 +234,7 @@ func (r *rig) submit(a *requester, tag string, j rigJob) error {
 		var op *net.OpError
 		switch {
 		case errors.As(err, &op) && op.Op == "dial":
-			time.Sleep(2 * time.Millisecond) // no service may be running at the moment
+			time.Sleep(2 * time.Millisecond) // try again, because no service may be running at the moment
 			continue
 		case err != nil:
 			sent++
@@ -346,11 +346,11 @@ func (a *requester) show(id string) (j job) {
 	return j
 }
 
-// warmUp runs short jobs one by one, so that the pool learns their duration and prefetches large
-// blocks. Then it sets the number of workers.
+// warmUp runs short jobs one by one, so that the pool learns that jobs are short and prefetches large blocks.
+// Then it sets the number of workers.
 func (a *requester) warmUp(workers int) {
 	a.q.Helper()
-	if prefetchFailpoints != "" { // the failpoint makes the service prefetch anyway
+	if prefetchFailpoints != "" { // the service prefetches because of the failpoints, without warming up
 		a.mustRequest("worker.scale", map[string]any{"count": workers})
 		return
 	}
@@ -377,8 +377,8 @@ func (q *queue) strayProcesses() (list []string) {
 	return list
 }
 
-// waitKilled waits for the end of a service that dies by itself. It reports whether a failpoint killed
-// it in time.
+// waitKilled waits until the service ends by itself. It reports whether a failpoint killed the service within
+// the limit.
 func (q *queue) waitKilled(limit time.Duration) bool {
 	select {
 	case err := <-q.ended:

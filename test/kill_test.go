@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// killCycle lists the failpoints of ten successive kills; "" means a random moment.
+// killCycle lists the failpoints at which ten successive services are killed. "" means that the service is
+// killed at a random moment.
 var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
 
 // killLoad is a load of jobs during which the service is killed repeatedly.
 type killLoad struct {
 	*rig
 	kills    map[string]int // number of kills, by failpoint
-	adopted  int            // number of times that a new service found a running job with its pid
+	adopted  int            // number of running long jobs that a new service has found, with their pids
 	starts   []time.Duration
 	stop     atomic.Bool
 	clients  sync.WaitGroup
@@ -41,7 +42,8 @@ func TestServiceKilled(t *testing.T) {
 	serviceKilled(t, kills, "")
 }
 
-// serviceKilled runs that test. store is the URL of the PostgreSQL database with the queue, or "".
+// serviceKilled checks the promises of TestServiceKilled for the given number of kills. store is the URL of
+// the PostgreSQL database that contains the queue, or "" for SQLite.
 func serviceKilled(t *testing.T, kills int, store string) {
 	l := &killLoad{rig: newRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
 	l.store = store
@@ -95,11 +97,11 @@ func (l *killLoad) failpointBelow(want int) string {
 	return ""
 }
 
-// enqueueShort is a client with short jobs. It keeps a small backlog for the workers.
+// enqueueShort plays a client that enqueues short jobs. It lets only a small backlog build up.
 func (l *killLoad) enqueueShort(name string) {
 	a := &requester{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
-		// The exit code is not 1, because on Windows an ended process has that code.
+		// No job uses the exit code 1, because on Windows a killed process has that code.
 		j := rigJob{size: 10, offset: 10 * (n % 1000), code: 3 * (n % 3)}
 		if n%10 == 3 {
 			j.size = 60 << 10
@@ -112,7 +114,7 @@ func (l *killLoad) enqueueShort(name string) {
 			return
 		}
 		for l.backlog() > 100 && !l.stop.Load() {
-			time.Sleep(2 * time.Millisecond) // the workers are behind
+			time.Sleep(2 * time.Millisecond) // let the workers catch up
 		}
 	}
 }
@@ -126,7 +128,7 @@ func (l *killLoad) enqueueLong() {
 			return
 		}
 		for next := time.Now().Add(600 * time.Millisecond); time.Now().Before(next) && !l.stop.Load(); {
-			time.Sleep(5 * time.Millisecond) // the rate of the load
+			time.Sleep(5 * time.Millisecond) // wait in short steps, to notice soon that the load must stop
 		}
 	}
 }
@@ -141,8 +143,8 @@ func (l *killLoad) backlog() int {
 	return len(l.acked) - int(info.Size()/noteBytes/2)
 }
 
-// killOnce starts a service and has it killed by a failpoint, or after a certain time if where is
-// "". It checks that the service has found the jobs of its predecessor.
+// killOnce starts a service and lets the failpoint kill it. If failpoint is "", it kills the service after a
+// time that depends on n. It checks that the service has found the jobs of its predecessor.
 func (l *killLoad) killOnce(failpoint string, n int) {
 	l.Helper()
 	l.kill()
@@ -162,7 +164,7 @@ func (l *killLoad) killOnce(failpoint string, n int) {
 	l.starts = append(l.starts, time.Since(started))
 	l.checkAdopted(before)
 	if failpoint == "" {
-		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the moment of the kill
+		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the time of the kill differs from round to round
 		l.kill()
 	} else if !l.waitKilled(3 * time.Second) {
 		l.kill()
@@ -186,12 +188,12 @@ func (l *killLoad) longRunning() map[string]int {
 	return run
 }
 
-// checkAdopted checks that the new service has the jobs that ran when the old one was killed.
+// checkAdopted checks that the new service knows the long jobs that ran when the old service was killed.
 func (l *killLoad) checkAdopted(before map[string]int) {
 	l.Helper()
 	listed, err := (&requester{q: l.queue}).listAll("processing")
 	if err != nil {
-		return // the failpoint killed the service first
+		return // the failpoint has already killed the service
 	}
 	pids := map[string]int{}
 	for _, j := range listed {
@@ -290,9 +292,8 @@ func (l *killLoad) checkNothingLeft() {
 	}
 }
 
-// A block of prefetched jobs is interrupted before it starts. Cancelled jobs do not run. Jobs of
-// stopped workers and of a killed service return to the queue and run once. Expired jobs never
-// run.
+// The test interrupts a block of prefetched jobs before it starts. Cancelled and expired jobs of the block do
+// not run. If the workers are stopped or the service is killed, the jobs return to the queue and run once.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	counts := map[string]int{}
 	for name, hit := range map[string]func(*reservedBlock) int{
@@ -301,8 +302,8 @@ func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 		"kill":   (*reservedBlock).killWhileHeld, "kill in runner": (*reservedBlock).killWhileWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A block has 32 to 64 jobs. Workers take some of them when they are released, most of them on a
-			// busy machine.
+			// A block has 32 to 64 jobs. On a busy machine, workers may start most of these jobs before the
+			// test reaches them.
 			const enough = 24
 			for try := 0; try < 5 && counts[name] < enough; try++ {
 				b := newReservedBlock(t)
@@ -322,7 +323,7 @@ type reservedBlock struct {
 	*rig
 	*requester
 	ids           []string
-	tags          map[string]string // by id
+	tags          map[string]string // tags of the jobs, by job id
 	jobsMade      int               // number of jobs made for blocks, including failed tries
 	reservedCount int               // number of reserved jobs when the block was ready
 }
@@ -338,7 +339,7 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 
 func (b *reservedBlock) release() { b.writeFile("go", "") }
 
-// reserve enqueues the jobs in before and 64 more, and tries again until most of them are
+// reserve enqueues the jobs of the parameter before, and 64 more. It repeats that until at least 32 jobs are
 // reserved.
 func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
@@ -359,12 +360,12 @@ func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...
 			b.ids = append(b.ids, id)
 			b.tags[id] = jobs[len(before)+n]["argv"].([]string)[2]
 		}
-		for range 20 { // a block is reserved in one commit
+		for range 20 { // a block is reserved in one commit, so a few looks are enough
 			if b.reservedCount = b.countReserved(); b.reservedCount >= 32 {
 				return
 			}
 		}
-		b.release() // the machine was slow and the block smaller
+		b.release() // the machine was slow and the block too small, so run the jobs and try again
 	}
 	b.Fatalf("a block of %d jobs at most", b.reservedCount)
 }
@@ -426,7 +427,7 @@ func (b *reservedBlock) stopWorkers() int {
 	b.reserve(true, unchanged)
 	stopped := make(chan wireMessage, 1)
 	w := b.dial()
-	go func() { // ends with the reply
+	go func() { // this goroutine ends when the reply has arrived
 		fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"method":"worker.stop","params":{"timeout":"20s"}}`)
 		a, err := w.read()
 		if err != nil {

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// rootsService returns a service that root starts without systemd. It starts the launcher and then
-// changes to the account queuectl. In the service's account files, queuectl has the uid of serviceAccount.
+// rootsService returns a service that root starts without systemd. The service starts the launcher and then
+// changes to the account queuectl. In the account files of this service, queuectl has the uid of
+// serviceAccount.
 func rootsService(t *testing.T) (q *queue, args []string) {
 	t.Helper()
 	q, rules := prepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -46,7 +47,7 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 	return q, args
 }
 
-// childrenOf lists the children of a process whose command line contains a word.
+// childrenOf lists those children of a process that have the word arg in their command line.
 func childrenOf(pid int, arg string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
@@ -75,7 +76,7 @@ func (q *queue) launcherPID() int {
 func sendAs(p person, socket, text string) error {
 	sent := make(chan error)
 	go func() {
-		// The thread ends with this goroutine, so its user and group affect nothing else.
+		// Only this thread changes its user and group. It is never unlocked, so it ends with this goroutine.
 		runtime.LockOSThread()
 		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.gid), uintptr(p.gid), uintptr(p.gid))
 		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.uid), uintptr(p.uid), uintptr(p.uid))
@@ -148,8 +149,8 @@ func (q *queue) checkReasonEverywhere(id, sentence string) {
 	})
 }
 
-// A service that root started cannot start another launcher after it has changed its account. So
-// it ends when its launcher ends. Its jobs continue, and the next service starts another launcher.
+// After a service that root started has changed its account, it cannot start another launcher. So the service
+// ends when its launcher ends. Its jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := rootsService(t)
 	id, gate := q.startGatedJob()
@@ -187,9 +188,9 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 }
 
-// If the launcher is stopped, messages name it and the remedy, even before a runner is needed.
-// When the launcher continues, requests that the service has given up start no runner, and waiting
-// jobs start without further action.
+// If the launcher is stopped with SIGSTOP, messages name it and the remedy, even before a runner is needed.
+// When the launcher continues, it starts no runner for requests that the service has given up. Waiting jobs
+// then start without further action.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	q, _ := rootsService(t)
 	q.outputOf(daemonUser, "--no-cwd", "true")
@@ -225,8 +226,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	}
 }
 
-// If the service has not started the launcher itself, the service keeps running when the launcher
-// ends, and says what is missing.
+// If the service uses a launcher that it has not started itself, the service keeps running when that launcher
+// ends. It says what is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
 	q, rules := prepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.launcher(rules)

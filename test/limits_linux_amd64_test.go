@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. It
-// exits with 0 if it gets the memory, and with 3 otherwise. It has no libraries and no runtime,
-// which would run before.
+// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. The program
+// exits with 0 if it gets the memory, and with 3 if not. It uses no libraries and no language runtime,
+// because their code would run before.
 func memoryHog(t *testing.T) (path string) {
 	t.Helper()
 	code := []byte{
@@ -55,8 +55,8 @@ func memoryHog(t *testing.T) (path string) {
 	return path
 }
 
-// Without control groups, a memory limit applies before the command's first instruction. Of many
-// jobs that concurrently request too much memory, none gets it.
+// Without control groups, the memory limit of a job already applies to the first instruction of its command.
+// If many jobs request too much memory at the same time, none of them gets it.
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	program := memoryHog(t)

@@ -60,9 +60,9 @@ func (q *queue) startWithLimits(limits string) error {
 	return q.tryStart("--workers", "2")
 }
 
-// A service does not start under limits that would make it fail later, and the error names the
-// limit. With fewer descriptors than the settings need, the service allows fewer connections, in
-// total and per user, and status says so.
+// A service does not start under limits that would make it fail later, and the error names the limit. If it
+// has fewer descriptors than the settings need, it allows fewer connections, in total and per user, and
+// status says so.
 func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
@@ -104,9 +104,9 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 	}
 }
 
-// If the file size limit is reached, new jobs are refused in time, and running jobs end and are
-// recorded. The system ends neither the service nor the runner, although it may end commands,
-// which have the same limit.
+// If the service reaches its limit on file sizes, it refuses new jobs in time, and running jobs end and are
+// recorded. The limit ends neither the service nor the runner. It may end commands, which have the same
+// limit.
 func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -182,7 +182,7 @@ func (q *queue) injectFault(options ...string) (stop func()) {
 	if err := cmd.Start(); err != nil {
 		q.Fatalf("strace: %v", err)
 	}
-	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // "Process … attached"
+	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // strace prints "Process … attached"
 		q.Fatalf("strace: %v", err)
 	}
 	return func() {
@@ -202,7 +202,7 @@ func TestSlowDisk(t *testing.T) {
 	pid := q.show(running).PID
 	stop := q.injectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.cli("enqueue", "true") // keeps the writer in an fsync
+	go q.cli("enqueue", "true") // this request keeps the writer busy with an fsync
 	started := time.Now()
 	cancelled := make(chan result, 1)
 	go func() { cancelled <- q.cli("cancel", running) }()
@@ -228,7 +228,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	q.start("--workers", "1")
 	jobID := q.must("enqueue", "true")
 	q.must("wait", jobID)
-	// The same happens when ext4 meets an error: the file system turns read-only.
+	// The option "abort" makes the file system read-only, as happens when ext4 finds an error.
 	if out, err := exec.Command("mount", "-o", "remount,abort", disk).CombinedOutput(); err != nil {
 		t.Fatalf("make the disk read-only: %v\n%s", err, out)
 	}
@@ -258,8 +258,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// While the disk is frozen, "status --check" responds and reports it. Once the disk is thawed, the waiting
-// request succeeds.
+// While the disk is frozen, "status --check" responds and reports the frozen disk. Once the disk is thawed,
+// the waiting request succeeds.
 func TestFrozenDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
@@ -322,8 +322,9 @@ func (q *queue) mount(size string, options ...string) string {
 	return disk
 }
 
-// Control groups enforce the limits of jobs. Without control groups, as in this test, each process
-// of a job gets the memory limit separately, and the service's log says so once.
+// Without control groups, as in this test, the memory limit of a job applies to each of its processes
+// separately. The log of the service says so once. With control groups, the limit would apply to the whole
+// job.
 func TestLimitsWithoutControlGroups(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for range 2 {
@@ -343,8 +344,8 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	}
 }
 
-// enqueue names the limits that are not enforced. If they must be enforced, it refuses the job and
-// stores nothing. doctor warns of each one, and says what enforces the other limits.
+// enqueue names the limits of a job that are not enforced. With --require-limits, it refuses such a job and
+// stores nothing. doctor warns of each limit that is not enforced, and says what enforces the other limits.
 func TestUnenforcedLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -414,8 +415,8 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 	return st.Enqueued
 }
 
-// nice, nofile and no_new_privileges apply to each attempt, also after an edit of another field.
-// show prints each limit of a job next to what it used.
+// The limits nice, nofile and no_new_privileges apply to each attempt of a job, also after an edit of another
+// field. show prints each limit next to what the job used.
 func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")

@@ -76,7 +76,7 @@ func TestServiceLog(t *testing.T) {
 		t.Errorf("a lost job: %v", dead)
 	}
 	q.must("config", "set", "log_level", "info")
-	q.must("enqueue", "--id", "last", "sleep 3") // runs longer than it takes to request the stop
+	q.must("enqueue", "--id", "last", "sleep 3") // the job is still running when the stop is requested
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
 	if waitLines := q.logLines("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 || waitLines[0]["stop_timeout"] != "30s" {

@@ -43,7 +43,8 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
 	started := time.Now()
-	w.enqueueMany(n/20, fields{"command": "true"}) // measures the speed of the machine
+	// Measure the speed of the machine. The due time below depends on it.
+	w.enqueueMany(n/20, fields{"command": "true"})
 	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
 	w.enqueueMany(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if delay := time.Since(due); delay > 0 {
@@ -68,7 +69,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	w.enqueueMany(n, fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
 	w.waitUntil("they have expired", time.Minute, func() bool { return w.counts()["cancelled"] == n })
 	cleaned := make(chan result, 1)
-	// The result is received below.
+	// This goroutine ends before the test does, because the loop below waits for the result.
 	go func() { cleaned <- q.cli("cleanup", "--state", "cancelled", "--days", "0") }()
 	var r result
 	times, worst := w.enqueueWhile(time.Minute, func() bool {
@@ -82,7 +83,8 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	if r.code != 0 || w.counts()["cancelled"] != 0 {
 		t.Errorf("cleanup: %+v; %v", r, w.counts())
 	}
-	if times < n/200/4 || worst > maxStepTime { // a step has 200 jobs
+	// A cleanup step removes 200 jobs. At least one request must get through in four steps.
+	if times < n/200/4 || worst > maxStepTime {
 		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
 	}
 }

@@ -98,7 +98,8 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool. It fails the test unless the call fails exactly as fails says.
+// call calls a tool and returns its result. The parameter fails says whether the call must fail; otherwise
+// the test fails.
 func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -119,8 +120,8 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolR
 
 type params = map[string]any
 
-// startMCP starts "queuectl mcp" and initializes a session with a version of the protocol. It
-// returns the server's input and output. ends waits for the server's end.
+// startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol. It returns
+// the input and output of the server. The function waitEnd waits until the server ends.
 func (q *queue) startMCP(version string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
 	q.Helper()
 	cmd := q.command("mcp")
@@ -150,7 +151,7 @@ func (q *queue) startMCP(version string) (stdin io.WriteCloser, stdout *bufio.Sc
 func TestMCPSurvivesInvalidLines(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	in, lines, ends := q.startMCP("2025-06-18")
-	// The write returns after the server has read everything.
+	// Write in a goroutine: the write returns only after the server has read everything.
 	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
 	var got []string
 	for lines.Scan() {
@@ -390,8 +391,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
-// A server ends soon after its input does, even if a call still waits for a job. The call is
-// answered first, and the job continues.
+// An MCP server ends soon after its input does, even if a call still waits for a job. The call is answered
+// first, and the job continues.
 func TestMCPEndsWhileACallWaits(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")
@@ -412,8 +413,8 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	}
 }
 
-// A client that has asked for progress gets it for its own token, and it only rises (MCP,
-// "Progress": the value must increase with each notification).
+// A client that has requested progress gets notifications with the token of its request. The progress value
+// rises with each of them, as the section "Progress" of the MCP specification requires.
 func TestMCPReportsRequestedProgress(t *testing.T) {
 	a := newAgent(t, startQueue(t, "--workers", "2").command("mcp", "--write"))
 	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
@@ -425,7 +426,7 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 		if r, err := a.session.CallTool(t.Context(), p); err != nil || r.IsError {
 			t.Fatalf("%s: %+v, %v", tool, r, err)
 		}
-		// The SDK handles notifications separately from replies.
+		// The SDK handles notifications separately from replies, so some may arrive after the reply.
 		for token != nil && (len(got) == 0 || got[len(got)-1].Progress < last) {
 			select {
 			case p := <-a.progress:
@@ -446,7 +447,8 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 		{"wait", params{"ids": []string{"1"}}, 100},
 		{"wait", params{"ids": []string{"1", "2"}}, 2},
 	} {
-		// The first notification has this token, so the call without a token got none.
+		// The first notification that arrives has the token of this call. So the call without a token caused
+		// no notification.
 		got := call(c.tool, c.args, "of "+c.tool, c.total)
 		if len(got) < 2 || got[len(got)-1].Progress != c.total {
 			t.Errorf("%s %v: %+v", c.tool, c.args, got)

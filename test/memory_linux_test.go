@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// After its start the service releases the parts of its program that only the start has used, and
-// works as before.
+// After its start, the service releases the memory of those parts of its program that only the start has
+// used. It works as before.
 func TestStartupMemoryIsReleased(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	// If the start takes long, only the next periodic check releases the memory.

@@ -23,8 +23,8 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	}
 }
 
-// A client that waits for a job learns why it is waiting, with the same reasons as from why, and
-// that it was cancelled.
+// A client that waits for a job learns why the job is waiting, with the same reasons as "why" prints. It also
+// learns that the job was cancelled.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -52,8 +52,8 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.writeFile("go", "")
 }
 
-// A service that is not registered keeps its number of workers and its settings file when it
-// restarts.
+// A service that is not registered with the operating system keeps its number of workers and its settings
+// file when it restarts.
 func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -85,8 +85,8 @@ func TestPrivateDependencies(t *testing.T) {
 	}
 }
 
-// A default of a queue with an invalid value is refused. Editing a field of a job to null gives
-// the field the default of the job's queue.
+// If the defaults of a queue contain an invalid value, they are refused. If a field of a job is edited to
+// null, it gets the default of the queue of the job.
 func TestDefaultsOfAQueue(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -116,8 +116,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A service that is stopped or does not answer is unhealthy in the textfile, which would otherwise
-// keep its last state. The command fails too, so that the timer's log has the reason.
+// If a service is stopped or does not answer, the textfile reports it as unhealthy. Without that, the
+// textfile would keep the last state of the service. The command fails too, so that the log of its timer
+// contains the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	healthy := func() float64 {

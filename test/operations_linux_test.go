@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// "worker start" in the foreground adds workers until Ctrl-C, and lets their jobs end.
+// "worker start" in the foreground adds workers until Ctrl-C. Then it lets their jobs end.
 func TestForegroundWorkers(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -91,8 +91,8 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 }
 
-// run prints all output of a job immediately, even far more than is stored for other jobs. If that
-// is still not all, run says so.
+// run prints all output of a job immediately, even far more than is stored for other jobs. If the output is
+// too large even for that, run says so.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	const lines = 1_000_000

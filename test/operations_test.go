@@ -120,13 +120,13 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	}
 }
 
-// During a drain no job starts, including prefetched jobs and after a restart. Running jobs end,
+// During a drain no job starts. This also holds for prefetched jobs and after a restart. Running jobs end,
 // and status reports the drain. After the drain, jobs start again.
 func TestDrain(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	for range 8 {
-		w.waitEnded(w.enqueue(fields{"command": "true"})) // short jobs, so that the service prefetches more of them
+		w.waitEnded(w.enqueue(fields{"command": "true"})) // run short jobs, so that the service prefetches jobs later
 	}
 	gate := q.path("gate")
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
@@ -171,8 +171,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A second drain can be requested while another one waits until no job runs. The waiting drain
-// fails if drain --off ends it.
+// While one drain waits until no job runs, a second drain can be requested. If drain --off ends the drain,
+// the waiting request fails.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -180,7 +180,7 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
 	w.waitRunning(running)
 	replies := make(chan wireMessage, 1)
-	go func() { replies <- q.dial().call("drain", fields{"wait": true}) }() // ends when the drain ends
+	go func() { replies <- q.dial().call("drain", fields{"wait": true}) }() // this goroutine ends when the drain ends
 	q.waitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.must("status"), "drain") })
 	q.must("drain")
 	select {
@@ -266,8 +266,8 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	}
 }
 
-// Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not
-// ended stay, and so does the dead-letter queue.
+// Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not ended are
+// kept, and so are the jobs in the dead-letter queue.
 func TestCleanupAndRetention(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()

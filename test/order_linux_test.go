@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// One worker starts jobs in rank order, including jobs that the runner returned because an earlier job took
-// long.
+// One worker starts jobs in rank order. This includes jobs that the runner has returned because an earlier
+// job took long.
 func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const jobs, runs = 60, 12
@@ -34,7 +34,8 @@ func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// A service with one worker keeps the order too, with each value of the setting scheduling.
+// A service with one worker starts jobs in the order that the setting scheduling defines, for each value of
+// that setting.
 func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const jobs, lists = 100, 4

@@ -70,8 +70,9 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	}
 }
 
-// If a job prints more than its output limit, the first and last half of the limit are stored, and the size
-// of the gap. The job can still finish, and the memory of the service and the runner stays small.
+// If a job prints more than its output limit, the service stores the first and the last part of the output,
+// each half the limit long. It also stores the size of the gap. The job can still finish, and the service and
+// the runner use little memory.
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -114,7 +115,7 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	}
 }
 
-// Where commands show the end of an output, a line replaces the bytes that were not stored.
+// When a command shows the end of an output, it prints a line that replaces the bytes that were not stored.
 func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -165,7 +166,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// startFollowing starts a command and returns its lines. end kills the command, as does the end of the test.
+// startFollowing starts a command and returns its output lines. The function end kills the command; the end
+// of the test does so too.
 func (q *queue) startFollowing(args ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.command(args...)
@@ -371,8 +373,8 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 }
 
-// logs does not print damaged bytes of a running attempt's output file either, neither while the job runs nor
-// later.
+// While a job runs, logs does not print damaged bytes of its output file. After the job has ended, logs does
+// not print them either.
 func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -395,7 +397,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	reports := func(when string) {
 		t.Helper()
 		r := q.cli("logs", id)
-		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines
+		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines, so add them up
 		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.out, -1) {
 			n, _ := strconv.Atoi(match[1])
 			damaged, marks = damaged+n, marks+len(match[0])

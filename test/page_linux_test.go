@@ -101,7 +101,7 @@ func TestPageInABrowser(t *testing.T) {
 	w := chromium(q)
 	w.waitText("#strip .dead b", "3")
 
-	// A job's clock starts with the job, not with the page.
+	// The run time of a job is counted from the job's start, not from the time when the page was loaded.
 	w.do(chromedp.Poll(`performance.now() > 4000`, nil))
 	q.must("enqueue", "--id", "young", "-Q", "short", "sleep 60")
 	w.waitText("#running", "young")
@@ -164,8 +164,8 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("%d jobs are d*", rows)
 	}
 
-	// The list updates itself, except while a job is marked.
-	// The second click moves the pointer off the list, where it would also delay updates.
+	// The list updates itself, except while the user has marked a job. The second click only moves the
+	// pointer off the list, because the pointer would also delay updates.
 	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
 	q.must("enqueue", "--id", "d4", "--max-retries", "0", "true")
 	w.do(chromedp.WaitReady(`#list[data-held]`))
@@ -216,8 +216,8 @@ func TestPageOfARemovedJob(t *testing.T) {
 	w.waitText("#gone", "no longer exists")
 }
 
-// The page shows the output of a job's terminal as text, also while the job runs. Of an overwritten line it
-// shows the last state.
+// The page shows the output of a job's terminal as text, also while the job runs. If the job has overwritten
+// a line, the page shows the last state of the line.
 func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+q.path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
@@ -254,7 +254,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*", "/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
 	for i, p := range payloads {
 		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
-			continue // used only as output
+			continue // this payload cannot be an argument, so only the output of a job contains it
 		}
 		id := fmt.Sprint("p", i)
 		q.must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i), "true "+p)

@@ -135,8 +135,8 @@ func TestPageByTLS(t *testing.T) {
 	q.openLink(renewed, q.must("web", "open"))
 }
 
-// web start refuses a socket on which another process listens. It replaces a stale socket file. If the socket
-// file is removed, the service creates it again.
+// web start refuses the path of a socket on which another process listens, but replaces a stale socket file.
+// If the socket file of the page is removed, the service creates it again.
 func TestPageAtASocket(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "web.hosts", pageName)
@@ -182,8 +182,8 @@ func TestPageAtASocket(t *testing.T) {
 	}
 }
 
-// If systemd opens the sockets of the page, the page listens on all of them from the start of the
-// service. No setting or command ends that.
+// If systemd opens the sockets of the page, the page listens on all of them from the start of the service. No
+// setting or command can make it stop listening on them.
 func TestPageOfTheSystemsSockets(t *testing.T) {
 	q := newQueue(t, "")
 	var addresses []string
@@ -200,7 +200,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 	}
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0") // not usable for the page; the service ignores it
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0") // the page cannot use this socket, so the service ignores it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestPageBehindNginx(t *testing.T) {
 	}
 	cmd := exec.Command(nginx, "-c", q.writeFile("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p",
 		q.dir)
-	if os.Getuid() == 0 { // nginx's usual account may have no access to the directory
+	if os.Getuid() == 0 { // run nginx as root, because its usual account may have no access to the directory
 		cmd.Args = append(cmd.Args, "-g", "user root;")
 	}
 	if err := cmd.Start(); err != nil {

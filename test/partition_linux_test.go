@@ -63,8 +63,8 @@ const (
 
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still", "a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
-// partitionLease is the duration of a node lease: a node that does not renew it for that long is taken
-// over.
+// partitionLease is the duration of a node lease. If a node does not renew its lease for that long, another
+// node takes over its jobs.
 const partitionLease = 6 * time.Second
 
 // Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
@@ -81,7 +81,8 @@ func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	if out, err := exec.Command("unshare", "-n", "--", "ip", "link", "add", "type", "veth").CombinedOutput(); err != nil {
 		t.Skipf("networks of its own cannot be made here: %v, %s", err, out)
 	}
-	if os.Getenv("QUEUECTL_APART_INSIDE") == "" { // the rest changes only the networks of this process
+	// Run the test again in a new network namespace, so that it changes no other network.
+	if os.Getenv("QUEUECTL_APART_INSIDE") == "" {
 		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$",
 			"-test.v", "-test.timeout=0")
 		cmd.Env = append(os.Environ(), "QUEUECTL_APART_INSIDE=1")
@@ -118,7 +119,7 @@ func (n *partitionNode) setConnected(connected bool) {
 		linkState = "up"
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
-	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // fails if the route does not exist
+	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // this fails without such a route
 	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
 }
 
@@ -199,12 +200,12 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		if err == nil {
 			select {
 			case err := <-n.ended:
-				n.ended <- err // for settle, in case the service is not started again
+				n.ended <- err // put the result back: checkOutcome receives it if the service is not started again
 			case <-a.ctx.Done():
 				return
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // like RestartSec of systemd
+		time.Sleep(300 * time.Millisecond) // the pause before a restart, like RestartSec= of systemd
 	}
 }
 
@@ -222,9 +223,9 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 		case 2:
 			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
-		// The longest one is longer than a lease.
+		// The longest job runs longer than a node lease.
 		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
-		// A long job would keep many others waiting for the lock, which has two slots.
+		// Jobs with the lock are short, because the lock has only two slots and many jobs wait for it.
 		if body != "" {
 			sleep = "0.1"
 		}
@@ -244,7 +245,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // limits the backlog
+		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // this pause limits the backlog
 		if i >= maxOutstanding && a.ctx.Err() == nil {
 			n.command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-maxOutstanding)).Run()
 		}
@@ -378,8 +379,8 @@ func (a *partitionTest) checkOutcome() {
 	jobs := 0
 	a.acked.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	// A job whose runner was killed repeatedly while it ran, also when it ran alone, is dead with the
-	// reason poison. That is correct here, so it counts as completed (state 6).
+	// If the runner of a job was killed repeatedly, and also while the job ran alone, the job is dead with
+	// the reason poison. That is correct in this test, so such a job counts as completed (state 6).
 	for line := range strings.Lines(pgserver.Query(a, url, `SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
 		states[id] = state

@@ -86,7 +86,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		in    string
-		want  []string // the only warnings that are printed
+		want  []string // the warnings that are printed, and no others
 	}{
 		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job will not run, because its expiry time is "}},
 		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because its expiry time is ", "job 2: this job will not run, because its expiry time is "}},

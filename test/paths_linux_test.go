@@ -82,7 +82,8 @@ func (q *queue) runInDir(line string) result {
 	return runCommand(q, cmd)
 }
 
-// commandWith returns the program without --dir, to be run in the queue's directory with one additional variable.
+// commandWith returns the program without --dir. It runs in the queue's directory, with one additional
+// variable.
 func (q *queue) commandWith(variable string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
 	cmd.Dir = q.dir

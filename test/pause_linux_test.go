@@ -17,9 +17,10 @@ import (
 
 // forks lists shell commands whose process trees fork continuously.
 var forks = []string{
-	`while :; do (:) & wait; done`,                                   // forks from one process
-	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // forks from a child, and with vfork
-	// Each process starts the next one and ends: first in the main process group, then in another session.
+	`while :; do (:) & wait; done`,                                   // one process forks
+	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
+	// The next tree is a chain: each process starts its successor and ends. The tree after it forks in
+	// another session.
 	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
 	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
@@ -66,7 +67,8 @@ func checkTreesPaused(t *testing.T, q *queue, stopped bool) {
 			}
 		}
 		for _, p := range processes {
-			// The parent waits for a child of vfork.
+			// A process in the state D is accepted too: it waits for a stopped child that it has started with
+			// vfork.
 			if p.state == "T" != stopped && !(stopped && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
 			}
@@ -87,7 +89,7 @@ func checkTreesPaused(t *testing.T, q *queue, stopped bool) {
 		}
 		q.waitUntil("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
 	}
-	q.must("run", "true") // starts a known runner, which the test ends
+	q.must("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
 }
 
@@ -190,8 +192,8 @@ func removeGroups(t *testing.T, group string) {
 	}
 }
 
-// A paused job that is ended can handle SIGTERM, because it is resumed for that. A signal that a user sends
-// also resumes the job, except SIGCONT.
+// If a paused job is ended, it is resumed first, so that it can handle SIGTERM. A signal that a user sends
+// also resumes the job, unless the signal is SIGCONT.
 func TestPausedJobHandlesTheEnd(t *testing.T) {
 	for name, queue := range map[string]func(*testing.T) *queue{
 		"by signals":       func(t *testing.T) *queue { return newQueue(t, "") },

@@ -95,7 +95,7 @@ func TestPauseAndResume(t *testing.T) {
 	if out := q.must("worker", "list"); strings.Count(out, " paused ") != 1 || strings.Count(out, " idle ") != 1 {
 		t.Errorf("worker list:\n%s", out)
 	}
-	q.must("pause", "a") // repeating a pause is not an error
+	q.must("pause", "a") // pausing a paused job again is not an error
 	q.kill()
 	q.checkNotTicking("a")
 	q.start("--workers", "2")
@@ -156,8 +156,9 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	}
 }
 
-// Only running jobs can be paused, and the error for other jobs says what can be done instead. A dry run
-// counts jobs. A signal sent to a paused job resumes it, and requeue starts it again without a pause.
+// Only running jobs can be paused. For other jobs, the error says what can be done instead. A dry run only
+// counts the jobs. A signal that a user sends to a paused job resumes the job. requeue starts a paused job
+// again, and the new attempt is not paused.
 func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -199,8 +200,8 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q.waitUntil("it ends", 20*time.Second, func() bool { return q.show("a").State == "failed" })
 }
 
-// While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. The
-// end of this pause does not resume jobs that were paused individually.
+// While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. When
+// this pause ends, jobs that were also paused individually stay paused.
 func TestPauseAll(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
 	w := q.dial()
@@ -262,13 +263,14 @@ func TestPauseAll(t *testing.T) {
 	if got := strings.Join(events, ", "); got != "paused a, paused , resumed " {
 		t.Errorf("events: %s", got)
 	}
-	q.must("resume", "--all") // repeating a resume is not an error
+	q.must("resume", "--all") // resuming again is not an error
 	q.must("resume", "a")
 	q.waitTicking("a")
 }
 
-// A stop of the service does not wait for paused jobs. A job that was paused individually is then held, so
-// the next service does not run it. A job that was paused with all jobs is pending until their resume.
+// A stop of the service does not wait for paused jobs. If a job was paused individually, the stop holds it,
+// so that the next service does not run it. If a job was paused together with all jobs, it is pending until
+// all jobs are resumed.
 func TestStopOfPausedJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -293,7 +295,7 @@ func TestStopOfPausedJobs(t *testing.T) {
 	q.waitTicking("a")
 }
 
-// If its runner dies, a paused job ends with all its processes. None is left stopped.
+// If the runner of a paused job dies, the job ends with all its processes. No process stays stopped.
 func TestRunnerOfPausedJobDies(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()

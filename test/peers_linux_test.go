@@ -45,10 +45,10 @@ func (w peer) command(p *private) *exec.Cmd {
 	return cmd
 }
 
-// This test compares a private run with xargs and GNU parallel: the time that each takes, and the commands
-// that are lost or repeated. Each is killed with all its processes halfway and then called again. A private
-// run loses no command and repeats only the commands that were running. QUEUECTL_PEERS sets the number of
-// commands.
+// This test compares a private run with xargs and GNU parallel. Each of them is killed halfway with all its
+// processes and then called again. The test measures their time and counts the commands that they lose or
+// repeat. A private run loses no command and repeats only commands that were running. QUEUECTL_PEERS sets the
+// number of commands.
 func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()
 	needs(t, "parallel")

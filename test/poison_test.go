@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A job that kills its runner is dead with the reason "poison" after it has killed three runners while it ran
-// alone, however many retries it has. Jobs that ran with it in the first killed runner run alone once and
-// complete. The runners for single jobs end afterwards.
+// A job that kills its runner whenever it runs is dead with the reason "poison" after it has killed three
+// runners while it ran alone. Its number of retries does not matter. Jobs that ran with it in the first
+// killed runner run alone once and complete. The runners for single jobs end afterwards.
 func TestPoison(t *testing.T) {
 	q := startQueue(t, "--workers", "8")
 	w := q.dial()
@@ -48,8 +48,9 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// If the service restarts while a suspect runs alone, the new service adopts its runner as one for a single
-// job. It starts no other job there, and the runner ends afterwards.
+// A job that is suspected of killing its runner runs alone. If the service restarts while such a job runs,
+// the new service adopts the runner as one for a single job. It starts no other job there, and the runner
+// ends afterwards.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	q.must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+timeoutFactor))

@@ -20,12 +20,12 @@ import (
 const (
 	cutDisk    = 40 // MiB
 	cutClients = 12
-	cutEach    = 24 // number of requests of one client
+	cutEach    = 24 // number of jobs that each client sends
 	cutWorkers = 4
-	cutsPerRun = 250 // maximum per workload
+	cutsPerRun = 250 // maximum number of simulated power cuts for one workload
 )
 
-// promise is a fact that the service had acknowledged when the disk's log was at a position.
+// promise is a fact that the service had acknowledged when the log of the disk had the length position.
 type promise struct {
 	position int64
 	id       string
@@ -37,10 +37,10 @@ type promise struct {
 type workload struct {
 	*disk
 	mu       sync.Mutex
-	sent     map[string]int64 // position before the request, by job id; guarded by mu
+	sent     map[string]int64 // log position before the job was requested, by job id; guarded by mu
 	promises []promise        // guarded by mu
-	first    int64            // position at the start of the service
-	last     int64            // position when the service was killed
+	first    int64            // log position when the service was started
+	last     int64            // log position when the service was killed
 }
 
 // recordSent records that jobs are about to be enqueued.
@@ -107,10 +107,10 @@ func (w *workload) sendJob(a *requester, id string, kind int) error {
 	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id))
 	output := ""
 	switch {
-	case kind == 0: // this output is stored in a file
+	case kind == 0: // the output of this job is stored in a file
 		spec["command"] = recordStart + "seq 20000"
 		output = numbersTo(20000)
-	case kind < 4: // these outputs are stored in the database
+	case kind < 4: // the outputs of these jobs are stored in the database
 		spec["command"] = recordStart + "echo " + id
 		output = id + "\n"
 	case kind < 7:
@@ -190,7 +190,7 @@ type cut struct {
 // an acknowledgement, or a few writes after it, where a missing fsync is noticed.
 func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	records := w.records()
-	spread := func(at int64) int64 { // returns the end of one of the next four records
+	spread := func(at int64) int64 { // spread returns the end of one of the four records that follow
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+rng.IntN(4), len(records)-1)].end
 	}
@@ -211,15 +211,15 @@ func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	return list
 }
 
-// verdict lists the faults after a power failure. lost contains promises that were not kept. It
-// also contains jobs that are waiting although they had started before the failure, as their own
-// record of the start proves. wrong contains faults that no write strategy can explain.
+// verdict lists the faults after a power failure. The list "lost" contains broken promises. It also contains
+// jobs that had started before the failure and are waiting again without a record of that start. The list
+// "wrong" contains faults that no write strategy can explain.
 type verdict struct{ lost, wrong []string }
 
 // checkAfterCut starts the service on the disk's content after a power failure and compares its jobs with the
 // promises. It changes the stored boot ids, so that the runner belongs to an earlier boot of the machine.
 func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
-	dir := w.path("disk") // mounted at the same path as before the power failure
+	dir := w.path("disk") // the image is mounted at the same path as before the power failure
 	if err := mountImage(image, dir); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -290,7 +290,8 @@ func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
 			v.lost = append(v.lost, "job "+p.id+" is gone")
 		case p.state != "" && j.State != p.state:
 			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
-		// Large outputs are in files; small ones are checked only for the newest promise.
+		// Outputs above 1,000 bytes are in files and always checked. To save time, smaller ones are checked
+		// only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.logs(p.id); err != nil || string(out) != p.output {
 				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output), err))
@@ -326,7 +327,7 @@ func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, ve
 	w.Helper()
 	cutter := &cutter{records: w.records(), durable: slices.Clone(w.initialContent)}
 	for i, c := range w.cuts(n, rng) {
-		// The name is new each time, because another mount namespace may still mount the last image.
+		// Each image has a new name, because another mount namespace may still mount the previous image.
 		image := w.path(fmt.Sprintf("cut.img.%d", i))
 		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))),
 			0o600); err != nil {
@@ -355,9 +356,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// Whenever the power fails, each acknowledged job exists exactly once, each job reported as completed or
-// cancelled still is, with its output, and the database is intact. The simulated disk loses, tears and
-// reorders all writes that were not flushed.
+// Whenever the power fails, the database is intact and each acknowledged job exists exactly once. Each job
+// that was reported as completed or cancelled still has that state and its output. The simulated disk loses,
+// tears and reorders all writes that were not flushed.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	needsDisks(t, "/dev/fuse", "/dev/loop-control")

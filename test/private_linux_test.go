@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The first Ctrl-C lets running jobs finish. The second ends them and returns them to the queue. The same
-// command continues the run.
+// The first Ctrl-C lets running jobs finish. The second Ctrl-C ends these jobs and returns them to the queue.
+// The same command continues the run.
 func TestPrivateInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -71,8 +71,8 @@ func TestPrivateInterrupted(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a run that is waiting for its job list. A run also ends if its stdout is closed, with an exit
-// code other than 0.
+// Ctrl-C ends a run that is waiting for its job list. If the stdout of a run is closed, the run ends with an
+// exit code other than 0.
 func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -140,7 +140,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	}
 }
 
-// A directory that another user owns is not read, because its content may be an attack.
+// The directory of a private run is not read if another user owns it, because its content may be an attack.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who may give a folder away")

@@ -33,7 +33,8 @@ func newPrivate(t *testing.T) *private {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.dir = filepath.Join(work, ".queuectl") // the directory of its service and runners
+	// A private run keeps the state of its service and runners in this directory.
+	q.dir = filepath.Join(work, ".queuectl")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
 	return &private{q, work}
 }
@@ -52,8 +53,8 @@ func (p *private) run(stdin string, args ...string) result {
 	return runCommand(p, p.command(stdin, args...))
 }
 
-// killAll kills all processes of a run with SIGKILL. It recognises them by the directory in their arguments
-// or environment.
+// killAll kills all processes of a run with SIGKILL. It finds them by the directory of the run, which their
+// arguments or environment contain.
 func (p *private) killAll(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -98,7 +99,7 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 
 // A run of many jobs is killed ten times with all its processes and continued with the same command. Each job
 // runs, and no job runs again after an event has reported its completion. If a line of the list was changed,
-// the run fails with the line's number and starts nothing.
+// the next call fails with the number of the line and starts nothing.
 func TestPrivateRunIsResumed(t *testing.T) {
 	t.Parallel()
 	const count, kills = 2000 / jobDivisor, 10
@@ -111,7 +112,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
-	runsWhenReported := map[string]int{} // jobs that events reported as completed, and how often each had run by then
+	runsWhenReported := map[string]int{} // how often each job had run when an event reported its completion
 	for n := range kills {
 		cmd := p.command("", args...)
 		if err := startCommand(cmd); err != nil {
@@ -162,8 +163,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count, len(runsWhenReported))
 }
 
-// followCompleted follows the events of a run that has just started. The returned function waits for the end
-// of the run and returns the jobs that events reported as completed.
+// followCompleted follows the events of a run that has just started. The returned function ids waits for the
+// end of the run. It returns the jobs that events have reported as completed.
 func (p *private) followCompleted() (ids func() []string) {
 	var mu sync.Mutex
 	var list []string
@@ -201,8 +202,8 @@ func (p *private) followCompleted() (ids func() []string) {
 	}
 }
 
-// If the flags of a continued run differ, the error names each flag as the user wrote it. If a job of the
-// list differs, the error names its line.
+// If a run is continued with other flags, the error names each changed flag as the user wrote it. If a job of
+// the list has changed, the error names its line.
 func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -229,9 +230,9 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// If no service runs in the directory of a private run, commands read the files there without changing them.
-// This holds after a run that ended, and after one that was killed with all its processes. While a service
-// runs there, it answers. Commands that would change something are refused.
+// If no service runs in the directory of a private run, commands that only read use the files there and
+// change none of them. This holds after a run that ended, and after a run whose processes were all killed.
+// While a service runs there, the service answers. Commands that would change the queue are refused.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -269,8 +270,8 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	}
 }
 
-// checkReadOnly runs commands that read a directory whose first job has printed "said", and checks that they
-// change no file.
+// checkReadOnly runs commands that only read the directory of a private run whose first job has printed
+// "said". It checks that they change no file.
 func (p *private) checkReadOnly(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
@@ -364,8 +365,8 @@ func TestPrivateForms(t *testing.T) {
 	}
 }
 
-// A dead job causes exit code 1 and is named with its error. It runs again only with --retry-dead. Added
-// lines run only with --add-new. Completed jobs do not run again.
+// If a job is dead, the exit code is 1 and the job is named with its error. The next call runs the dead job
+// again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -420,7 +421,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	}
 }
 
-// A list without jobs is a success that makes no directory, in every format of lists.
+// Running a list without jobs succeeds and creates no directory, in every format of lists.
 func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -447,7 +448,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 }
 
-// A failure of queuectl itself has exit code 125, which differs from the codes for failed jobs.
+// If queuectl itself fails, the exit code is 125, which differs from the codes for failed jobs.
 func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -462,7 +463,8 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	}
 }
 
-// If no job runs for a second, a private run reports once what it is waiting for, as run does.
+// If no job runs for a second, a private run reports once what it is waiting for. The command run does the
+// same.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// No user has more than max_running_per_user jobs running, even if workers are idle, also after a restart and
-// a crash. When the limit is removed, more jobs start immediately.
+// No user has more than max_running_per_user jobs running, even if workers are idle. This also holds after a
+// restart and a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	q.must("config", "set", "max_running_per_user", "2")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The error about one refused job names the flag that was typed. JSON output contains the field separately
-// from the message.
+// The error about a refused edit of one job names the flag that the user typed. In JSON output, the field is
+// separate from the message.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")

@@ -68,7 +68,7 @@ func TestRightsOnJobs(t *testing.T) {
 				owner := alice
 				switch {
 				case isOwner && !p.hasRight("submit"):
-					continue // users without this right have no jobs
+					continue // a user without the right "submit" has no jobs
 				case isOwner:
 					owner = p
 				case p.name == alice.name:
@@ -123,7 +123,8 @@ func TestRightsOnJobs(t *testing.T) {
 	}
 }
 
-// All other commands also need the rights of the table. The error for a user without the right names it.
+// Commands that do not concern a job also need the rights of the table. If a user lacks a right, the error
+// names that right.
 func TestRightsOnOtherCommands(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "2")
 	file := filepath.Join(q.dir, "out")
@@ -141,7 +142,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 			for _, p := range everyone {
 				r := q.runAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.name))...)
 				switch may := p.hasRight(right); {
-				// Doctor fails because it finds the directory open to others.
+				// doctor may fail even with the right, because it finds that other users can access the
+				// directory.
 				case may && r.code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.name, verb, r)
 				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") || !strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
@@ -235,8 +237,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 }
 
-// Each action of a user is recorded in a durable audit row with the user, the action and its target. Only
-// admins can read these rows, and they do not appear among other users' events.
+// For each action of a user, the service stores an audit row with the user, the action and its target. Only
+// admins can read these rows, and the rows are not among the events that other users see.
 func TestActionsAreAudited(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
 	w := func(id string) { q.mustAs(alice, "enqueue", "--id", id, "--delay", "1h", "true") }
@@ -261,7 +263,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(alice, "cancel a", "cancel a")
 	does(operator, "retry a", "retry a")
 	does(admin, "show a", "show a environment")
-	q.mustAs(alice, "wait", "a") // the retried job has run
+	q.mustAs(alice, "wait", "a") // wait until the retried job has run
 	does(alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")
@@ -290,7 +292,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(admin, "drain --off", "config drain")
 	does(admin, "reload", "reload "+q.path("queuectl.toml"))
 	does(admin, "cleanup --days 0", "cleanup 0 jobs")
-	q.stop() // audit rows must survive the restart
+	q.stop() // stop the service, because audit rows must survive a restart
 	q.start("--workers", "0")
 
 	type row struct {
@@ -302,7 +304,7 @@ func TestActionsAreAudited(t *testing.T) {
 	for line := range strings.Lines(q.mustAs(admin, "events", "--audit", "--jsonl")) {
 		var e row
 		err := json.Unmarshal([]byte(line), &e)
-		if e.User == "root" && e.Verb == "show" { // caused by this test
+		if e.User == "root" && e.Verb == "show" { // this row was caused by the test itself
 			continue
 		}
 		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
@@ -355,8 +357,8 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 }
 
-// The socket has the mode and group of the settings from the start. A client that may not connect gets exit
-// code 5 and learns how to get access. It does not start a second service.
+// From the start of the service, the socket has the mode and group of the settings. If a client may not
+// connect, it exits with 5 and says how to get access. It does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
 	q := sharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+strings.ReplaceAll(accessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
 	info, err := os.Lstat(q.path(socketName))
@@ -403,8 +405,8 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 }
 
-// A service in a user namespace cannot identify users from outside the namespace. They are refused, whatever
-// [access] says about the overflow id (65534) that stands for all of them.
+// In a user namespace, all users from outside the namespace appear with the overflow id 65534, so a service
+// cannot distinguish them. It refuses them, whatever [access] says about that id.
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "0")
 	q.stop()
@@ -428,7 +430,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	}
 }
 
-// Unknown users and groups in [access] cause a warning in the log and in doctor, and have no other effect.
+// Unknown users and groups in [access] cause a warning in the log and in doctor. They have no other effect.
 func TestUnknownNamesAreAWarning(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -452,8 +454,8 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.checkHealthy("without it")
 }
 
-// A job may name the user it runs as by default. Another user is refused with the setting that would permit
-// it, and an unknown user is refused by name.
+// A job may name a user only if that is the user whose rights it would get anyway. If it names another user,
+// the error names the setting that would permit this. If the user does not exist, the error names the user.
 func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name

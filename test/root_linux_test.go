@@ -18,14 +18,14 @@ import (
 
 // Accounts that exist on every Debian system, created by the package base-passwd.
 var (
-	serviceAccount = person{name: "games", uid: 5, gid: 60} // runs the service
+	serviceAccount = person{name: "games", uid: 5, gid: 60} // the service runs under this account
 	daemonUser     = person{name: "daemon", uid: 1, gid: 1}
 	newsUser       = person{name: "news", uid: 9, gid: 9}
 	uucpUser       = person{name: "uucp", uid: 10, gid: 10}
 )
 
-// startRooted starts a service under an ordinary account whose runners are started by root's launcher with this
-// policy. It skips the test unless the test runs as root.
+// startRooted starts a service under an ordinary account. Root's launcher starts the runners of this service,
+// with the given policy. startRooted skips the test unless the test runs as root.
 func startRooted(t *testing.T, settings, policy string) *queue {
 	t.Helper()
 	q, rules := prepareRooted(t, settings, policy)
@@ -35,8 +35,8 @@ func startRooted(t *testing.T, settings, policy string) *queue {
 	return q
 }
 
-// prepareRooted creates the settings, the socket and the runner policy that the service of startRooted needs, and
-// returns the path of the policy.
+// prepareRooted creates the settings, the socket and the runner policy that the service of startRooted needs.
+// It returns the path of the policy as rules.
 func prepareRooted(t *testing.T, settings, policy string) (q *queue, rules string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -64,7 +64,7 @@ func prepareRooted(t *testing.T, settings, policy string) (q *queue, rules strin
 	if err := os.Chown(q.dir, serviceAccount.uid, serviceAccount.gid); err != nil {
 		t.Fatal(err)
 	}
-	// Root owns it, so clients trust it.
+	// Create the socket as root: clients trust a socket that root owns.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.path(socketName), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func prepareRooted(t *testing.T, settings, policy string) (q *queue, rules strin
 	return q, rules
 }
 
-// launcher starts the process that starts root's runners, as a service does that was started as root. The
+// launcher starts the launcher of root's runners, in the same way as a service that root has started. The
 // launcher ends with the test.
 func (q *queue) launcher(policy string) *exec.Cmd {
 	q.Helper()
@@ -132,7 +132,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []person{daemonUser, newsUser} {
 		got := q.outputOf(p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
-		// The account news has no home directory, so its job would not start: see below.
+		// The home directory of the account news does not exist, so the job of news does not start. The
+		// checks after this loop cover that account.
 		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.name]
 		if p.name == "news" {
 			continue
@@ -210,8 +211,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 			t.Errorf("%s: %+v, want it not runnable", what, j)
 		}
 	}
-	// Files that the submitter may read, but that are closed to root's ids, can be read: the runner has all
-	// rights of the submitter.
+	// The runner has all rights of the submitter. So a job can read files that the submitter may read, even
+	// if their mode excludes the ids of root.
 	write(mine+"/own", "mine\n", 0o600)
 	if err := os.Chown(mine+"/own", daemonUser.uid, daemonUser.gid); err != nil {
 		t.Fatal(err)
@@ -249,7 +250,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
 		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
-	for fd := 3; fd < 16; fd++ { // one of them is a file that every user may read
+	for fd := 3; fd < 16; fd++ { // one of these descriptors is open on a file that every user may read
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {
@@ -262,8 +263,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 }
 
-// Only the submitter can open the file with a job's input. Otherwise a job of another user could open it
-// through the runner's descriptor while both start.
+// Only the submitter can open the file with the input of a job. If other users could open it, their jobs
+// could do so through a descriptor of the runner while both jobs start.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.outputOf(daemonUser, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
@@ -271,8 +272,8 @@ func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	}
 }
 
-// If an admin changes the account of a job, the job's owner can no longer change what it runs. This also
-// holds for an owner who was an admin when the job was enqueued.
+// If an admin has changed the account of a job, the owner of the job can no longer change what the job runs.
+// This also holds if the owner was an admin when the job was enqueued.
 func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
@@ -292,9 +293,9 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	}
 }
 
-// Root's policy file decides which accounts jobs may use, not the service. Jobs of root, and of accounts that
-// the policy does not name, are refused when they are enqueued. The error names the policy file and how to
-// change it.
+// The policy file of root, not the service, decides which accounts jobs may use. The service refuses jobs of
+// root, and of accounts that the policy does not name, when they are enqueued. The error names the policy
+// file and how to change it.
 func TestPolicyOfRootsRunner(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]result{
@@ -332,8 +333,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 }
 
-// With run_as = "fixed:ACCOUNT", the runner drops root's rights for the account's before it accepts messages,
-// and all jobs run as the account.
+// With run_as = "fixed:ACCOUNT", the runner changes from root to the account before it accepts messages, and
+// all jobs run as the account.
 func TestFixedAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []person{daemonUser, newsUser} {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The service can read the files of root's runners, and only root can change them. Only the service can
-// connect to their sockets.
+// The service can read the files of root's runners, but only root can change them. Only the service can
+// connect to the sockets of these runners.
 func TestModesOfRootsRunnerFiles(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	big := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -34,7 +34,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if strings.HasPrefix(path, q.rootRunnerDir+"/jobs") { // jobs pass through these directories to their own ones
+		// Jobs traverse these directories to reach their own, so the modes are not checked here.
+		if strings.HasPrefix(path, q.rootRunnerDir+"/jobs") {
 			return nil
 		}
 		isSpawnSocket := filepath.Base(path) == "spawn.sock" // only the service may use this socket
@@ -59,8 +60,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	}
 }
 
-// When a runner of root is killed, the next runner ends its processes, which the service has no right to end.
-// Its jobs run again, and its directory is removed.
+// A killed runner of root leaves processes of its jobs, which the service has no right to end. The next
+// runner of root ends them. These jobs run again, and the directory of the dead runner is removed.
 func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
@@ -88,8 +89,8 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q.must("cancel", id)
 }
 
-// If a runner of root dies before it has deleted an output as requested, the next runner deletes it. No other
-// process has the right to do that.
+// The service may ask a runner of root to delete an output. If that runner dies before it has done so, the
+// next runner of root deletes the output. No other process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -101,7 +102,9 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	if len(files()) != 1 {
 		t.Fatalf("outputs: %v", files())
 	}
-	triggerPending := func() { // when a job is due, the service also starts its pending work, such as deletions
+	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work
+	// such as deletions.
+	triggerPending := func() {
 		q.cli("wait", q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
 	for _, pid := range q.runnerPids() {
@@ -123,7 +126,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", gatedJob(gate))
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	pid := q.show(id).PID
-	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
+	args := q.cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	q.start(args...)
@@ -145,8 +148,8 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 }
 
-// Two services cannot share root's runners, since the second would take the results of the first one's jobs.
-// The second service does not start, and the first one continues.
+// Two services cannot share root's runners, because the second one would take the results of the first one's
+// jobs. So the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
@@ -182,7 +185,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if j := q.show(id); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("the first one's job: %+v", j)
 	}
-	q.killRunners() // the launcher then starts another runner
+	q.killRunners() // after this, the launcher starts another runner for the next job
 	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("got %q", got)
 	}
@@ -219,7 +222,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.waitUntil("the job has the lock", 20*time.Second, func() bool {
 		return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil
 	})
-	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
+	args := q.cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	q.start(args...)
@@ -233,8 +236,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 }
 
 // With a fixed account for all jobs, a job can stop its runner. The jobs of a stopped runner stay leased,
-// because they may still run. Neither the next service nor other jobs wait for it. When that runner dies, its
-// processes are ended, and only then its jobs are lost.
+// because they may still run. Neither the next service nor other jobs wait for that runner. When it dies,
+// first the processes of its jobs are ended, and then these jobs are lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	q := startRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.must("worker", "scale", "2")
@@ -253,7 +256,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	q.waitUntil("another job runs in another runner", 30*time.Second, func() bool {
 		return q.show(other).State == "completed"
 	})
-	args := q.cmd.Args[6:] // skips sh -c LINE PROGRAM serve --dir
+	args := q.cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
 	started := time.Now()
@@ -275,9 +278,9 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	}
 }
 
-// A user can stop the runner's child processes that have that user's id but have not yet executed their
-// program. Jobs of other users still start and end, that user's jobs end too, and the runner ends when it is
-// stopped. The test needs an account without other processes.
+// In the runner, a user can stop the child processes that already have the id of that user but have not yet
+// executed their program. Jobs of other users still start and end, the jobs of that user end too, and the
+// runner ends when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	needs(t, "perl")
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -304,9 +307,9 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// A user can hold a lease (fcntl F_SETLEASE) on a job's program or input file and never release it. Such jobs
-// fail by their own fault after at most one second. Jobs of other users are not delayed, even while orphans
-// of that user's jobs run.
+// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
+// job then fails by its own fault after at most one second. Jobs of other users are not delayed, even while
+// orphans of the first user's jobs run.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
@@ -345,7 +348,8 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 			t.Errorf("another user's job: %q", got)
 		}
 		elapsed = append(elapsed, time.Since(started))
-		if q.show(bad[len(bad)-1]).State == "dead" { // one of the six workers is always blocked
+		// When one bad job has ended, start the next, so that one of the six workers is always blocked.
+		if q.show(bad[len(bad)-1]).State == "dead" {
 			bad = append(bad, program())
 		}
 	}
@@ -363,10 +367,10 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// The watchdog of a runner of root is restarted when it is killed. It is not a child of the runner's main
-// thread: the kernel's list of that thread's children must contain only orphans of jobs. While the list
-// contains a process, the runner searches for orphans at the end of each job, which costs more than a short
-// job.
+// When the watchdog of a runner of root is killed, the runner restarts it. The watchdog is not a child of the
+// main thread of the runner. The list of that thread's children in /proc must contain only orphans of jobs:
+// while it contains a process, the runner searches for orphans at the end of each job. That search costs more
+// than a short job.
 func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.runnerPid()
@@ -398,7 +402,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "sleep 60")
 	q.waitUntil("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
 	last := watchdog()
-	q.kill() // so that the service does not end the processes of the runner
+	q.kill() // the watchdog, not the service, must end the processes of the runner
 	q.killRunners()
 	// The file cmdline is empty once the process has ended, even if it is not reaped.
 	q.waitUntil("the watchdog has ended with its runner", 20*time.Second, func() bool {
@@ -407,8 +411,8 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	})
 }
 
-// If a runner of root cannot start, the service reports the reason. The service runs in the meantime and
-// tries again.
+// If a runner of root cannot start, the service reports the reason. The service keeps running and tries
+// again.
 func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	outputs := q.rootRunnerDir + "/output"
@@ -450,8 +454,8 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// Limits that a process must set for itself are set with the rights of the job's account. The job gets the
-// limits that the account may set, and a higher one is an error.
+// Some limits can only be set by a process for itself. They are set with the rights of the account of the
+// job. The job gets the limits that the account may set, and a higher limit is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.outputOf(daemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M", "echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf("%d 5 99 524288\n4", daemonUser.uid) {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A runner whose directory is removed ends itself and its jobs, because no service could find it.
-// With a service, its jobs return to the queue; without one, they are lost. Both are recorded. No
-// process tree survives to run at the same time as the job's next attempt.
+// A runner whose directory is removed ends itself and its jobs, because no service could find it. If a
+// service runs, these jobs return to the queue; otherwise they are lost. Both outcomes are recorded. No
+// process tree survives to run at the same time as the next attempt of its job.
 func TestRunnerWithoutItsDirEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -41,7 +41,7 @@ func TestRunnerWithoutItsDirEnds(t *testing.T) {
 			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
 				t.Errorf("got %+v, want the first attempt %s, and another one", j, c.reason)
 			}
-			// These attempts were sent to the runner and never started.
+			// The attempts between the first and the last were sent to the runner but never started.
 			for _, a := range j.History[1 : len(j.History)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
 					t.Errorf("got %+v, want none between the first and the last that ran", j.History)

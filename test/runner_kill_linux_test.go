@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// The service signals no process that has since got the pid of a dead job or of the dead runner. It
-// recognises such a process by its start time, which differs from the job's.
+// If a process has got the pid of a dead job or of the dead runner, the service sends no signal to that
+// process. It recognises the process by its start time, which differs from that of the job or runner.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("numbers given again", func(t *testing.T) {
 		checkStrangersSurvive(t, func(r *rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
 				time.Now().Before(deadline); {
-				time.Sleep(5 * time.Millisecond) // until init has reaped them
+				time.Sleep(5 * time.Millisecond) // until init has reaped both processes and their pids are free
 			}
 			return []*exec.Cmd{startStranger(r, job), startStranger(r, runner)}
 		})
@@ -32,8 +32,8 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A slot has 64 bytes. Slot 0 describes the runner and starts with its pid. The third number of
-			// other slots is the job's pid.
+			// A slot of the running table has 64 bytes. Slot 0 describes the runner and starts with its pid.
+			// In other slots, the third number is the pid of the job.
 			const slot = 64
 			endian.LittleEndian.PutUint64(raw, uint64(likeRunner.Process.Pid))
 			for at := slot; at < len(raw); at += slot {
@@ -62,8 +62,9 @@ func mustRel(r *rig, path string) string {
 	return name
 }
 
-// checkStrangersSurvive kills the service and the runner while a job runs, and lets take give their pids to other
-// processes. It checks that the next service does not end these processes.
+// checkStrangersSurvive kills the service and the runner while a job runs. The function take starts processes
+// that get the pids of the job and the runner, or appear to have them. The next service must not end these
+// processes.
 func checkStrangersSurvive(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := newRig(t, "")
@@ -92,8 +93,8 @@ func checkStrangersSurvive(t *testing.T, take func(r *rig, job, runner int) []*e
 	r.waitUntil("the job is known to be lost", 5*time.Second, func() bool { return r.show(id).State == "dead" })
 }
 
-// startStranger starts a process in a new session. It gets the given pid if the kernel permits that: the test must
-// run as root and the pid must be free.
+// startStranger starts a process in a new session. If the test runs as root and the given pid is free, the
+// process gets this pid.
 func startStranger(r *rig, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {

@@ -22,8 +22,9 @@ var treeShapes = map[string]string{
 	"pipe":    `(sleep 600 &); exec sleep 600`,
 }
 
-// treeScript runs the tree in the first attempt of a job with a shape. Other attempts, and jobs without a
-// shape, check that no tree is left (they note X if one is) and end.
+// treeScript is the script of the jobs. In its first attempt, a job with a shape runs the process tree of
+// that shape. Other attempts, and jobs without a shape, check that no tree is left, and end. If a tree is
+// left, they note X.
 var treeScript = `note() { printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
 	for lock in "$RIG"/locks/*; do flock -s -n "$lock" true || note X; done
@@ -35,7 +36,7 @@ note S
 eval "$1"
 `
 
-// trees is a rig whose workers all run trees, with more jobs reserved in the runner.
+// trees is a rig whose workers all run process trees, while more jobs are reserved in the runner.
 type trees struct {
 	*rig
 	requester   *requester
@@ -43,8 +44,8 @@ type trees struct {
 	reservedIDs []string       // ids of the jobs that have not started
 }
 
-// growTrees starts the trees and reserves jobs behind them. On a slow machine the pool may reserve no jobs;
-// growTrees then tries again.
+// growTrees starts the process trees and reserves more jobs in the runner. On a slow machine the pool may
+// reserve no jobs; growTrees then starts over.
 func growTrees(t *testing.T) *trees {
 	t.Helper()
 	for range 4 {
@@ -136,7 +137,7 @@ func (r *trees) checkRan() {
 	}
 }
 
-// runFresh runs a new job and returns the time from began to its end.
+// runFresh runs a new job and returns the time from since to the end of the job.
 func (r *trees) runFresh(since time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
@@ -152,9 +153,9 @@ func (r *trees) runFresh(since time.Time) time.Duration {
 	return elapsed
 }
 
-// When the runner is killed, the process trees of its jobs are ended before another job runs. on_lost decides
-// about these jobs. Jobs that had not started run with no attempt lost. A new job completes within two
-// seconds.
+// When the runner is killed, the process trees of its jobs are ended before another job runs. The setting
+// on_lost of these jobs decides whether they run again. Jobs that had not started run without losing an
+// attempt. A new job completes within two seconds.
 func TestRunnerKilled(t *testing.T) {
 	r := growTrees(t)
 	old := r.runnerPid()
@@ -205,8 +206,8 @@ func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	}
 }
 
-// checkLostAndReturned checks before other jobs run that running jobs were lost and that the others were returned
-// to the queue.
+// checkLostAndReturned checks, before other jobs run, that the running jobs were lost and that the reserved
+// jobs were returned to the queue.
 func (r *trees) checkLostAndReturned() {
 	r.Helper()
 	if n := r.queryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// oldestCompatible returns the commit of the oldest program that is compatible with the current one: it can
-// open its database and exchange frames with its runners. That is the commit that last changed the
-// schema or the frames. It returns "" without a git history.
+// oldestCompatible returns the commit of the oldest program that can open the current database and exchange
+// frames with current runners. That is the commit that last changed the schema or the frames. It returns ""
+// without a git history.
 func oldestCompatible() string {
 	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
@@ -61,9 +61,9 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 	return bin
 }
 
-// A service works with a runner of an older or newer version that it finds. That runner keeps its
-// jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a runner of the
-// service's version. The old runner ends after its last job.
+// A service works with a runner of an older or newer version that already exists when the service starts.
+// That runner keeps its jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a
+// runner of the version of the service. The old runner ends after its last job.
 func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
@@ -74,7 +74,9 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 				t.Parallel()
 				q := newQueue(t, "")
 				if name == "schema" && direction == "downgrade" {
-					q.bin = bins[1] // an older program cannot open a database that a newer one has changed
+					// Create the database with the older program, which cannot open a database that a newer
+					// program has changed.
+					q.bin = bins[1]
 					q.start("--workers", "1")
 					q.stop()
 				}
@@ -177,7 +179,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 				sockets++
 			}
 		}
-		return sockets == 1 // the socket on which the runner listens
+		return sockets == 1 // only the socket on which the runner listens is left
 	})
 	syscall.Kill(old, syscall.SIGTERM)
 	q.start("--workers", "2")

@@ -46,9 +46,9 @@ func (s scheduleView) outcomes() (list []string) {
 	return list
 }
 
-// A schedule creates a job for each occurrence, with the fields that the schedule was added with. The job's
-// id contains the schedule's name and the time. Adding the same schedule again is not an error; a different
-// one with the same name needs --replace.
+// A schedule creates a job for each occurrence, with the fields of the schedule. The id of the job contains
+// the name of the schedule and the time. Adding the same schedule again is not an error. Adding a different
+// schedule with the same name needs --replace.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -112,8 +112,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// If an occurrence overlaps an unfinished job of its schedule, it is skipped, waits, or replaces that job, as
-// --overlap says. A replaced job that runs is ended.
+// If a job of a schedule has not ended at the next occurrence, the flag --overlap decides: the occurrence is
+// skipped, waits, or replaces that job. If the replaced job is running, it is ended.
 func TestScheduleOverlap(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -158,14 +158,16 @@ func TestScheduleRunNow(t *testing.T) {
 	}
 }
 
-// Even if the service is killed repeatedly, each occurrence gets exactly one job. The occurrences that were
-// missed while no service ran are caught up one after another.
+// Even if the service is killed repeatedly, each occurrence gets exactly one job. With --catch-up all,
+// occurrences that were missed while no service ran are caught up one after another.
 func TestScheduleWhileKilled(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	q.must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0", "echo run")
-	newest := func() (planned time.Time) { // the number of runs cannot tell: only the newest 20 are shown
+	// newest returns the time of the newest occurrence. The number of runs would not do, because show lists
+	// at most 20 of them.
+	newest := func() (planned time.Time) {
 		if runs := q.schedule("tick").Runs; len(runs) > 0 {
 			planned = runs[0].Instant
 		}
@@ -269,8 +271,9 @@ func TestWrongSchedules(t *testing.T) {
 	}
 }
 
-// A request contains the fields of the schedule and of its jobs in one flat object. There, jitter belongs to
-// the schedule, and backoff_jitter to its jobs. The response contains the fields as requested.
+// A request contains the fields of the schedule and those of its jobs in one flat object. In that object,
+// jitter is a field of the schedule, and backoff_jitter a field of its jobs. The response contains the fields
+// as requested.
 func TestScheduleOnTheWire(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomValues draws random values that a JSON Schema permits, and also changes them. The same seed gives the same
-// values.
+// randomValues draws random values that a JSON Schema permits, and changes values so that the schema forbids
+// them. The same seed gives the same values.
 type randomValues struct {
 	*rand.Rand
 	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
@@ -51,7 +51,7 @@ func kinds(s fields) []string {
 		}
 		return list
 	}
-	return []string{"integer"} // any type would do
+	return []string{"integer"} // the schema permits any type, so use an integer
 }
 
 // value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve
@@ -132,7 +132,8 @@ var usualValues = map[string][]any{
 	"key": {"workers", "@db", "priority"},
 }
 
-// object draws an object. likely is the probability that an optional member is present.
+// object draws an object of the schema. The parameter likely is the probability that an optional member is
+// present.
 func (d *randomValues) object(s fields, likely float64) fields {
 	v := fields{}
 	required, _ := s["required"].([]any)
@@ -157,7 +158,7 @@ func (d *randomValues) object(s fields, likely float64) fields {
 	return v
 }
 
-// permitted draws parameters until the schema permits them. It returns false if it finds none.
+// permitted draws parameters until the schema permits them. It returns false if it finds no such parameters.
 func (d *randomValues) permitted(s fields, compiled *jsonschema.Schema) (fields, bool) {
 	for i := range 3000 {
 		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
@@ -173,7 +174,7 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && valid(s, raw) == nil
 }
 
-// forbidden changes parameters until the schema does not permit them. It returns false if it does not
+// forbidden changes permitted parameters until the schema forbids them. It returns false if it does not
 // succeed.
 func (d *randomValues) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fields, bool) {
 	properties, _ := s["properties"].(map[string]any)
@@ -213,9 +214,9 @@ func (d *randomValues) invalidValue(s fields) any {
 	return oneOf(d, list)
 }
 
-// inexpressibleRules lists requests that a service refuses although the schema permits them, because JSON Schema cannot
-// express the rule. An entry matches an error with its field, or any field if that is "", and with its
-// message.
+// inexpressibleRules lists errors that a service may return although the schema permits the request, because
+// JSON Schema cannot express the rule. An entry matches errors about the given field, or about any field if
+// field is "", whose text matches the regular expression message.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
@@ -245,11 +246,12 @@ var undrawnMethods = map[string]string{
 	"config.set":   "each setting accepts different values",
 }
 
-// For every method, a request that its schema permits is not refused as invalid, and a request that its
-// schema forbids is refused as invalid.
+// For every method, the service does not refuse a request as invalid if the schema of the method permits it.
+// If the schema forbids a request, the service refuses it as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
-	idle := startQueue(t, "--workers", "0") // has jobs, but none of them runs
-	others := newQueue(t, "")               // has no jobs
+	idle := startQueue(t, "--workers", "0") // this queue has jobs, but none of them runs
+	// This queue has no jobs, so methods that change the whole service are sent to its service.
+	others := newQueue(t, "")
 	others.start("--workers", "0")
 	compiledAll := idle.schemas()
 	var list []struct {
@@ -309,8 +311,8 @@ func isExplained(field, message string) bool {
 
 var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFault returns where the next fault in an error message begins, and its field, as
-// FindStringSubmatchIndex does. It returns nil if there is none.
+// nextFault returns the indexes of the next fault in an error message and of its field, in the form of
+// FindStringSubmatchIndex. It returns nil if there is no other fault.
 func nextFault(message string) []int {
 	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
 		// These two words introduce a command, not a field.
@@ -332,8 +334,8 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// refusal sends a request and returns the error in its response. It returns nil if the request succeeds, or
-// if it is one that waits and gets no response soon.
+// refusal sends a request and returns the error in its response. It returns nil if the request succeeds. It
+// also returns nil if the request waits for something, so that no response arrives soon.
 func (q *queue) refusal(method string, params fields) *wireError {
 	q.Helper()
 	w := q.dial()

@@ -11,7 +11,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// methodSchemas holds the compiled schemas of a method. notification is the schema of its stream notifications.
+// methodSchemas holds the compiled schemas of a method. The field notification is the schema of the values in
+// its stream notifications.
 type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 
 // schemas returns the schemas that the command schema prints, by method.
@@ -57,8 +58,8 @@ func valid(s *jsonschema.Schema, raw []byte) error {
 	return s.Validate(doc)
 }
 
-// The schemas that the command schema prints are valid and describe the protocol: real requests and responses
-// conform to them, and requests that the service rejects do not.
+// The command schema prints valid schemas that describe the protocol. Real requests and responses conform to
+// them, and requests that the service rejects do not.
 func TestSchemasDescribeTheWire(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	all := q.schemas()
@@ -107,7 +108,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	} else {
 		called["attach"] = true // this system has no terminals for jobs
 	}
-	called["node.drain"], called["node.rm"] = true, true // work only on a queue that several nodes share
+	called["node.drain"], called["node.rm"] = true, true // these methods work only on a queue that several nodes share
 	for _, c := range requests {
 		called[c.method] = true
 		s := all[c.method]
@@ -119,7 +120,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			t.Errorf("params of %s: %v", c.method, err)
 		}
 		a := w.call(c.method, c.params)
-		for a.Method != "" { // the notifications of a stream
+		for a.Method != "" { // read the notifications of a stream up to the reply
 			var notification struct{ Value json.RawMessage }
 			if err := json.Unmarshal(a.Params, &notification); err != nil {
 				t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The overview shows the last line of output of each running job, also of jobs that show their progress with
+// The overview shows the last line of output of each running job, even if the job shows its progress with
 // carriage returns. It shows the next jobs in the order in which they will start.
 func TestScreenOfARunningQueue(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
@@ -22,7 +22,7 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		w.mustCall("screen", fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
-	// Enqueue these jobs once the worker is busy; otherwise they could start first.
+	// Enqueue these jobs only now that the worker is busy; otherwise they could start before the first job.
 	low := w.enqueue(fields{"command": "true", "priority": 1})
 	high := w.enqueue(fields{"command": "true", "priority": 9})
 	w.mustCall("screen", fields{"rows": 5}, &s)

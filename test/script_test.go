@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 		}
 		dir = filepath.Join(dir, "script")
 	}
-	root, err := os.MkdirTemp("", "qs") // short, because the length of a socket's path is limited
+	root, err := os.MkdirTemp("", "qs") // the name is short, because the length of a socket's path is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ type shell struct {
 
 // stopService stops the script's service and checks that no process of the script is left.
 func (s *shell) stopService() {
-	s.command("queuectl service stop").Run() // fails if the service has already stopped
+	s.command("queuectl service stop").Run() // this fails if the service has already stopped, which is harmless
 	for deadline := time.Now().Add(10 * time.Second); len(processesWithArg(s.work)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.Errorf("left behind: %q", processesWithArg(s.work))
@@ -189,8 +189,8 @@ func replacementsFor(s *shell) (list []replacement) {
 		{regexp.QuoteMeta(s.home), "~"},
 		{regexp.QuoteMeta(s.work), "$$WORK"},
 		{`\x1b`, "␛"}, {`\r`, "␍"},
-		{`to change that: .*`, "to change that: ADVICE"},          // differs between systems
-		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as the time
+		{`to change that: .*`, "to change that: ADVICE"},          // the advice differs between systems
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so that columns stay aligned
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
 		{`not due yet: (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet: hh:mm"},
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},
@@ -199,7 +199,7 @@ func replacementsFor(s *shell) (list []replacement) {
 		{`retrying now +`, "retrying in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
-		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // printed on Windows, whose default shell is another one
+		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // only Windows prints this line, because its default shell is another one
 		{`(Waited: +|Ran: +|Typical: +|typically )[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},

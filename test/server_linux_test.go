@@ -112,8 +112,8 @@ func TestDatabaseServerAway(t *testing.T) {
 	p.Start(t)
 }
 
-// While the PostgreSQL server is frozen, clients get an error within a bounded time. A request that failed so
-// is stored once or not at all after the server has resumed. The service survives.
+// While the PostgreSQL server is frozen, clients get an error within a bounded time. A job whose request has
+// failed in this way is stored once or not at all after the server has resumed. The service survives.
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	t.Parallel()
 	q, p := onServer(t)
@@ -184,7 +184,8 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pgserver.Ask(q.store, "SELECT 1"); err != nil { // a server without room for its WAL ends
+	// A server that has no room for its WAL ends.
+	if _, err := pgserver.Ask(q.store, "SELECT 1"); err != nil {
 		p.Kill()
 		p.Start(t)
 	}
@@ -202,8 +203,8 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 }
 
-// While the database server accepts no changes, "status --check" and doctor report that the node cannot renew its lease,
-// and do not advise to remove the node.
+// While the database server accepts no changes, "status --check" and doctor report that the node cannot renew
+// its lease. They do not advise to remove the node.
 func TestDatabaseServerIsReadOnly(t *testing.T) {
 	t.Parallel()
 	q, p := onServer(t)
@@ -234,8 +235,8 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	q.must("run", "--", "true")
 }
 
-// A queue can be moved to a server and back while one of its jobs runs. It keeps the job, its history and its
-// outputs. A service refuses to start on the old store.
+// A queue can be moved to a server and back while one of its jobs runs. The queue keeps the job, its history
+// and its outputs. After a move, a service refuses to start on the old store.
 func TestQueueMoves(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -296,15 +297,15 @@ func TestQueueMoves(t *testing.T) {
 	q.must("run", "--", "true")
 }
 
-// A service with another store starts with that store's jobs, and finds its own jobs again when it gets its
-// first store back. It refuses a store while its runners still have jobs or results of another store.
+// If a service gets another store, it starts with the jobs of that store. If it gets its first store back, it
+// finds its own jobs again. It refuses a store while its runners still have jobs or results of another store.
 func TestServiceCanSwitchStores(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	q := newQueue(t, "")
 	url := p.URL("postgres")
-	for range 3 { // makes the epoch higher than that of a new store
+	for range 3 { // each start raises the epoch above that of a new store
 		q.start("--workers", "2", "--keep-jobs")
 		q.must("run", "--", "true")
 		if code := q.stop(); code != 0 {
@@ -360,8 +361,9 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	}
 }
 
-// The output files of a queue stay while its service uses another store in the same state directory. Files
-// without an attempt are removed if they were written since the service uses the current store.
+// The output files of a queue stay while its service uses another store in the same state directory. A file
+// that belongs to no attempt is removed only if it was written after the service had switched to the current
+// store.
 func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -411,9 +413,9 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	use("", "here")
 }
 
-// An application can enqueue jobs in its own transaction. The job exists exactly once if the transaction
-// commits, even if no service is running, and not otherwise. It belongs to the user in the setting
-// store_roles. The application's role has no other rights.
+// An application can enqueue a job in its own transaction. If the transaction commits, the job exists exactly
+// once, even if no service is running. If it does not commit, the job does not exist. The job belongs to the
+// user in the setting store_roles. The database role of the application has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
 	t.Parallel()
 	q, _ := onServer(t)
@@ -494,7 +496,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.As(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	// A submission with the id of an existing job.
+	// Bypass the check of queuectl.enqueue: insert a submission with the id of an existing job.
 	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.start("--workers", "2")
 	q.waitUntil("all are taken", 20*time.Second, func() bool {
@@ -519,8 +521,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// A job that an application enqueues by SQL deletes older data of its user if the user's quota is full, as
-// other requests of that user do.
+// If the quota of a user is full, a job that an application enqueues by SQL for that user deletes older data
+// of the user. Other requests of the user do so too.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := onServer(t)
@@ -533,7 +535,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.must("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.waitUntil("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
-	// Upkeep keeps the user's data below 90 %, 63,000 bytes.
+	// Upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
 	q.must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.waitUntil("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })

@@ -36,9 +36,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A service refuses to start if other users can write to its directory or read its database, and the error
-// contains the command that fixes it. If another user owns them, the error does not advise chown, because
-// that user may have planted them.
+// A service refuses to start if other users can write to its directory or read its database. The error
+// contains the command that fixes it. If another user owns the directory or the database, the error does not
+// advise chown, because that user may have planted these files.
 func TestForeignFilesAreRefused(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.stop()
@@ -78,9 +78,9 @@ var unusableSettings = []struct{ key, value, wantText string }{
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test runs as
-// root, the service would start its own runners of root, but the test machine lacks the accounts for that.
-// Otherwise the service needs runners that root starts.
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test
+// runs as root, the service would start its own runners of root, but the test machine lacks the accounts for
+// that. If the test runs as another user, the service needs runners that root starts.
 func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
@@ -100,8 +100,8 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// If another user created the state directory, neither root nor an ordinary user is advised to take it over,
-// because its files and links could be an attack.
+// If another user created the state directory, no user is advised to take it over, not even root. The files
+// and links in the directory could be an attack.
 func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to act for several users")
@@ -125,8 +125,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// A service that is stopping reports so, and rejects changes of its workers. status does not advise to start
-// workers.
+// A service that is stopping says so in status, and rejects changes of its workers. status then does not
+// advise to start workers.
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")

@@ -35,8 +35,9 @@ func (q *queue) mustRefuseStart(args ...string) result {
 	return runCommand(q, cmd)
 }
 
-// The value of a setting comes from the first of these that sets it: flag, environment, config set, file,
-// default. All spellings of the name work, and config shows the origin.
+// The value of a setting comes from the first of these sources that contains it: flag, environment, config
+// set, file, default. All spellings of the name of a setting work, and config list shows the source as the
+// origin.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -85,7 +86,8 @@ func TestSettingsAndOrigins(t *testing.T) {
 	}
 }
 
-// A changed live setting applies to new jobs. Existing jobs keep the values they were enqueued with.
+// If a setting is changed while the service runs, the new value applies to new jobs. Existing jobs keep the
+// values with which they were enqueued.
 func TestLiveSettings(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -105,7 +107,8 @@ func TestLiveSettings(t *testing.T) {
 		t.Errorf("the newer job: %s", got)
 	}
 	q.must("config", "set", "workers", "2")
-	// backoff_base is a setting of the service and is read at each failure.
+	// backoff_base is not stored with the job: the service reads the current value at each failure. So the
+	// retries of both jobs are fast.
 	if j := w.waitEnded(old); j.Attempts != 4 {
 		t.Errorf("got %+v", j)
 	}
@@ -114,7 +117,8 @@ func TestLiveSettings(t *testing.T) {
 	}
 }
 
-// A service that cannot start reports the reason and its location.
+// A service that cannot start reports the reason and where its cause is, for example the line of the settings
+// file.
 func TestServeRefusals(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	sub := func(name, file string) string {
@@ -126,7 +130,8 @@ func TestServeRefusals(t *testing.T) {
 		return dir
 	}
 	var st struct{ PID int }
-	// On Windows the service is a child of the process that q started.
+	// Read the pid of the service from status: on Windows the service is a child of the process that the test
+	// has started.
 	if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +209,9 @@ func TestKeepJobs(t *testing.T) {
 	}
 }
 
-// config set rejects values that would keep the service from starting again, since undoing them needs a
-// running service. A variable can hide such a stored value. If the service is later started without the
-// variable, the error says how to remove the value.
+// config set rejects values that would keep the service from starting again, because undoing them needs a
+// running service. If an environment variable overrides the stored value, config set cannot notice that. If
+// the service is later started without the variable, the error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -220,7 +225,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.stop()
 	q.env = []string{"QUEUECTL_RUN_AS=service"}
 	q.start("--workers", "0")
-	q.must("config", "set", "run_as", "submitter") // accepted because the variable overrides the stored value
+	q.must("config", "set", "run_as", "submitter") // config set accepts this value because the variable overrides it
 	q.stop()
 	q.env = nil
 	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") || !strings.Contains(r.err, "config unset run_as") {

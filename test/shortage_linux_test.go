@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// injectShortage makes the given system calls of the runner and its children fail until stop is called. strace writes
-// one line with a timestamp per failure to file.
+// injectShortage makes the given system calls of the runner and its children fail until stop is called. For
+// each failure, strace writes a line with a timestamp to file.
 func (q *queue) injectShortage(calls, fault, file string) (stop func()) {
 	q.Helper()
 	stderrFile := q.path(file + ".said")
@@ -59,8 +59,8 @@ func (q *queue) injectedFailures(file string) (times []time.Time) {
 	return times
 }
 
-// waitForFileCommand returns a shell command that waits until a file exists in the queue's directory, or until that
-// directory is removed.
+// waitForFileCommand returns a shell command that waits until a file exists in the directory of the queue.
+// The command also ends if that directory is removed.
 func (q *queue) waitForFileCommand(name string) string {
 	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.dir, q.path(name))
 }
@@ -80,7 +80,7 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 			q := startQueue(t, "--workers", "32")
 			w := q.dial()
 			for _, id := range w.batch(copies(32, fields{"argv": []string{"sleep", "0.2"}})) {
-				w.waitEnded(id) // from now on the runner needs no new threads, whose clone calls would fail too
+				w.waitEnded(id) // after these jobs the runner needs no new threads, whose clone calls would fail too
 			}
 			q.must("worker", "scale", "1")
 			stop := q.injectShortage(c.calls, c.fault, "trace")
@@ -106,8 +106,8 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 	}
 }
 
-// A runner with a limit on file sizes stores as much of an output as it can, as on a full disk, and keeps
-// running. Jobs have the default handling of SIGXFSZ.
+// If a runner reaches its limit on file sizes, it stores as much of an output as it can, as on a full disk.
+// The runner keeps running. Jobs have the default handling of SIGXFSZ.
 func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -138,8 +138,9 @@ func copies(n int, spec fields) (specs []fields) {
 	return specs
 }
 
-// During a shortage the pool does not try one job after another. After the first failed start only that job
-// is delayed. From the second on the pool pauses, longer each time. Jobs that are waiting lose no attempts.
+// During a shortage the pool does not try one job after another. After the first failed start, it delays only
+// that job. After the second and each later one, it pauses, longer each time. Jobs that are waiting lose no
+// attempts.
 func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "1")
@@ -189,7 +190,8 @@ func TestRunnerOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// freeDescriptor returns the lowest free descriptor number of a process, which is its next one.
+// freeDescriptor returns the lowest free descriptor number of a process. The next file that the process opens
+// gets this number.
 func freeDescriptor(pid int) (n uint64) {
 	for {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", pid, n)); err != nil {
@@ -216,8 +218,8 @@ func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 }
 
 // If a job cannot start through its own fault, it uses up its attempts. It gets the exit code that a shell
-// would return, and an error with the reason. A program that cannot be started is not retried, except while
-// another process is writing it.
+// would return, and an error with the reason. If its program cannot be started, the job is not retried,
+// unless another process is writing the program.
 func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
@@ -249,7 +251,8 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	// On some kernels a program can be run while it is open for writing.
+	// This case is tested only if the kernel refuses to run a program that is open for writing. Some kernels
+	// do not.
 	if err := exec.Command(busy).Run(); errors.Is(err, syscall.ETXTBSY) {
 		cases = append(cases, row{beingWritten, fields{"argv": []string{busy}}, 126, "text file busy"})
 	}
@@ -301,8 +304,9 @@ func checkCounted(t *testing.T, j job, name string, want ownFault) {
 	}
 }
 
-// The kernel limits arguments to a quarter of a process's stack limit. A job whose arguments exceed only this
-// limit uses up its attempts. Otherwise it would be retried forever.
+// The kernel limits the arguments of a program to a quarter of the stack limit of its process. If the
+// arguments of a job exceed only this limit, the job uses up its attempts. If it did not, it would be retried
+// forever.
 func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -338,7 +342,7 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	}
 }
 
-// A runner without a free descriptor for its connection to the next service does not delay that service. The
+// If a runner has no free descriptor for its connection to the next service, that service is not delayed. The
 // service adopts the runner once a descriptor is free.
 func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
@@ -373,8 +377,8 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	}
 }
 
-// A shortage of processes has the same effect on a job with its own umask: the runner survives, and its
-// running jobs are not lost.
+// If the machine lacks processes when a job with its own umask starts, the runner survives and its running
+// jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
 	needs(t, "strace")
 	q := startQueue(t, "--workers", "4")
@@ -404,7 +408,7 @@ func TestOneShortageCausesOnePause(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	specs := copies(60, fields{"argv": []string{"true"}, "max_retries": 0})
-	for _, id := range w.batch(specs) { // short jobs, so that the pool claims them in blocks
+	for _, id := range w.batch(specs) { // these jobs are short, so that the pool claims later ones in blocks
 		w.waitEnded(id)
 	}
 	stop := q.injectShortage("pipe2", "EMFILE", "trace")

@@ -23,8 +23,8 @@ func deadSocket(t *testing.T, path string) {
 	l.Close()
 }
 
-// If the socket file is removed, moved away or replaced, the service binds it again. Existing connections
-// stay open.
+// If the socket file is removed, moved away or replaced, the service creates its socket again. Existing
+// connections stay open.
 func TestRemovedSocketIsRebound(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -67,7 +67,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 	}
 }
 
-// The service binds a repeatedly removed socket at most once per second.
+// If the socket file is removed again and again, the service creates it again at most once per second.
 func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	before := cpuTicks(t, q.cmd.Process.Pid)
@@ -77,7 +77,7 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 			bound++
 		}
 	}
-	if bound < 2 || bound > 5 { // the first removed socket is the one from the start of the service
+	if bound < 2 || bound > 5 { // this count includes the socket from the start of the service
 		t.Errorf("removed %d times within 3 s", bound)
 	}
 	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 20 {
@@ -86,8 +86,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.waitUntil("it answers", 10*time.Second, q.isAnswering)
 }
 
-// The service does not replace its socket's path while another service listens there. It binds the path again
-// after the other service has stopped listening.
+// If another service listens at the path of the socket, the service does not replace that socket. It binds
+// the path again after the other service has stopped listening.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	socket := q.path(socketName)
@@ -122,8 +122,8 @@ func openFiles(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// If a client passes descriptors over the socket, as many as the kernel accepts, the service closes them. The
-// number of its open descriptors does not grow, and it continues to answer.
+// If a client passes descriptors over the socket, the service closes them, even if there are as many as the
+// kernel accepts. The number of open descriptors of the service does not grow, and it continues to answer.
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := startQueue(t, "--workers", "0")

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A client that cannot start the service says why in one line. The exit code distinguishes the
-// reasons where it can.
+// If a client cannot start the service, it says why in one line. The exit code depends on the reason, except
+// that run always exits with 125.
 func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

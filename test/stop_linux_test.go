@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the service is killed while it stops, its runners and jobs keep running. The command that requested the
-// stop then reports an error and how to end them.
+// If the service is killed while it stops, its runners and jobs keep running. The command that has requested
+// the stop reports an error, and how to end the runners and jobs.
 func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

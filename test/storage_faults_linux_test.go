@@ -52,7 +52,7 @@ func TestRemovedJobsDirIsRecreated(t *testing.T) {
 	}
 }
 
-// If the disk reserve cannot be created, new jobs are refused with that reason.
+// If the service cannot create its reserve file on the disk, it refuses new jobs and names that reason.
 func TestMissingReserveRefusesJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalControls is output that would control a terminal. It clears the screen, sets the window title, fills the
-// clipboard, clears the screen with a one-byte control, reverses the writing direction, and moves the cursor
-// back. It starts with a colour, which may be shown. escapedControls is how the program shows terminalControls on a
-// terminal.
+// terminalControls is output that would control a terminal. It clears the screen, sets the window title,
+// fills the clipboard, clears the screen with a one-byte control, reverses the writing direction, and moves
+// the cursor back. It starts with a colour, which may be shown. escapedControls is the text that the program
+// prints on a terminal instead of terminalControls.
 const (
 	terminalControls = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
 	escapedControls  = "\x1b[31mred\x1b[0m " + `A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
@@ -74,7 +74,7 @@ func newScreen(t testing.TB, columns int) *screen {
 	if err != nil {
 		t.Fatalf("set a terminal's modes: %v", err)
 	}
-	go func() { // returns when the last process closes the tty, or at the cleanup
+	go func() { // this goroutine ends when the last process closes the tty, or at the cleanup
 		defer close(s.closed)
 		io.Copy(s.output, s.master)
 	}()
@@ -101,7 +101,7 @@ func (s *screen) text(t testing.TB) string {
 // runOnScreen runs the program with a terminal as its stdout and stderr.
 func (q *queue) runOnScreen(args ...string) result {
 	q.Helper()
-	s := newScreen(q, 600) // wide enough for all cells
+	s := newScreen(q, 600) // the screen is wide enough to show all cells uncut
 	cmd := q.command(args...)
 	cmd.Stdout, cmd.Stderr = s.tty, s.tty
 	return result{code: exitCodeOf(q, cmd), out: s.text(q)}
@@ -117,11 +117,12 @@ func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// enqueueControlJobs enqueues two jobs that fail. The first prints terminalControls on both streams and has it in its
-// command and labels. The second has it in its directory, and therefore in its error.
+// enqueueControlJobs enqueues two jobs that fail. The first has terminalControls in its command and labels,
+// and prints it on both streams. The second has it in its directory, and therefore in its error.
 func enqueueControlJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
-	file := q.writeFile("steering", terminalControls+"\x9b2J\x00\n") // followed by bytes that JSON cannot contain
+	// The bytes after terminalControls cannot be part of JSON.
+	file := q.writeFile("steering", terminalControls+"\x9b2J\x00\n")
 	loud = w.enqueue(fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
 	lost = w.enqueue(fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls,
 		"max_retries": 0})
@@ -132,8 +133,8 @@ func enqueueControlJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	return loud, lost
 }
 
-// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may print
-// it unchanged. run and logs do, because they print output as the job printed it.
+// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may
+// print it unchanged. run and logs may do so, because they print output as the job printed it.
 func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -159,7 +160,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		{[]string{"logs", "-f", loud}, 0, 2, 0},
 		{[]string{"show", loud}, 0, 5, 0},
 		{[]string{"show", lost}, 0, 3, 2},
-		{[]string{"list"}, 0, 1, 1}, // quoted arguments are text, without the colour
+		{[]string{"list"}, 0, 1, 1}, // list prints quoted arguments as text, so their colour is not shown
 		{[]string{"list", "-s", "dead"}, 0, 1, 1},
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
@@ -183,8 +184,8 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// A control sequence that a job writes in several pieces does not take effect either while a client follows
-// the job.
+// While a client follows a job, a control sequence has no effect on the terminal even if the job writes it in
+// several pieces.
 func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -214,8 +215,8 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// Output that does not go to a terminal is unchanged, even if the other stream goes to one. JSON is the same
-// on a terminal.
+// Output that does not go to a terminal is unchanged, even if the other of the two streams, stdout or stderr,
+// goes to a terminal. JSON is the same on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	loud, _ := enqueueControlJobs(t, q, q.dial())
@@ -223,7 +224,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
 	for _, c := range []struct {
 		args     []string
-		out, err string // expected on this stream while the other stream is a terminal
+		out, err string // expected text of the stream while the other stream is a terminal
 	}{
 		{[]string{"logs", loud, "--stdout"}, text, ""},
 		{[]string{"logs", loud, "--stderr"}, text, ""},
@@ -258,8 +259,8 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 	}
 }
 
-// Sentences appear only on a terminal. Elsewhere the program prints only the answer, for other programs to
-// read. With -q it does so on a terminal too.
+// On a terminal, commands answer in sentences. Elsewhere, and with -q also on a terminal, they print only the
+// answer, for other programs to read.
 func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for _, c := range []struct {
@@ -307,8 +308,8 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	}
 }
 
-// logs passes carriage returns to the terminal, as run does, so that progress bars look right. logs escapes
-// them if it prints several jobs, where they would overwrite the prefix of the line.
+// logs prints carriage returns unchanged, as run does, so that progress bars look right. If logs prints
+// several jobs, it escapes carriage returns, because they would overwrite the prefix of the line.
 func TestLogsPassCarriageReturns(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -377,8 +378,8 @@ func TestNoColours(t *testing.T) {
 	}
 }
 
-// On a terminal, Ctrl-C leaves a followed job running and the client prints how to attach again. Input typed
-// until Ctrl-D is the job's stdin.
+// If a client follows a job on a terminal, Ctrl-C leaves the job running, and the client prints how to attach
+// again. If the job reads its stdin, it gets the text that is typed until Ctrl-D.
 func TestKeysOfATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -431,7 +432,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 			code := exitCodeOf(t, cmd)
 			text := colours.ReplaceAllString(s.text(t), "")
 			if _, history, found := strings.Cut(text, "\n\n"); found {
-				text = history // the lines above the history are not a table
+				text = history // check only the history, because the lines above it are not a table
 			}
 			if code != 0 || strings.Count(text, "\n") < 2 {
 				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
@@ -445,7 +446,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// A closed stdout is not an error for any command, and it ends commands that follow.
+// No command treats a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
 func TestAClosedPipeIsNoError(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -477,7 +478,7 @@ func TestAClosedPipeIsNoError(t *testing.T) {
 	w.mustCall("cancel", fields{"id": longJob}, nil)
 }
 
-// Table cells contain no colours of commands, so a cell is cut at its visible width.
+// Table cells contain no colours of commands, because a cell that is too long is cut at its visible width.
 func TestTableCellsContainNoColours(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	w := q.dial()
@@ -495,7 +496,8 @@ func TestTableCellsContainNoColours(t *testing.T) {
 	}
 }
 
-// On a terminal, enqueue does not print the number of attempts of jobs that will not run.
+// On a terminal, enqueue usually prints the number of attempts of a job. It does not do so for jobs that will
+// not run.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "parent", "true")

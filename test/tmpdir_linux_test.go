@@ -53,10 +53,10 @@ func (q *queue) tmpdirOf() string {
 	return q.must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
-// job_tmpdir names the parent directory of the jobs' private directories. A job's directory is removed when
-// the job ends. The directories that a killed runner leaves are removed too, even if the setting has changed
-// since. If the setting changes while a job runs, the job keeps its directory, and new jobs get theirs below
-// the new one.
+// The setting job_tmpdir names the parent directory of the private directories of jobs. The directory of a
+// job is removed when the job ends. The next runner also removes the directories that a killed runner has
+// left, even if the setting has changed since. If the setting changes, running jobs keep their directories,
+// and new jobs get directories below the new parent.
 func TestJobTmpdirIsUsed(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -171,8 +171,8 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	}
 }
 
-// checkTmpdirRefused requests a runner from root's launcher with a path that is not in runner.conf, as a
-// compromised service could. It checks that the runner does not use the path.
+// checkTmpdirRefused requests a runner from root's launcher and names a path that is not in runner.conf, as a
+// compromised service could. It checks that the runner does not use that path.
 func (q *queue) checkTmpdirRefused(path string) {
 	q.Helper()
 	runtime.LockOSThread() // setresgid changes only this thread, and the connection takes this thread's group
@@ -216,7 +216,7 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() { // returns when the listener is closed
+	go func() { // this goroutine ends when the listener is closed
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
@@ -242,8 +242,8 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	}
 }
 
-// Root's runners read job_tmpdir only from runner.conf. A job can reach its directory there, whatever account
-// it runs as.
+// Root's runners read job_tmpdir only from runner.conf. A job can reach its private directory below
+// job_tmpdir, whatever account it runs as.
 func TestJobTmpdirOfRootsRunners(t *testing.T) {
 	dir := ""
 	if os.Geteuid() == 0 {

@@ -89,12 +89,12 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.writeFile("lines", "sleep 600\n")
-	// The script runs no foreground program and waits for it: dash loses a Ctrl-C that arrives while dash
-	// starts a program.
+	// The script replaces itself by sleep. It must not wait for sleep, because dash loses a Ctrl-C that
+	// arrives while dash starts a program.
 	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.path("editor"), 0o700)
 	p := newPane(q, 80, 24)
-	p.typeLine("trap : INT") // keeps the shell running after Ctrl-C
+	p.typeLine("trap : INT") // this trap keeps the shell running after Ctrl-C
 	for _, c := range []struct{ verb, shows string }{
 		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
 		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
@@ -256,8 +256,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 //go:embed testdata/screens.txt
 var wantScreens string
 
-// timeReplacements replaces times, and the column widths that depend on them, so that each run of the test gets the
-// same text.
+// timeReplacements replaces times, and the column widths that depend on them. So the text is the same in each
+// run of the test.
 var timeReplacements = []struct{ pattern, replacement string }{
 	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"}, {`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
 	{`in \d+h(\d\dm?)?`, "in T"}, {`\d+ in the last hour|\d+/min`, "RATE"}, {`  +`, "  "}, {` +\n`, "\n"},
@@ -281,7 +281,7 @@ func TestScreensInATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The commands are short enough to stay uncut, whatever the width of the times.
+	// The commands are short, so that they are not cut even if the column of times is wide.
 	enqueue := func(id, command string, flags ...string) {
 		q.must(append([]string{"enqueue", "--cwd", q.dir, "--id", id, command}, flags...)...)
 	}
@@ -321,13 +321,15 @@ func TestScreensInATerminal(t *testing.T) {
 					return clocks == 1 && len(lines) > 5 || size[1] < 20 && len(lines) > 5
 				})
 			}
-			// The run time of the job changes, which shows that the list is still updated at the new size.
+			// The displayed run time of the job must keep changing: that shows that the list is still updated
+			// at the new size.
 			for range 2 {
 				before := strings.Join(p.lines(), "\n")
 				p.waitScreen(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			lines := p.lines()
-			// In 40 columns, the widths of the times decide which columns fit.
+			// In 40 columns, the widths of the times decide which columns are shown. So compare only the
+			// first word of each line.
 			if size[0] == 40 && words == "list --watch" {
 				for i, l := range lines {
 					if lines[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {

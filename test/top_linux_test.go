@@ -25,7 +25,7 @@ func topQueue(t *testing.T) *queue {
 	return q
 }
 
-// pressKeys presses keys, which have tmux's names.
+// pressKeys presses keys. Their names are those of tmux.
 func (p *pane) pressKeys(keys ...string) {
 	p.Helper()
 	p.tmux(append([]string{"send-keys"}, keys...)...)
@@ -38,7 +38,7 @@ func (p *pane) openTop(line string) {
 	p.waitScreen("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
 }
 
-// waitNoText waits until the window does not show a text.
+// waitNoText waits until a text is no longer shown in the window.
 func (p *pane) waitNoText(text string) {
 	p.Helper()
 	p.waitScreen("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
@@ -173,8 +173,8 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 }
 
-// Top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window
-// it says which size it needs.
+// top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window it prints
+// the size that it needs.
 func TestSizesOfTop(t *testing.T) {
 	q := topQueue(t)
 	p := newPane(q, 80, 24)
@@ -207,14 +207,15 @@ func TestSizesOfTop(t *testing.T) {
 	p.waitScreen("the output", func(lines []string) bool { return len(lines) == 15 && strings.HasPrefix(lines[13], "compiling") })
 }
 
-// If the service is gone, top says so and since when, and keeps its last picture. When the service
-// is back, top continues, including the followed output.
+// If the service is gone, top says so and since when, and keeps showing its last picture. When the service is
+// back, top continues, and so does the output that it follows.
 func TestTopOutlivesTheService(t *testing.T) {
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.openTop("queuectl top")
 	p.waitText("compiling")
-	for range 2 { // the first time a crash, the second time a restart as in an upgrade
+	// The first round is a crash; the second is a restart, as in an upgrade.
+	for range 2 {
 		q.kill()
 		p.waitText("no answer since ")
 		p.waitScreen("the last picture", func(lines []string) bool {
@@ -244,8 +245,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 	}
 }
 
-// However top ends, the terminal is as before: its modes, its cursor and its main screen. The same
-// holds while top is suspended and while an editor runs.
+// However top ends, the modes, the cursor and the main screen of the terminal are restored. They are also
+// restored while top is suspended and while an editor runs.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
@@ -291,7 +292,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		c.end()
 		same(c.name)
 		if pid, err := strconv.Atoi(strings.TrimSpace(q.readFile("editor.pid"))); err == nil {
-			// The editor has lost the terminal, and it survives the program that started it.
+			// The editor outlives the top that started it, but it can no longer use the terminal. So kill it.
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
@@ -299,7 +300,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	front()
 	p.pressKeys("2", "e")
 	p.waitText("editing")
-	p.pressKeys("C-c") // the editor receives it
+	p.pressKeys("C-c") // the editor receives this Ctrl-C, and top does not
 	p.waitText("editor ./editor: signal: interrupt; nothing was changed")
 	p.pressKeys("1")
 	p.waitText("▶ build")
@@ -337,8 +338,8 @@ func TestJobsCannotControlTop(t *testing.T) {
 	}
 }
 
-// If a terminal reports an impossible size, top uses no memory in proportion to it, still draws,
-// and ends with q. When the terminal reports a usual size, top draws on all of it.
+// If a terminal reports an impossible size, top still draws and ends with the key q. Its memory does not grow
+// with the reported size. When the terminal reports a usual size, top uses all of it.
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
@@ -348,8 +349,8 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.resize(t, 24, 80)
 		s.waitText("▶ build")
 		s.waitTextAfter(drawn, "q quit")
-		// Measure before the end, because the kernel's figure for an ended process includes the test's own
-		// memory.
+		// Measure before top ends, because the kernel reports for an ended process the memory of the test as
+		// well.
 		used := peakMemory(t, s.cmd.Process.Pid)
 		s.typeText("q")
 		s.waitExit(0)
@@ -359,7 +360,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	}
 }
 
-// Without a terminal, or on one that can only print lines, top names the alternative command.
+// Without a terminal, or on one that can only print lines, top names a command to use instead.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {

@@ -30,7 +30,8 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 	r := &traceReceiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, err := io.ReadAll(q.Body)
-		var data traces.TracesData // has the same wire format as an ExportTraceServiceRequest
+		// TracesData has the same wire format as ExportTraceServiceRequest, which the service sends.
+		var data traces.TracesData
 		if err == nil {
 			err = proto.Unmarshal(raw, &data)
 		}
@@ -38,10 +39,10 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
 		}
 		r.record(&data)
-		// The empty body is an ExportTraceServiceResponse.
+		// An empty body is a valid ExportTraceServiceResponse.
 		w.Header().Set("Content-Type", "application/x-protobuf")
 	})}
-	go server.Serve(l) // returns when the test closes the server
+	go server.Serve(l) // this goroutine ends when the test closes the server
 	t.Cleanup(func() { server.Close() })
 	return r
 }
@@ -102,9 +103,8 @@ func parentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }
 
-// A collector gets one span per attempt, in the trace that the submitter's environment names. The
-// job gets the context of its own span. A service that adopts a running attempt reports the same
-// span.
+// A collector gets one span per attempt, in the trace that the environment of the submitter names. The
+// environment of the attempt names its span. If a service adopts a running attempt, it reports the same span.
 func TestTraces(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	r := newTraceReceiver(t)
@@ -158,15 +158,16 @@ func TestTraces(t *testing.T) {
 	r.mu.Unlock()
 }
 
-// An unreachable or hanging collector delays nothing, and the log reports it. A request with a key
-// is a duplicate even if it comes from another trace. Jobs of a schedule belong to no caller's
-// trace.
+// If the collector is unreachable or hangs, nothing is delayed, and the log reports it. If a request with a
+// key is repeated from another trace, it is a duplicate nevertheless. Jobs of a schedule belong to no trace
+// of a caller.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 || !strings.Contains(got.err, "traces.endpoint") {
 		t.Errorf("got %+v", got)
 	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // no process accepts connections from it
+	// No process accepts connections at this address, so clients get no reply.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

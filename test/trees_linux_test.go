@@ -68,7 +68,7 @@ func TestJobsProcessAttributes(t *testing.T) {
 	}
 }
 
-// The runner does not catch SIGCHLD, so the end of a job does not interrupt it.
+// The end of a job does not interrupt the runner with SIGCHLD, because the runner does not catch that signal.
 func TestEndsRaiseNoSignal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -118,8 +118,8 @@ func TestNoZombies(t *testing.T) {
 	})
 }
 
-// The processes of a job get the whole time kill_after, however the job is ended, even if they outlive its
-// shell.
+// The processes of a job get the whole time kill_after to end, however the job is ended. This also holds for
+// processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// shapes lists commands whose process trees are hard to end. All processes of a tree inherit the lock on
-// descriptor 9, and each has WORD on its command line. No shape both leaves the session and clears the
-// environment: only a cgroup finds such a process.
+// shapes lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9
+// with a lock, and each has WORD on its command line. No shape both leaves the session and clears the
+// environment, because only a cgroup finds such a process.
 var shapes = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
 	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
@@ -21,8 +21,8 @@ var shapes = map[string]string{
 	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
 }
 
-// treeJob returns a job with the given shape, the path of its lock, and the word that identifies its
-// processes.
+// treeJob returns a job with the given shape and the path of its lock. It also returns a marker that occurs
+// in the command line of each process of the job.
 func (q *queue) treeJob(i int, shape string) (spec fields, lock, marker string) {
 	marker = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
 	lock = q.path(fmt.Sprintf("lock%d", i))
@@ -165,7 +165,7 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	}
 }
 
-// If a timeout or a cancel happens while the job is ending, the job has exactly one outcome.
+// If a job times out or is cancelled at the moment when it ends, it has exactly one outcome.
 func TestRacesHaveOneOutcome(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
@@ -185,7 +185,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	t.Logf("outcomes: %v", seen)
 	for i := range 40 {
 		id := w.enqueue(fields{"argv": []string{toolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
-		// The test needs a cancel close to the end of the job.
+		// Wait until the job is about to end, so that the cancel comes at the same time.
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
 		w.mustCall("cancel", fields{"ids": []string{id}}, &v)
@@ -196,8 +196,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 }
 
-// A job chooses the time between SIGTERM and SIGKILL, but the duration of a service stop is bounded. This
-// also holds for a job that is already being cancelled.
+// A job chooses the time between SIGTERM and SIGKILL, but a stop of the service does not wait longer than a
+// fixed bound. This also holds for a job that is already being cancelled.
 func TestStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")

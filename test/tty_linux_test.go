@@ -82,8 +82,8 @@ func (s *terminalSession) waitTextAfter(n int, text string) {
 	}
 }
 
-// waitAttached waits until the program has attached to the job's terminal. It recognises that by ISIG, which the
-// program turns off.
+// waitAttached waits until the program has attached to the terminal of the job. When it attaches, the program
+// turns off ISIG on its own terminal, and waitAttached waits for that.
 func (s *terminalSession) waitAttached() {
 	s.q.Helper()
 	s.q.waitUntil("the terminal is joined", 20*time.Second, func() bool {
@@ -92,8 +92,8 @@ func (s *terminalSession) waitAttached() {
 	})
 }
 
-// waitExit waits until the program ends, and checks the exit code and that the terminal settings are restored. It
-// returns everything that the terminal has shown.
+// waitExit waits until the program ends. It checks the exit code and that the terminal settings are restored.
+// It returns everything that the terminal has shown.
 func (s *terminalSession) waitExit(code int) string {
 	s.q.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.cmd.Process.Kill() })
@@ -161,7 +161,8 @@ func TestTTYWithoutAClientTerminal(t *testing.T) {
 	}
 }
 
-// A job cannot have both a terminal and another input. Only running jobs with a terminal accept attach.
+// A job cannot have both a terminal and another input. The method attach accepts only running jobs with a
+// terminal.
 func TestTTYRefusals(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -205,8 +206,8 @@ func TestTTYRefusals(t *testing.T) {
 	}
 }
 
-// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the terminal's size. Enter ~. detaches and leaves the
-// job running, also when these are the first keys. ~~ types a tilde.
+// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the size of the terminal. The keys Enter ~. detach and
+// leave the job running, even if they are the first keys that are typed. ~~ types a tilde.
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -240,7 +241,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.waitExit(5)
 }
 
-// A job that reads its terminal waits until any connection types something.
+// If a job reads its terminal, it waits until a client types something, on any connection.
 func TestTTYReadWaitsForInput(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
@@ -267,7 +268,7 @@ func TestManyAttach(t *testing.T) {
 	first.waitText("up")
 	second := q.startOnTerminal(50, 160, "attach", "t")
 	second.waitAttached()
-	// The size is applied once the newest client has drawn the screen.
+	// The new size takes effect only after the newest client has drawn the screen.
 	q.waitUntil("the newest has set the size", 20*time.Second, func() bool {
 		first.typeText("one\r")
 		return strings.Contains(first.output.String(), "50 160\r\ngot one")
@@ -329,8 +330,8 @@ func TestPaste(t *testing.T) {
 	s.waitExit(0)
 }
 
-// If the service dies, the job keeps running and the client prints how to attach again. The next service can
-// attach clients to the job's terminal.
+// If the service dies, a job with a terminal keeps running, and the client prints how to attach again.
+// Clients can attach to the terminal of the job through the next service.
 func TestTerminalOutlivesTheService(t *testing.T) {
 	q := startQueue(t, "--workers", "1", "--keep-jobs")
 	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
@@ -356,7 +357,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 	s.waitExit(6)
 }
 
-// A client that a signal ends restores the terminal settings and leaves the job running.
+// If a signal ends a client, the client restores the terminal settings and leaves the job running.
 func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
@@ -398,7 +399,8 @@ func TestTerminalsOfAttempts(t *testing.T) {
 }
 
 // A job with a terminal is ended like any other job, with its foreground and background processes, also when
-// its runner dies. A background process that may outlive the job does so if it does not use the terminal.
+// its runner dies. A background process that is allowed to outlive its job does so, unless it uses the
+// terminal.
 func TestTreesOfTerminals(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -439,7 +441,8 @@ func TestTreesOfTerminals(t *testing.T) {
 	}
 	checkGone("lost", pids)
 
-	// Closing the terminal sends SIGHUP to the processes of its session. This process is in another session.
+	// When the terminal closes, the processes of its session get SIGHUP. The command leaveBehind starts a
+	// process in another session, so SIGHUP does not end that process.
 	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.enqueue(fields{"command": leaveBehind, "tty": true})
 	if j := w.waitEnded(id); j.History[0].Leftovers != 1 {
@@ -458,7 +461,7 @@ func TestScreenPrograms(t *testing.T) {
 		command string
 		shows   string
 		keys    []string
-		after   string // text that a later client sees in addition to shows
+		after   string // text that a client sees when it attaches later
 		quit    string
 	}{
 		"vi":   {"vi -u NONE -i NONE text", "first line", []string{"Gosecond line\x1b"}, "second line", ":wq\r"},
@@ -483,7 +486,8 @@ func TestScreenPrograms(t *testing.T) {
 			s.waitText(c.shows)
 			s.waitText(c.after)
 			s.typeText(c.quit)
-			// The program less drops a key that arrives together with a change of the size.
+			// The program less drops a key that arrives together with a change of the window size. So type
+			// the key again until the program ends.
 			if w := q.dial(); c.quit == "q" {
 				q.waitUntil("it has ended", 20*time.Second, func() bool {
 					running := w.show(name).State == "processing"
@@ -504,8 +508,8 @@ func TestScreenPrograms(t *testing.T) {
 	}
 }
 
-// The output of a terminal is stored unchanged. logs, show and the last line print it as plain text. --raw
-// and JSON contain all of it.
+// The output of a terminal is stored unchanged. logs, show and the line of last output in overviews print it
+// as plain text. --raw and JSON contain all of it.
 func TestOutputOfATerminalIsReadable(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
@@ -571,8 +575,8 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	}
 }
 
-// Only the owner of a job and admins may type into its terminal. One audit event records each process that
-// types, and no event contains the typed text.
+// Only the owner of a job and admins may type into the terminal of the job. For each process that types, one
+// audit event is stored. No event contains the typed text.
 func TestRightsOnTerminals(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
 	id := q.mustAs(alice, "enqueue", "--tty", "--cwd", "/", `printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
@@ -649,7 +653,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 func TestWaitsForTerminalsAreBounded(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	id := q.dial().enqueue(fields{"command": "true", "tty": true, "delay": "1h"})
-	const each = 13 // five connections with 13 each make 65, one more than the limit of 64
+	const each = 13 // 13 requests on each of five connections are 65, one more than the limit of 64
 	answers := make(chan wireMessage, 5)
 	for range cap(answers) {
 		w := q.dial()
@@ -657,7 +661,7 @@ func TestWaitsForTerminalsAreBounded(t *testing.T) {
 		for i := range each {
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"attach","params":{"id":%q,"wait":true}}`+"\n", i+1, id)
 		}
-		go func() { // returns when the connection is closed
+		go func() { // this goroutine ends when the connection is closed
 			if a, err := w.read(); err == nil {
 				answers <- a
 			}

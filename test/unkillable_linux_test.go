@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// stuckQueue starts a queue with one worker. Its runner stops waiting for processes that outlive SIGKILL
-// after a moment instead of half a minute. spec is a job that outlives SIGKILL: it reads a file from a FUSE
-// server that accepts the request and never replies.
+// stuckQueue starts a queue with one worker. If processes outlive SIGKILL, the runner of the queue stops
+// waiting for them after a moment instead of half a minute. spec is a job that outlives SIGKILL: it reads a
+// file of a FUSE server that accepts the request and never replies.
 func stuckQueue(t *testing.T) (q *queue, d *disk, spec fields) {
 	t.Helper()
 	needsDisks(t, "/dev/fuse")
@@ -44,9 +44,9 @@ func (d *disk) reader() (pid int) {
 	return pid
 }
 
-// A job is dead with the reason "unkillable" if it outlives SIGKILL or leaves a process that does. It is not
-// retried, and the log contains an error. Its worker stays busy, also for the next service, until all of its
-// processes have ended.
+// A job is dead with the reason "unkillable" if it outlives SIGKILL or leaves a process that does. Such a job
+// is not retried, and the log contains an error. Its worker stays busy, also for the next service, until all
+// of its processes have ended.
 func TestUnkillableJob(t *testing.T) {
 	needsDisks(t, "/dev/fuse")
 	t.Run("itself", func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 	}
 }
 
-// When a runner dies, its jobs that outlive SIGKILL are dead with the reason "unkillable", since another
-// attempt would run concurrently with the first. Other jobs continue.
+// When a runner dies, those of its jobs that outlive SIGKILL are dead with the reason "unkillable". They are
+// not retried, because another attempt would run at the same time as the first. Other jobs continue.
 func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	q, d, spec := stuckQueue(t)
 	w := q.dial()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The jobs of one user hold at most max_bytes_per_user, also after a restart. Inputs of ended jobs
-// make room for new ones.
+// The jobs of one user hold at most max_bytes_per_user, also after a restart. If there is no room for a new
+// job, the service removes inputs of ended jobs.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "2MiB")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// otherVersion simulates a service of another version. It maps each method that it knows to the members of
-// the response after its id.
+// otherVersion simulates a service of another version. For each method that this service knows, it contains
+// the members of the response that follow the id.
 type otherVersion map[string]string
 
 // serve listens on the queue's socket as the other version.
@@ -30,7 +30,7 @@ func (o otherVersion) serve(t *testing.T, q *queue) {
 			if err != nil {
 				return
 			}
-			server.Go(func() { // returns when the client's program closes the connection
+			server.Go(func() { // this goroutine ends when the client closes the connection
 				defer c.Close()
 				in := bufio.NewReader(c)
 				for {
@@ -100,7 +100,7 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 	}
 }
 
-// With a service of another version, each command does what that service supports. If the service does not
+// If the service has another version, each command does what that service supports. If the service does not
 // know a method, the error contains the method and both versions. Unknown members of a response are ignored.
 func TestClientOfAnotherVersion(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	}
 }
 
-// wait also reports when a failed job will be retried.
+// On a terminal, wait reports when a failed job will be retried.
 func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// holdReadTransaction starts a read transaction on the database from this process and keeps it open until the caller
-// calls end.
+// holdReadTransaction starts a read transaction on the database from this process. The transaction stays open
+// until the caller calls end.
 func (q *queue) holdReadTransaction() (end func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?mode=ro")
@@ -27,8 +27,8 @@ func (q *queue) holdReadTransaction() (end func()) {
 }
 
 // While another program keeps a read transaction open, status says what to do about it, the log says so once,
-// and jobs still run. After the program has ended, status is "ok" again. The program with failpoints warns at
-// a WAL size of 4 MiB.
+// and jobs still run. After that program has ended, status is "ok" again. The test uses the build with
+// failpoints, which warns at a WAL size of 4 MiB.
 func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "failpoint")

@@ -80,7 +80,8 @@ func (b *browser) request(method, path, form string, change ...func(*http.Reques
 	return httpResponse{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
-// link returns the secret of a link that the program printed, and makes the browser use the link's host.
+// link returns the secret of a link that the program has printed. From then on, the browser uses the host of
+// the link.
 func (b *browser) link(open string) (secret string) {
 	b.Helper()
 	u, err := url.Parse(open)
@@ -122,8 +123,9 @@ func withHeader(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// The service serves no web page until a user starts the page, and not after a restart. A link creates one
-// session for one browser, and only when the user presses the button of the link's page.
+// The service serves no web page until a user starts the page. After a restart, a user must start the page
+// again. A link creates one session for one browser, and only when the user presses the button of the page to
+// which it leads.
 func TestLinkOpensAPageSession(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	if got := q.cli("web", "open"); got.code != 5 || !strings.Contains(got.err, "queuectl web start") {
@@ -139,7 +141,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		t.Errorf("two links have one name, so who has one reads the cookies of the other: %s, %s", one, other)
 	}
 	secret := b.link(q.must("web", "open"))
-	for range 2 { // a program that previews links does not use them up
+	for range 2 { // fetching the page of a link, as a link preview does, does not use up the link
 		if got := b.request("GET", "/open?link="+secret, ""); got.code != http.StatusOK ||
 			got.header.Get("Set-Cookie") != "" {
 			t.Errorf("got %+v", got)
@@ -160,7 +162,8 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	if got := b.request("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
-	// Browsers send a cookie to all ports of a host.
+	// Browsers send a cookie to all ports of a host, so the page accepts the cookie only under its own host
+	// name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.request("GET", "/", "", withHost(name)); got.code != http.StatusUnauthorized {
 			t.Errorf("%s takes the session: %d", name, got.code)
@@ -323,8 +326,9 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	}
 }
 
-// An action on many jobs applies only to the jobs that its confirmation page showed. If some jobs are
-// refused, the page reports both results. A parameter that a page does not know is an error.
+// An action on many jobs applies only to the jobs that its confirmation page showed. If some of these jobs
+// are refused, the page reports both how many succeeded and how many were refused. A parameter that a page
+// does not know is an error.
 func TestPageActsOnMany(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "0"))
 	for _, id := range []string{"a1", "a2", "b1"} {
@@ -392,8 +396,8 @@ func TestPageActsOnMany(t *testing.T) {
 	sees("/jobs?label=k%3Da", ">a1<")
 }
 
-// The page of a job shows the output of each attempt. A page that does not update itself shows the time it
-// was made.
+// The page of a job shows the output of each attempt. If a page does not update itself, it shows the time at
+// which it was made.
 func TestPageOfAnAttempt(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01", "echo try $QUEUECTL_ATTEMPT; exit 3")
@@ -410,9 +414,9 @@ func TestPageOfAnAttempt(t *testing.T) {
 	}
 }
 
-// The page sends events as they happen, each with its number, and resumes after the last number that the
-// client received. A client that reads none of its events delays no other client. The number of streams per
-// user is limited.
+// The page sends each event when it happens, with the number of the event. A client that connects again gets
+// the events after the last number that it received. A client that does not read its events delays no other
+// client. The number of streams per user is limited.
 func TestPageSendsEvents(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.openSession()
@@ -459,12 +463,12 @@ func TestPageSendsEvents(t *testing.T) {
 	// Anonymous access must not keep the stream of the ended session open.
 	b.must("config", "set", "web.anonymous", "read")
 	b.request("POST", "/leave", "token="+b.formToken())
-	if raw, err := io.ReadAll(idle.Body); err != nil { // the stream ends
+	if raw, err := io.ReadAll(idle.Body); err != nil { // this returns because the stream ends
 		t.Errorf("after %q: %v", raw, err)
 	}
 	b.openSession()
 	full := false
-	for range 80 { // streams that the client does not read
+	for range 80 { // open streams and do not read them
 		r := follow("?since=0", "")
 		defer r.Body.Close()
 		if full = r.StatusCode == http.StatusServiceUnavailable; full {
@@ -479,8 +483,9 @@ func TestPageSendsEvents(t *testing.T) {
 	}
 }
 
-// A browser without a session gets access only if web.anonymous permits it, only from this machine, and only
-// to data that the right "read" shows. Beyond loopback, the page requires TLS and configured host names.
+// A browser without a session gets access only if web.anonymous permits it. The access is then limited to
+// browsers on this machine and to data that the right "read" shows. Beyond loopback, the page requires TLS
+// and configured host names.
 func TestAnonymousPageAccess(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
@@ -515,7 +520,8 @@ func TestAnonymousPageAccess(t *testing.T) {
 			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
 		}
 	}
-	b.must("web", "start", "--listen", b.address) // the address that the page already uses
+	// Starting the page at the address that it already uses is not an error.
+	b.must("web", "start", "--listen", b.address)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -524,7 +530,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	if got := b.cli("web", "start", "--listen", listener.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("where another one is, it is answered by %+v", got)
 	}
-	b.openSession() // the page still works at its old address
+	b.openSession() // the page still works at its old address, although the new one was refused
 	if got := b.request("GET", "/api/status", ""); got.code != http.StatusOK {
 		t.Errorf("got %+v", got)
 	}
@@ -586,7 +592,7 @@ func TestPageIsCompressed(t *testing.T) {
 func TestPageSurvivesFloodWithoutASession(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "0"))
 	b.openSession()
-	for i := range 1600 { // more than the page keeps open
+	for i := range 1600 { // more connections than the page keeps open
 		c, err := net.Dial("tcp", b.address)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)

@@ -78,7 +78,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.must("retry", "dead")
-	q.must("wait", "after") // retrying a parent also retries its dependants
+	q.must("wait", "after") // the job "after" is retried too, because retry also retries dependants
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.cli("retry", "keyed"); !strings.Contains(got.err, "has") {
 		t.Errorf("retry of a job whose key another has: %+v", got)
@@ -112,7 +112,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 }
 
-// For every kind of reason, list shows the first reason that why returns, in JSON and in text.
+// For every kind of reason, list shows the first of the reasons that why prints, in JSON and in text.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -95,7 +95,8 @@ func TestWireRefusals(t *testing.T) {
 	fine.enqueue(fields{"id": "taken", "command": "true"})
 	for _, c := range refusals {
 		w := q.dial()
-		// The service may close the connection before it has read the whole line.
+		// Write in a goroutine, because the service may close the connection before it has read the whole
+		// line.
 		go w.Write([]byte(c.line + "\n"))
 		a, err := w.read()
 		if err != nil {
@@ -138,7 +139,7 @@ func TestPipelining(t *testing.T) {
 	for i := range 500 {
 		fmt.Fprintf(&b, `{"jsonrpc":"2.0","id":%d,"method":"enqueue","params":{"id":"j%d","command":"true"}}`+"\n", i, i)
 	}
-	go func() { // returns when the connection is closed
+	go func() { // this goroutine ends when the connection is closed
 		w.Write(b.Bytes())
 		halfClose(w.Conn)
 	}()
@@ -283,7 +284,7 @@ func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
 	deaf := q.dial()
 	deaf.sendLine(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":"` + id + `","follow":true}}`)
 	mute := q.dial()
-	go func() { // blocks until the service closes the connection
+	go func() { // this goroutine blocks until the service closes the connection
 		for i := 0; ; i++ {
 			if _, err := fmt.Fprintf(mute, `{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i); err != nil {
 				return

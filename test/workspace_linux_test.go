@@ -41,8 +41,8 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
 }
 
-// checkAttacksFail runs all hostile jobs. It checks that the victim's files are unchanged and that no
-// private directory remains.
+// checkAttacksFail runs jobs that attack their private directories in each way of workspaceAttacks. It checks
+// that the files of the victim are unchanged and that no private directory remains.
 func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
@@ -65,7 +65,7 @@ func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id stri
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
 		if name != "links in the folder" || os.Geteuid() == 0 && q.rootRunnerDir == "" {
-			continue // a job of root may read every file
+			continue // without the check below, because a job of root may read every file
 		}
 		if strings.Contains(string(j.Result), "theirs") {
 			t.Errorf("%s: the result is %s", name, j.Result)
@@ -93,7 +93,8 @@ func TestHostileWorkspaces(t *testing.T) {
 	checkAttacksFail(t, q, func(line string) string { return q.must("enqueue", "--max-retries", "0", line) })
 }
 
-// The same holds for a user's jobs under root's runner: it never follows links that the jobs make.
+// Whatever a user's job does to its private directory, root's runner removes only that directory. It never
+// follows links that the job has made.
 func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	openTestDirs(t)
@@ -172,8 +173,8 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 	}
 }
 
-// A secret file is read with the rights of the job's account only. A file that only root may read
-// is refused, also through a link.
+// A secret file is read only with the rights of the account of the job. If only root may read the file, the
+// job is refused, also if it names the file through a link.
 func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// workspaceJob is what show --json prints about a job's private directory: its progress and its
-// result.
+// workspaceJob contains the members of show --json that come from the private directory of a job: its
+// progress and its result.
 type workspaceJob struct {
 	State    string          `json:"state"`
 	Error    string          `json:"error"`
@@ -113,8 +113,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// A job's result is stored if it is JSON. Otherwise show says why not. In both cases the job's
-// outcome is the same.
+// The result of a job is stored if it is valid JSON. If it is not, show says why it was not stored. The
+// outcome of the job does not depend on that.
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -152,8 +152,8 @@ func TestJobsResultIsStored(t *testing.T) {
 	}
 }
 
-// A job reports its progress with a file or with a command. All outputs show it, also after a
-// restart of the service, and it is stored with the ended job.
+// A job reports its progress with a file or with the command progress. All commands that show the job show
+// the progress, also after a restart of the service. The last progress is stored with the ended job.
 func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -218,8 +218,8 @@ func TestProgressOfAShortJob(t *testing.T) {
 	}
 }
 
-// Progress is published at most twice a second, regardless of how often a job writes it, and the
-// last value is kept. Outside a job, the command progress explains its use.
+// Progress is published at most twice a second, regardless of how often a job writes it, and the last value
+// is kept. Outside a job, the command progress explains how to use it.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -315,7 +315,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// For a job that defers itself, list and run_at show the time of its next attempt.
+// If a job has deferred itself, list and the field run_at show the time of its next attempt.
 func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")

@@ -14,8 +14,8 @@ func (q *queue) withTZ(zone string, args ...string) result {
 	return runCommand(q, cmd)
 }
 
-// Times are read and printed in the zone of TZ, in every form that POSIX defines for it. An unknown zone is
-// an error, because a silent change to UTC would produce wrong times.
+// Times are read and printed in the zone of the variable TZ, in every form that POSIX defines for TZ. An
+// unknown zone is an error, because silently using UTC instead would produce wrong times.
 func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
@@ -60,9 +60,9 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 }
 
-// The heading of a column of times contains the zone only if all times of the column have that zone.
-// Otherwise each time has its own zone, so that the two times of a repeated hour differ. Outside tables, each
-// time has its zone.
+// If all times of a column have the same zone, the heading of the column contains the zone. If they differ,
+// each time has its zone, which distinguishes the two times of a repeated hour. Outside tables, each time has
+// its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
@@ -138,7 +138,7 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 	}
 }
 
-// The names of zones also work on a machine without zone files.
+// Names of time zones also work on a machine without files of time zones.
 func TestZonesWithoutZoneFiles(t *testing.T) {
 	needs(t, "unshare")
 	q := startQueue(t, "--workers", "0")

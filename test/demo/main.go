@@ -44,7 +44,7 @@ func runJob(args []string) int {
 		}
 		fmt.Printf("%x  %s\n", sha256.Sum256(raw), args[1])
 		return 0
-	case args[0] == "flaky" && len(args) == 2: // fails until its third run
+	case args[0] == "flaky" && len(args) == 2: // this job fails until its third run
 		raw, _ := os.ReadFile(args[1])
 		n, _ := strconv.Atoi(string(raw))
 		if err := os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600); err != nil {
@@ -69,7 +69,7 @@ func runJob(args []string) int {
 	return 2
 }
 
-// demo is the queue and whether any outcome was wrong.
+// demo contains the paths and the service of the temporary queue, and records whether any outcome was wrong.
 type demo struct {
 	bin, self, dir string
 	service        *exec.Cmd
@@ -94,7 +94,7 @@ func run(bin string) error {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	defer d.queuectl("service", "stop") // also ends running jobs
+	defer d.queuectl("service", "stop") // this stop also ends jobs that still run
 	return d.runScenario()
 }
 
@@ -271,7 +271,8 @@ func (d *demo) start() error {
 	return fmt.Errorf("the service does not answer:\n%s", text)
 }
 
-// queuectl runs the program and returns its output. It shows its errors to the user.
+// queuectl runs the program queuectl and returns its standard output. It shows errors of the program to the
+// user.
 func (d *demo) queuectl(args ...string) string {
 	out, err := d.command(args).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {

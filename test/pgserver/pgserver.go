@@ -19,10 +19,10 @@ import (
 // Server is a PostgreSQL server in its own directory, where its socket is. It is not safe for concurrent use.
 type Server struct {
 	Dir       string
-	Port      int    // port in the name of the socket, and of the addresses that settings name, if any
+	Port      int    // port number in the name of the socket; also the TCP port if the settings name addresses
 	bin       string // directory of PostgreSQL's programs
 	cmd       *exec.Cmd
-	databases int // number of databases that Create has made
+	databases int // number of databases that Create has created
 }
 
 var shared struct {
@@ -56,10 +56,11 @@ func StopShared() {
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	bin := ""
-	if runtime.GOOS == "windows" { // Wine also shows the programs of its host, but cannot run them
+	// Under Wine, PATH lookups find the programs of the host, but Wine cannot run them.
+	if runtime.GOOS == "windows" {
 		t.Skip("no PostgreSQL server is installed")
 	}
-	// Debian's directory is not in PATH.
+	// Debian installs the programs in a directory that is not in PATH.
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
 		bin = filepath.Dir(found[len(found)-1])
 	} else if path, err := exec.LookPath("initdb"); err == nil {
@@ -134,7 +135,7 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 // Kill ends the server immediately, as a crash does. The server recovers when it starts again.
 func (p *Server) Kill() {
 	quitServer(p.cmd)
-	// A process of the server may be stopped.
+	// A frozen server (see Freeze) does not react to the signal, so kill it after ten seconds.
 	timer := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
 	defer timer.Stop()
 	p.cmd.Wait()
@@ -163,8 +164,8 @@ func (p *Server) Create(t testing.TB) (url string) {
 	return p.URL(name)
 }
 
-// Standby starts a synchronous standby of the server: a transaction that the server has committed is stored
-// on the standby too.
+// Standby starts a synchronous standby of the server. Once the server has reported a commit, the standby has
+// stored the transaction too.
 func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")

@@ -144,8 +144,8 @@ func (c *call) run(name string, args ...string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// start starts a process: one of this command's programs, or a program from PATH. Without a
-// process it returns an exit code.
+// start starts a process with one of this command's own programs or with a program from PATH. If it cannot
+// start the process, it returns nil and the exit code that a shell would return.
 func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
@@ -179,7 +179,8 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 // heldVariable names the variable that contains the handle inherited from hold.
 const heldVariable = "QUEUECTL_TEST_HELD"
 
-// heldHandle returns the handle that all descendants inherit, 0 if there is none.
+// heldHandle returns the handle of the file that hold has opened and that all descendants inherit. It returns
+// 0 if no file is held.
 func heldHandle() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
 	if err != nil {
@@ -199,7 +200,7 @@ func hold(c *call) int {
 	return 0
 }
 
-// flock implements flock -s -n FILE COMMAND: it fails if another process holds the file.
+// flock implements flock -s -n FILE COMMAND. It fails if another process holds the lock on the file.
 func flock(c *call) int {
 	h, err := openFile(c.path(c.args[2]), windows.GENERIC_READ, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
 	if err != nil {
@@ -219,17 +220,19 @@ func openFile(path string, access, share uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appendFile is a file to which each write is appended atomically. It needs a lock for that, because
-// Wine finds the end of the file and writes there in two steps. If a write fails, the program
-// exits. Otherwise a missing note of a job would look like a job that did not do the work.
-type appendFile struct{ file *os.File } // file is not embedded, because its other write methods take no lock
+// appendFile is a file to which each write is appended atomically. The write takes a lock, because Wine finds
+// the end of the file and writes there in two steps. If a write fails, the program exits with an error. If it
+// continued, the missing note would look as if the job had not done its work. The field file is not embedded,
+// because the other write methods of os.File take no lock.
+type appendFile struct{ file *os.File }
 
 func (a appendFile) Read(p []byte) (int, error) { return a.file.Read(p) }
 
 func (a appendFile) Close() error { return a.file.Close() }
 
 func (a appendFile) Write(p []byte) (int, error) {
-	at := &windows.Overlapped{OffsetHigh: 1 << 30} // far beyond the end of the data
+	// Lock a byte far beyond the end of the data, so that the lock does not block reads and writes.
+	at := &windows.Overlapped{OffsetHigh: 1 << 30}
 	h := windows.Handle(a.file.Fd())
 	err := windows.LockFileEx(h, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, at)
 	if err == nil {
@@ -243,7 +246,7 @@ func (a appendFile) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-const exitWriteFailed = 97 // the exit code of a program that could not write
+const exitWriteFailed = 97 // the exit code of a program whose write to a file has failed
 
 // plainFile returns a stream that a process can inherit.
 func plainFile(w io.Writer) io.Writer {

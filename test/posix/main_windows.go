@@ -1,6 +1,6 @@
-// Command sh provides the parts of a POSIX system that the tests' jobs need on Windows: a shell
-// and a few programs. It acts as the program by whose name it is called. The command install
-// creates a directory with all of them.
+// Command sh provides the parts of a POSIX system that the jobs of the tests need on Windows: a shell and a
+// few programs. It acts as the program under whose name it is started. Its command install creates a
+// directory with all of these programs.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 		os.Exit(programs[name](c))
 	}
 	for _, word := range []string{"echo", "printf", "test", "[", "true", "false"} {
-		if name == word { // the interpreter has it built in
+		if name == word { // name is built into the interpreter
 			c.args = append([]string{"-c", word + ` "$@"`, word}, c.args...)
 			os.Exit(shell(c))
 		}
@@ -158,8 +158,8 @@ func rewriteForks(file *syntax.File) {
 	})
 }
 
-// startInBackground returns a command that starts another one in the background. A single program runs
-// directly, a pipe as its programs, and any other command in a shell.
+// startInBackground returns a command that starts cmd in the background. If cmd is a single program, the
+// program runs directly. If cmd is a pipe, its programs do. Any other command runs in a shell.
 func startInBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:

@@ -22,8 +22,8 @@ import (
 // programs contains the commands that the tests call, with the features that the tests use.
 var programs map[string]func(*call) int
 
-// inProcess lists commands that always end quickly. The shell runs them in its own process, because starting a
-// process is slow.
+// inProcess lists commands that always end quickly. The shell runs them in its own process, because starting
+// a process is slow.
 var inProcess = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort", "tee", "touch", "tr", "wc"}
 
 func init() {
@@ -217,7 +217,7 @@ func setsid(c *call) int {
 func env(c *call) int {
 	if len(c.args) > 0 && c.args[0] == "-i" {
 		c.args = c.args[1:]
-		// No process starts without this variable.
+		// Keep SYSTEMROOT, because Windows starts no process without this variable.
 		c.env = slices.DeleteFunc(c.env, func(v string) bool { return !strings.HasPrefix(strings.ToUpper(v), "SYSTEMROOT=") })
 	}
 	for len(c.args) > 0 && strings.Contains(c.args[0], "=") {
