@@ -51,7 +51,7 @@ func (q *question) text() string {
 	return q.act.verb.name + " " + q.act.describe() + "? (y/n)"
 }
 
-// cursor marks the position where text is typed.
+// cursor marks the position at which typed text appears.
 const cursor = "▏"
 
 // handleKey handles a key.
@@ -210,7 +210,7 @@ func (m *model) move(by int) {
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
 	clear(m.marked)
-	m.refetch = m.fetching // the pending reply belongs to the previous list
+	m.refetch = m.fetching // a pending reply would be for the previous list
 	return m.requestFetch()
 }
 

@@ -27,7 +27,7 @@ const (
 // listing defines the names of a list and how it is built.
 type listing struct {
 	name, short string
-	states      []queue.State // states of its jobs; nil for lists of other things
+	states      []queue.State // states of the jobs in the list; nil if it lists other objects
 	build       func(*model) table
 	empty       string
 }
@@ -64,8 +64,8 @@ type row struct {
 type table struct {
 	head []string
 	rows []row
-	more int64  // number of jobs that are not in rows, or unknown
-	all  string // the command that lists all of them
+	more int64  // number of jobs that are not in rows, or the constant unknown
+	all  string // the command that lists all jobs of the list
 }
 
 // unknown is the value of table.more if there are more rows, but the service does not say how many.
@@ -104,11 +104,11 @@ func (r *row) matches(text string) bool {
 
 func (m *model) screenTexts() cli.Look { return cli.Look{Screen: &m.snapshot.screen, Now: m.now} }
 
-// column is a column of a list of jobs: its heading, the windows in which it appears, and its content.
+// column is a column of a list of jobs: its heading, the window widths at which it appears, and its content.
 type column struct {
 	head string
-	// The window widths in which the column appears: from, up to but excluding below. If below is 0, it has
-	// no upper limit.
+	// The column appears if the window's width is at least minWidth and less than widthBelow. A widthBelow of
+	// 0 means no upper limit.
 	minWidth, widthBelow int
 	text                 func(*control.Job, *row) string
 }
@@ -167,7 +167,7 @@ func (m *model) running() table {
 	n := len(list)
 	worker := column{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
-		// Several nodes share the queue.
+		// Jobs have a node if several nodes share the queue. The node is then more useful than the worker.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
 	t := m.jobs(m.withSearchResults(list), []column{

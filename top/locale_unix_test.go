@@ -12,7 +12,7 @@ import (
 
 func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 	snap := testSnapshot(control.Admin)
-	snap.screen.Running = snap.screen.Running[:2] // the third has non-ASCII text
+	snap.screen.Running = snap.screen.Running[:2] // the third job has non-ASCII text
 	for _, width := range []int{60, 132} {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)

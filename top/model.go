@@ -20,25 +20,25 @@ type (
 	// key is a key press: the name of the key, and the text that it types, or "".
 	key    struct{ name, text string }
 	pasted struct{ text string }
-	// fetched is the reply to a fetch.
+	// fetched is the result of the effect fetch.
 	fetched struct {
 		snapshot
 		err error
 	}
-	// printed is further output of a followed job.
+	// printed is new output of the followed job.
 	printed struct {
 		source outputSource
 		text   []piece
 		ended  bool
 		err    error
 	}
-	// explained is the reply to an explain: why a job does not run.
+	// explained is the result of the effect explain: why a job does not run.
 	explained struct {
 		id  string
 		why control.Why
 		err error
 	}
-	// acted is the result of an act.
+	// acted is the result of the effect act.
 	acted struct {
 		act
 		result control.BulkResult
@@ -88,15 +88,15 @@ type snapshot struct {
 	more      bool          // there are more queues or schedules
 }
 
-// model is the state of the screen as values. The screen depends only on the messages that the model has
-// received. The model has no side effects: update returns them as effects.
+// model is the state of the screen. The screen depends only on the messages that the model has received. The
+// model has no side effects: update returns them as effects.
 type model struct {
 	width, height int
 	host          string
 	now           time.Time
 	who           control.Whoami
 	snapshot      snapshot
-	receivedAt    time.Time // time at which got was received
+	receivedAt    time.Time // time at which snapshot was received
 	outage        *outage   // nil while the service answers
 	fetching      bool
 	refetch       bool // the state has changed since the pending fetch was sent
@@ -119,8 +119,8 @@ type outage struct {
 	reason         string
 }
 
-// selection is the selection in a list. It follows the id; the index is used when the row with that id is
-// gone.
+// selection is the selection in a list. It stays on the row with the id. If that row is gone, the selection
+// moves to the row at the index.
 type selection struct {
 	id            string
 	index, offset int
@@ -185,7 +185,7 @@ func (m *model) requestFetch() []effect {
 	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetched), maxFetched), list: m.list, search: m.search, who: m.outage != nil}}
 }
 
-// Minimum and maximum number of jobs of each part to fetch.
+// A fetch requests at least minFetched and at most maxFetched jobs for each part of the screen.
 const (
 	minFetched = 20
 	maxFetched = 100
@@ -277,8 +277,8 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// isAllowed reports whether the user may call a method on own objects or, if own is false, on those of other
-// users.
+// isAllowed reports whether the user may call a method. own says whether the method is for the user's own
+// objects or for those of other users.
 func (m *model) isAllowed(method string, own bool) bool {
 	return m.who.Right.Covers(control.Needs(method, own))
 }

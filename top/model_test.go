@@ -170,8 +170,8 @@ func (s *screen) printOutput(text string) {
 
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 
-// The lists, their pages and questions are drawn in windows of three sizes as in testdata. The flag -update
-// writes testdata.
+// In windows of three sizes, the lists, pages and questions look like the files in testdata. The flag -update
+// writes these files.
 func TestScreens(t *testing.T) {
 	screens := map[string]func(*screen){
 		"running": func(s *screen) { s.printOutput("one\ntwo\tthree\n\x1b[32mfour\x1b[0m \x1b[2J\n 10 %\r 20 %") },
@@ -233,8 +233,8 @@ func withSchedules(s *snapshot) {
 	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: timeAgo(-13 * time.Hour), User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true, PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
 }
 
-// In any window of at least 40x10, each screen has exactly as many lines as the window. A smaller window says
-// which size is needed.
+// In any window of at least 40x10, each screen has exactly as many lines as the window. In a smaller window,
+// a text says which size is needed.
 func TestAnySize(t *testing.T) {
 	for _, keys := range []string{"", "2", "3", "4", "5", "f", "?", "2 x x c", "2 P", "/"} {
 		s := newScreen(t, control.Admin, 80, 24)
@@ -288,7 +288,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("the priority: %v", got)
 	}
 	s = newScreen(t, control.Admin, 80, 24)
-	for range 2 * maxActs { // a key that is held down
+	for range 2 * maxActs { // simulates a key that is held down
 		s.typeKeys("+")
 	}
 	s.wantText("add a worker …")
@@ -343,7 +343,7 @@ func TestSearchAsksTheService(t *testing.T) {
 	s.wantNoText("○ plan")
 }
 
-// Pasted text answers a question, but is not handled as key presses.
+// Pasted text is inserted into the answer to a question, but is never handled as key presses.
 func TestPastedTextIsNoKey(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	if s.send(pasted{"cy"}, pasted{"q"}); len(s.effects) != 0 {
@@ -409,7 +409,8 @@ func TestChosenRowStays(t *testing.T) {
 	}
 }
 
-// Output from a terminal is shown as text: each line as it was in the end, in whatever pieces it comes.
+// Output from a terminal is shown as text: each line as it was in the end. The result does not depend on how
+// the output is split into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.typeKeys("f")
@@ -567,7 +568,7 @@ func TestLostService(t *testing.T) {
 	if s.typeKeys("j"); len(s.effects) != 0 {
 		t.Errorf("of a lost service it wants %v", s.effects)
 	}
-	s.wantNoText("last words") // of another job
+	s.wantNoText("last words") // the selected job is another one, so its output is unknown
 	s.typeKeys("k")
 	s.wantText("last words")
 	fail()

@@ -12,13 +12,13 @@ import (
 
 // Limits of the output that is kept.
 const (
-	paneOutputLines = 50      // lines below the lists
-	pageOutputLines = 5000    // lines on a full-screen page
-	maxLineBytes    = 4 << 10 // bytes of a line; the rest of a longer line is dropped
+	paneOutputLines = 50      // number of lines kept for the pane below the lists
+	pageOutputLines = 5000    // number of lines kept for a full-screen page
+	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; the rest of a longer line is dropped
 )
 
-// outputSource identifies the output of the attempt of a job that began at since. An empty id means no
-// output.
+// outputSource identifies the output of one attempt of a job, which began at the time since. An empty id
+// means no output.
 type outputSource struct {
 	id      string
 	since   control.Time

@@ -48,7 +48,8 @@ type Client interface {
 const (
 	fetchTimeout = 10 * time.Second
 	actTimeout   = 5 * time.Minute // includes the time that a cancelled job has to end
-	// Delay before another job's output is read, since a key may be held down.
+	// followDelay is the delay before the output of a newly selected job is read. While a key is held down,
+	// the selection moves on quickly, and reading every job's output would be wasteful.
 	followDelay = 100 * time.Millisecond
 	printEvery  = 100 * time.Millisecond // interval at which new output is displayed
 )
@@ -104,7 +105,7 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 		return first.err
 	}
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
-	go s.interrupted(ctx, cancel) // ends with ctx
+	go s.interrupted(ctx, cancel) // this goroutine ends when ctx ends
 	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler()}, more...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
@@ -188,7 +189,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		own = size{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
 		own = key{msg.Keystroke(), msg.Text}
-		if len(msg.Text) > 0 && msg.Text != " " { // identified by the typed text, not by the key combination
+		if len(msg.Text) > 0 && msg.Text != " " { // a key that types text is named by that text
 			own = key{msg.Text, msg.Text}
 		}
 	case tea.PasteMsg:
@@ -327,7 +328,7 @@ func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err 
 			p.State = append(p.State, state.String())
 		}
 		page, err := api.List(ctx, p)
-		if errors.Is(err, queue.ErrInvalid) { // no id can match, but a command may
+		if errors.Is(err, queue.ErrInvalid) { // the text cannot match an id, but may match a command
 			err = nil
 		}
 		s.found = page.Jobs
@@ -369,7 +370,7 @@ const maxUnreadBytes = 1 << 20
 type reader struct {
 	source  outputSource
 	ctx     context.Context
-	updated chan struct{} // wake-up: there is output, or the end
+	updated chan struct{} // receives a value when there is new output or the output has ended
 
 	mu    sync.Mutex
 	text  []piece // guarded by mu
@@ -408,7 +409,7 @@ func (r *reader) finish(err error) {
 func (r *reader) signal() {
 	select {
 	case r.updated <- struct{}{}:
-	default: // already signalled
+	default: // the channel already holds a wake-up
 	}
 }
 
@@ -419,7 +420,7 @@ func (r *reader) next() tea.Msg {
 	case <-r.ctx.Done():
 		return nil
 	}
-	select { // more output may follow immediately
+	select { // wait, because more output may follow immediately
 	case <-time.After(printEvery):
 	case <-r.ctx.Done():
 		return nil

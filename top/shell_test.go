@@ -94,7 +94,8 @@ func TestRunReturnsTheFirstError(t *testing.T) {
 	}
 }
 
-// Only one job's output is read at a time, and each connection is closed.
+// When another job is selected, the screen stops reading the output of the previous one. In the end, all
+// connections are closed.
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
@@ -106,7 +107,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	}}
 	in, typing := io.Pipe()
 	done := make(chan error)
-	go func() { // ends with the key q
+	go func() { // this goroutine ends after the key q is sent
 		_, err := runsOn(f, in)
 		done <- err
 	}()
@@ -135,7 +136,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	}
 }
 
-// If output arrives faster than it is displayed, the newest part is kept.
+// If output arrives faster than it is displayed, only the newest maxUnreadBytes are kept.
 func TestFloodIsBounded(t *testing.T) {
 	r := &reader{ctx: t.Context(), updated: make(chan struct{}, 1)}
 	for range 100 {

@@ -20,8 +20,8 @@ type verb struct {
 	done        string // word for the result
 	method      string // API method whose right is required
 	appliesTo   func(*row) bool
-	confirms    bool // it must be confirmed first
-	needsNumber bool // it asks for a number first
+	confirms    bool // the user must confirm the action first
+	needsNumber bool // the user must enter a number first
 	do          func(context.Context, control.API, *act) (control.BulkResult, error)
 }
 
@@ -100,7 +100,8 @@ func inStates(states ...queue.State) func(*row) bool {
 	}
 }
 
-// runningRows returns a filter for running jobs that are paused, or for those that are not.
+// runningRows returns a filter for running jobs. If paused is true, they must be paused; otherwise they must
+// not be.
 func runningRows(paused bool) func(*row) bool {
 	return func(r *row) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
@@ -169,7 +170,8 @@ func (a *acted) text() string {
 	return a.verb.name
 }
 
-// verbForKey returns the action of a key in the current state, or nil if the user may not use any.
+// verbForKey returns the action of a key in the current state, or nil if it has no action that the user may
+// use.
 func (m *model) verbForKey(name string) *verb {
 	if r := m.chosen(); r != nil {
 		for _, v := range verbs() {
@@ -221,7 +223,7 @@ func (m *model) askOrStart(v *verb) []effect {
 	return m.startAct(a)
 }
 
-// maxActs is the maximum number of running and waiting actions. A key may be held down.
+// maxActs is the maximum number of running and waiting actions. The limit matters if a key is held down.
 const maxActs = 8
 
 // startAct queues an action. Actions are executed one at a time.

@@ -179,13 +179,13 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	for i := range shown {
 		cells[i] = shown[i].cells
 	}
-	const marks = 2 // columns before the table
+	const marks = 2 // number of columns before the table, for the marks
 	list := cli.TableLines(m.width-marks, t.head, cells)
 	if len(shown) == 0 {
 		empty := listings()[m.list].empty
 		if m.search != "" {
 			empty = "no match for " + cli.Shown(m.search)
-			if t.more != 0 { // rows that were not fetched
+			if t.more != 0 { // there are rows that were not fetched
 				empty = "no match for " + cli.Shown(m.search) + " in the rows shown; to see all: " + t.all
 			}
 		}
@@ -253,7 +253,7 @@ func (m *model) outputView(height int) []string {
 	case m.output.why != "" && m.output.source.id == r.job.ID:
 		return append(lines, cli.Cut("  "+m.output.why, m.width))
 	}
-	if m.output.source.id != r.job.ID { // the output of a job that was selected before the connection was lost
+	if m.output.source.id != r.job.ID { // the output is of an earlier selection; the connection was lost
 		return lines
 	}
 	list := m.output.shown()
@@ -332,7 +332,8 @@ func (m *model) footer() []string {
 	return lines
 }
 
-// keys returns a line with the keys. The last keys are always shown, others only if there is room.
+// keys returns a line with the keys. The keys in last are always shown, and those in list only if there is
+// room.
 func (m *model) keys(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {
