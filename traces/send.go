@@ -97,13 +97,13 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 }
 
 // noNetwork reports whether an error means that this process has no network access to the
-// collector. Retrying does not help then.
+// collector. Retrying does not help in that case.
 func noNetwork(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends one request. again reports whether to retry, and after is the minimum delay before
-// that.
+// post sends one request. retry reports whether to send the request again, and after is the minimum
+// delay before that.
 func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {

@@ -30,20 +30,20 @@ import (
 // Limits for spans that wait for the collector, and for the time that they wait.
 // See docs/decisions/0087.
 const (
-	maxQueued   = 8192 // spans that may wait; further ones are discarded
+	maxQueued   = 8192 // maximum number of spans that wait; further spans are discarded
 	sendEvery   = time.Second
 	sendWithin  = 10 * time.Second
-	giveUpAfter = 30 * time.Second // limit of one export with all its retries
+	giveUpAfter = 30 * time.Second // time limit for one export with all its retries
 	closeWithin = 500 * time.Millisecond
 	warnEvery   = time.Minute // minimum time between two log lines about failures
 	// maxState is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
 	// Context, section 3.3.1.5, allows.
 	maxState     = 512
-	maxErrorText = 500 // bytes of an error in the log
+	maxErrorText = 500 // maximum bytes of an error in the log
 )
 
-// Exporter sends attempts to a collector. It is off until Set. Its methods are safe for concurrent
-// use.
+// Exporter sends attempts to a collector. It is off until Set is called. Its methods are safe for
+// concurrent use.
 type Exporter struct {
 	log     *slog.Logger
 	version string
@@ -120,7 +120,7 @@ func (p *pipeline) close() {
 	defer cancel()
 	p.provider.Shutdown(ctx) // spans that are not accepted by then are discarded
 	p.exporter.closed.Store(true)
-	p.exporter.Shutdown(ctx) // stop for good, since the provider continues to send in the background
+	p.exporter.Shutdown(ctx) // without this, the provider would continue to send in the background
 }
 
 // countingExporter is an exporter that counts the spans that wait for it.
@@ -161,9 +161,9 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// spanOf returns the span of an attempt and its parent, which is invalid if the job's environment
-// names none. Both depend only on the job and the lease, so a service that takes over a running
-// attempt computes the same span.
+// spanOf returns the span of an attempt and the parent of that span. The parent is invalid if the
+// job's environment names none. Both depend only on the job and the lease, so a service that takes
+// over a running attempt computes the same span.
 func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
@@ -267,8 +267,8 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 }
 
 // errorType returns the value of error.type for a failed attempt. OpenTelemetry's conventions
-// define it as one of a small number of error classes. It is the reason or, like a status code of
-// HTTP, the exit code.
+// define it as one of a small number of error classes. The result is the reason of the failure or,
+// if there is none, the exit code. The conventions use HTTP status codes in the same way.
 func errorType(a *queue.Attempt, d *queue.Decision) string {
 	switch {
 	case d.Reason != "":

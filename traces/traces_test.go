@@ -126,11 +126,11 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 	}
 	defer e.Close()
 	e.Ended(attempt(1))
-	if l, err = net.Listen("tcp", at); err != nil { // before the first retry
+	if l, err = net.Listen("tcp", at); err != nil { // the collector starts to listen before the first retry
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: handler}
-	go server.Serve(l) // ends with the test
+	go server.Serve(l) // this goroutine ends when the test closes the server
 	defer server.Close()
 	for range 2 {
 		select {
@@ -185,7 +185,8 @@ func TestHostileTraces(t *testing.T) {
 	}
 }
 
-// The span of an attempt is always the same, and differs for each lease.
+// spanOf always returns the same span for the same lease. For another lease of the job, it returns
+// another span in the same trace.
 func TestSpansFollowFromTheLease(t *testing.T) {
 	j, lease, _, _ := attempt(1)
 	one, _ := spanOf(j, lease)
