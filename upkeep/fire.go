@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxLateness is the maximum delay after which an occurrence still creates a job.
+// maxLateness is the delay from which on an occurrence counts as missed. It then creates a job only if the
+// schedule's CatchUp setting says so.
 const maxLateness = time.Minute
 
 // fireStep is how many schedules are read at a time. It is small because each may have a large job.
@@ -32,16 +33,16 @@ type Recurring struct {
 	// Limits returns a user's current name and three limits: waiting jobs in total, waiting jobs of
 	// this user, and bytes that the jobs of one user may hold.
 	Limits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
-	// MakeRoom removes outputs, and inputs of ended jobs, of a user to make room for a job that was
-	// refused. It removes nothing if that would not suffice. It reports whether there is room now.
-	// It may be nil.
+	// MakeRoom makes room for a job that was refused by removing outputs of the user's jobs, and inputs of
+	// ended ones. It removes nothing if that would not make enough room. It reports whether there is enough
+	// room now. It may be nil.
 	MakeRoom func(ctx context.Context, uid int, full *store.QuotaError) bool
-	// End ends a leased job on behalf of a user, and waits for that.
+	// End ends a leased job on behalf of a user, and returns when the job has ended.
 	End func(ctx context.Context, seq int64, uid int) error
 }
 
-// Plan decides which occurrences of a schedule are due now, on this boot, and which of them create
-// jobs. An error means that the schedule is invalid.
+// Plan decides which occurrences of a schedule are due now, and which of them create jobs. boot is the id of
+// the current boot, for schedules with @reboot. An error means that the schedule is invalid.
 func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error) {
 	f := store.Firing{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, LastAt: s.LastAt, NextBoot: s.Boot,
@@ -64,7 +65,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 		return queue.MillisOf(at.Add(schedule.Jitter(s.Name, at, s.Jitter)))
 	}
 	var instants []queue.Millis
-	inTime := false // the newest occurrence is not too late
+	inTime := false // whether the newest occurrence is less than maxLateness late
 	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, location, store.MaxFired) {
 		if when := due(at); when <= now {
 			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
@@ -96,7 +97,7 @@ type scheduleRunner struct {
 	replaced  chan struct{} // receives a value when a replacement is done
 
 	mu            sync.Mutex
-	beingReplaced map[string]bool // schedules whose running jobs are being replaced
+	beingReplaced map[string]bool // names of the schedules whose running jobs are being replaced
 }
 
 func newScheduleRunner(s Store, r Recurring, log *slog.Logger) *scheduleRunner {
@@ -124,7 +125,7 @@ func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err er
 		if errors.Is(scheduleErr, queue.ErrOutcomeUnknown) {
 			return 0, scheduleErr
 		}
-		err = errors.Join(err, scheduleErr) // continue with the other schedules
+		err = errors.Join(err, scheduleErr) // an error in one schedule does not stop the others
 		next = 0
 	}
 	return next, err
@@ -153,8 +154,8 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	return nil
 }
 
-// fire stores a firing. If its user's byte quota has too little room, it makes room first: for all
-// its jobs if possible, otherwise for one.
+// fire stores a firing. If the jobs do not fit in the user's byte quota, it makes room and tries again. It
+// makes room for all jobs of the firing if possible, otherwise for one.
 func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
 	fired, err := f.s.Fire(ctx, plan)
@@ -179,12 +180,12 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// replaceRetryDelay is the delay before another attempt to replace a job. The job could not be ended, or
-// the store had just given it to the pool.
+// replaceRetryDelay is the delay before replaceRunning tries again to replace a job. It tries again if the
+// job could not be ended, or if the pool had just claimed it.
 const replaceRetryDelay = 50 * time.Millisecond
 
-// replaceRunning ends the running jobs of a schedule and creates the next one. An occurrence that was due
-// in time creates its job however long this takes.
+// replaceRunning ends the running jobs of a schedule and creates the next one. If an occurrence was due in
+// time, its job is created however long the running jobs take to end.
 func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.Firing, leased []int64) {
 	for {
 		var endErr error

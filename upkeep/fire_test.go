@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// at returns a time of a day in March.
+// at parses a time of one particular day in March.
 func at(text string) queue.Millis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
@@ -37,8 +37,8 @@ func instants(list []queue.Millis) string {
 	return strings.Join(texts, ", ")
 }
 
-// Occurrences create jobs until they are a minute late; of several, only the newest does. Later
-// ones are missed and treated as the catch-up setting says.
+// An occurrence creates a job if it is less than a minute late; if several are due, only the newest does. The
+// others are missed, and the catch-up setting decides what happens to them.
 func TestPlan(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// If far more occurrences were due, Plan considers only the newest hundred, with and without
+// If more than a hundred occurrences are due, Plan considers only the newest hundred, with and without
 // catch-up.
 func TestPlanIsBounded(t *testing.T) {
 	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99}, store.CatchUpAll: {100, 0}} {
@@ -83,8 +83,8 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-// Jitter delays an occurrence by the same amount each time. It is late relative to the delayed
-// time.
+// Jitter delays an occurrence by the same amount each time. Whether the occurrence is late is measured from
+// the delayed time.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: at("1 12:00:00.000")}
 	f, err := Plan(&s, "", s.LastAt)
@@ -134,7 +134,7 @@ func recurring(boot string, end func(context.Context, int64, int) error) Recurri
 	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }
 
-// keeping runs Run with a store until ctx ends, and restarts it after each error.
+// keeping calls Run until ctx ends, again after each error.
 func keeping(ctx context.Context, s Store, r Recurring) {
 	for ctx.Err() == nil {
 		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, nil, slog.New(slog.DiscardHandler))
@@ -157,7 +157,7 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	return list
 }
 
-// world runs a function with a new store and upkeep, in fake time that starts at midnight.
+// world calls the function do with a new store for which Run is active. Time is fake and starts at midnight.
 func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,8 +188,7 @@ func TestSchedulesRun(t *testing.T) {
 	})
 }
 
-// Each occurrence creates exactly one job, whichever calls of the store fail or are cut off, before
-// or after their effect.
+// Each occurrence creates exactly one job, even if calls of the store fail before or after they take effect.
 func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
@@ -204,7 +203,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 					return nil
 				}
 				if c.After {
-					return queue.ErrOutcomeUnknown // like a process that was killed
+					return queue.ErrOutcomeUnknown // the caller gets no result, as if its process were killed
 				}
 				return queue.ErrNoSpace
 			})
@@ -230,8 +229,8 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	}
 }
 
-// Occurrences that pass while upkeep does not run are missed and recorded. A paused schedule misses
-// none.
+// Occurrences whose time passes while upkeep does not run are recorded as missed. For a paused schedule, none
+// are recorded.
 func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
@@ -256,8 +255,8 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	})
 }
 
-// A running job is ended before the next one replaces it, however long that takes. No other
-// schedule waits for that.
+// If a schedule replaces its running job, the next job is created only after the running one has ended. Other
+// schedules do not wait for that.
 func TestReplacingEndsRunningJob(t *testing.T) {
 	var s *memstore.Store
 	ending := 0
@@ -353,10 +352,10 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 	})
 }
 
-// An occurrence that is due makes room for its job, like a request does.
+// If a user's byte quota has no room for the job of a due occurrence, room is made, as for a request.
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
-	var most atomic.Int64 // set after s, and read before it
+	var most atomic.Int64 // set by this test, and read by MakeRoom
 	r := recurring("", nil)
 	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// searchInterval is the time between two searches for output files that belong to no attempt. A
-	// runner that dies between writing its output file and its result leaves such a file.
+	// searchInterval is the time between two searches for output files that belong to no attempt. If a runner
+	// dies after it has written an output file and before it has recorded the result, such a file remains.
 	searchInterval = 6 * time.Hour
 	// searchStep is how many names the store checks at a time, and searchPause is the delay between two
 	// steps. A million files take less than four minutes and cause no noticeable load.
 	searchStep, searchPause = 500, 100 * time.Millisecond
-	// maxFound limits the files that one search finds in a directory. An account that can write to
-	// the directory can create any number of files.
+	// maxFound limits the files that one search finds in a directory. The limit is needed because an account
+	// that can write to the directory can create any number of files.
 	maxFound = 10_000
 )
 
@@ -29,11 +29,10 @@ type UnownedFinder interface {
 	Unowned(ctx context.Context, refs []string) ([]string, error)
 }
 
-// Seek searches for output files that belong to no attempt, immediately and then every six hours,
-// until ctx ends. It marks them as garbage, which Run deletes. dirs returns the directories that
-// may contain output files; a missing directory contains none. Seek ignores files that were last
-// written before since: they may belong to another store that used the directories earlier and may
-// use them again.
+// Seek searches for output files that belong to no attempt, immediately and then every six hours, until ctx
+// ends. It marks them as garbage, which Run deletes. dirs returns the directories that may contain output
+// files; a missing directory contains none. Seek ignores files that were last written before the time since.
+// They may belong to another store that used the directories earlier and may use them again.
 func Seek(ctx context.Context, s UnownedFinder, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
@@ -51,7 +50,7 @@ func Seek(ctx context.Context, s UnownedFinder, dirs func() []string, since time
 	}
 }
 
-// searchDir searches one directory and returns how many of its files belong to no attempt.
+// searchDir searches one directory, and returns how many output files in it belong to no attempt.
 func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -83,7 +82,7 @@ func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time
 	}
 }
 
-// sleep waits for a while. It reports false if ctx ends first.
+// sleep waits for the duration d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -95,7 +94,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writtenSince returns the names of the files that were last written at since or later. It leaves
+// writtenSince returns those of the named files that were last written at the time since or later. It leaves
 // out files that cannot be examined.
 func writtenSince(dir string, names []string, since time.Time) []string {
 	if since.IsZero() {

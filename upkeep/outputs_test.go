@@ -41,15 +41,15 @@ func (o *ownerlessStore) Unowned(_ context.Context, refs []string) (unowned []st
 	return unowned, nil
 }
 
-// foundFiles returns the files that Unowned has found and the sizes of its steps.
+// foundFiles returns the files that Unowned has found, and how many files each call has checked.
 func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.found), slices.Clone(o.steps)
 }
 
-// All directories are searched in steps, immediately and every six hours. A missing directory or an
-// error of the store does not stop the search of the others.
+// Seek searches all directories in steps, immediately and every six hours. If a directory is missing or the
+// store returns an error, Seek still searches the other directories.
 func TestUnownedOutputsAreFound(t *testing.T) {
 	some, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	file := func(name string) {
@@ -85,7 +85,7 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 	})
 }
 
-// Files of a store that used the directory earlier are not garbage.
+// Seek ignores files that were written before the time since, because they may belong to another store.
 func TestOlderOutputsAreIgnored(t *testing.T) {
 	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
 	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since, "7-3": since.Add(time.Second)} {

@@ -11,15 +11,15 @@ import (
 // Retention holds how long ended jobs, events and outputs are kept. A duration of 0 means for ever.
 type Retention struct {
 	States    map[queue.State]time.Duration
-	MaxJobs   int64 // how many completed and cancelled jobs are kept, newest first; 0 means unlimited
+	MaxJobs   int64 // number of completed and cancelled jobs to keep, the newest; 0 means unlimited
 	Events    time.Duration
 	MaxEvents int64
 	Outputs   int64 // bytes of all outputs; 0 means unlimited
-	// UserBytes is how many bytes the jobs of one user may hold. Above that, outputs and the inputs
-	// of ended jobs are removed. 0 means unlimited.
+	// UserBytes is how many bytes the jobs of one user may hold. If they hold more, outputs and the inputs of
+	// ended jobs are removed. 0 means unlimited.
 	UserBytes int64
-	// Of returns the current retention of a queue. It is called for queues with jobs that ended
-	// while the queue had its own retention.
+	// Of returns the current retention of a queue. It is called only for queues with jobs that ended under
+	// the queue's own retention.
 	Of func(queue string) store.Retention
 }
 
@@ -27,8 +27,8 @@ type Retention struct {
 // operations noticeably.
 const retainStep = 100
 
-// retain removes one step of each kind of object that was kept too long. It reports whether there
-// is more to remove. The amount that one step reads does not depend on how much is stored.
+// retain removes a limited number of objects of each kind that was kept too long. It reports whether there is
+// more to remove. The amount that it reads does not depend on how much is stored.
 func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	now := s.Now()
 	for state, age := range r.States {
@@ -69,8 +69,8 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	return more || moreEvents || moreOutputs, err
 }
 
-// retainUsers removes one step of outputs, and of inputs of ended jobs, of each user whose jobs
-// hold more than limit bytes.
+// retainUsers handles each user whose jobs hold more than limit bytes. It removes a limited number of the
+// user's outputs and of the inputs of ended jobs.
 func retainUsers(ctx context.Context, s Store, limit int64) (more bool, err error) {
 	if limit == 0 {
 		return false, nil
@@ -102,7 +102,7 @@ func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err er
 	return more, err
 }
 
-// retainQueue does the same for one queue.
+// retainQueue does for one queue what retainQueues does for all.
 func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retention) (more bool, err error) {
 	settings := r.Of(q.Name)
 	for _, state := range store.BoundedStates {

@@ -1,4 +1,5 @@
-// Package upkeep performs the periodic duties of a queue. Each duty can safely be repeated.
+// Package upkeep performs the periodic duties of a queue, such as retention and schedules. Each duty can
+// safely be repeated.
 //
 // Start with Run. Plan in fire.go decides which occurrences of a schedule create jobs.
 package upkeep
@@ -14,16 +15,16 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run. It limits the delay after a clock step or
-// after the machine has slept.
+// maxPassInterval is the maximum time between two passes of Run. Timers do not notice that the clock was set
+// or that the machine has slept, so this interval limits the delay in these cases.
 const maxPassInterval = 30 * time.Second
 
-// retainInterval is the minimum time between two runs of retention, unless a run left something to
-// remove. Run may make many passes a second.
+// retainInterval is the minimum time between two runs of retention, unless the last run left something to
+// remove. Without it, retention would run in each of possibly many passes a second.
 const retainInterval = 5 * time.Second
 
-// changesInterval is the maximum time until Run makes a pass after jobs were enqueued, have ended or
-// were removed. Their outputs may exceed a limit, or their files may have to be removed.
+// changesInterval is the maximum time until Run makes a pass after jobs were enqueued, have ended or were
+// removed. The pass is needed because outputs may exceed a limit, or files may have to be deleted.
 const changesInterval = retainInterval
 
 // sweepStep is how many files are deleted at a time.
@@ -45,13 +46,13 @@ type Store interface {
 // - delete the outputs of removed jobs
 // - create the jobs of schedules
 //
-// Run calls retention in each pass that removes old data. A value from wake means that the
-// retention or the order has changed. If onIdleCheck is not nil, Run calls it after a pass, at most once
-// in 30 s. Run returns an error only if the store cannot be used any more.
+// Run calls the function retention in each pass that removes old data. If Run receives a value from wake, the
+// retention or the order has changed. If onIdleCheck is not nil, Run calls it after a pass, at most once in
+// 30 s. Run returns an error only if the store cannot be used any more.
 func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, onIdleCheck func(), log *slog.Logger) error {
 	fire := newScheduleRunner(s, recurring, log)
 	defer fire.replacing.Wait()
-	var retained time.Time // when retention last found nothing more to remove
+	var retained time.Time // time when retain last found nothing more to remove
 	last := time.Now()
 	for {
 		counts := s.Counts()
@@ -72,7 +73,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 				retained = time.Now()
 			}
 		}
-		if err == nil || isDiskFull(err) { // files are deleted even if the disk is full
+		if err == nil || isDiskFull(err) { // even if the disk is full, since deleting makes room
 			more, failed := sweep(ctx, s, purge)
 			if err = cmp.Or(err, failed); more {
 				delay = 0

@@ -19,19 +19,19 @@ import (
 type fakeStore struct {
 	store.Upkeep
 	Schedules
-	next          time.Duration // result of Promote
+	next          time.Duration // the time that Promote returns
 	err           error
-	promoteCalls  []time.Duration // times of the calls of Promote, since the start
+	promoteCalls  []time.Duration // for each call of Promote, the time since the start of the test
 	startedAt     time.Time
 	dueSooner     chan struct{}
 	refs          []string
-	failingPurges int // number of purges that fail before one succeeds
+	failingPurges int // how many calls of Purge fail before one succeeds
 	idleChecks    int
 
 	enqueued atomic.Int64
 
 	ended         [queue.Cancelled + 1]int64
-	removals      []string // removals, as text
+	removals      []string // a text for each removal, in order
 	trimmed       []string
 	keepingQueues []store.KeepingQueue
 }
@@ -100,8 +100,8 @@ func (k *fakeStore) DueSchedules(context.Context, string, int) ([]store.Schedule
 	return nil, time.Hour, nil
 }
 
-// runUpkeep runs Run with a store during a function. It returns how many files were deleted and the
-// error of Run.
+// runUpkeep calls the function during while Run is active with a store. It returns how many files were
+// deleted, and the error of Run.
 func runUpkeep(t *testing.T, k *fakeStore, during func()) (purged int, err error) {
 	return runUpkeepWith(t, k, Retention{}, during)
 }
@@ -129,8 +129,8 @@ func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purg
 	return purged, err
 }
 
-// A pass takes place at least every 30 s, however far away the next due time is. So a clock step or
-// a sleeping machine causes no longer delay.
+// A pass takes place at least every 30 s, however far away the next due time is. So upkeep is at most 30 s
+// late after the clock was set or the machine has slept.
 func TestRunPassesEvery30Seconds(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
@@ -202,7 +202,7 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	})
 }
 
-// After a temporary error of the store, Run retries after a second. After a permanent one it ends.
+// After a temporary error of the store, Run tries again a second later. After a permanent error, it returns.
 func TestRunRetriesAfterStoreFailure(t *testing.T) {
 	k := &fakeStore{next: time.Hour, err: queue.ErrNoSpace}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil || len(k.promoteCalls) != 3 {
@@ -214,8 +214,8 @@ func TestRunRetriesAfterStoreFailure(t *testing.T) {
 	}
 }
 
-// Outputs that nobody needs are deleted a number at a time without a pause, then
-// forgotten.
+// Output files that belong to no attempt are deleted in steps without a pause. Then the store removes them
+// from its list.
 func TestGarbageIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: make([]string, 2*sweepStep+7)}
 	purged, err := runUpkeep(t, k, func() {})
@@ -224,7 +224,7 @@ func TestGarbageIsDeleted(t *testing.T) {
 	}
 }
 
-// Outputs that nobody can delete now are kept in mind until somebody can.
+// Output files that cannot be deleted stay in the store's list until they can be deleted.
 func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: []string{"1-1", "2-1"}, failingPurges: 2}
 	purged, err := runUpkeep(t, k, func() { time.Sleep(50 * time.Second) })
@@ -238,8 +238,8 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	}
 }
 
-// Objects that were kept too long are removed in steps without a pause: jobs by age and by number,
-// events by both.
+// Retention removes objects in steps without a pause: jobs that are too old, jobs that are too many, and
+// events that are either.
 func TestRetentionWorksInSteps(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
@@ -257,8 +257,8 @@ func TestRetentionWorksInSteps(t *testing.T) {
 	}
 }
 
-// The retention of a queue applies to its jobs. The general retention applies to what it does not
-// set.
+// If a queue has its own retention, that applies to its jobs. For each value that it does not set, the
+// general retention applies.
 func TestQueueRetentionIsApplied(t *testing.T) {
 	k := &fakeStore{next: time.Hour, keepingQueues: []store.KeepingQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
 	retentionOf := func(name string) store.Retention {
