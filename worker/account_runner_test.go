@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// newAccountRunner creates the directory for runners of an account, and a runner there that the
-// store knows.
+// newAccountRunner creates the directory for runners of an account. In it, it creates a runner, which
+// it records in the store.
 func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner {
 	t.Helper()
 	dir := filepath.Join(root, "as-x")
@@ -25,8 +25,8 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 	return f
 }
 
-// Reports of an account's runner neither end the pool nor occupy workers of the runner for new
-// jobs. The runner may refuse the connection or report processes that survive SIGKILL.
+// Whatever the runner of an account reports, it neither ends the pool nor occupies workers of the
+// runner for new jobs. It may refuse the connection, or report processes that survive SIGKILL.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"it refuses": func(f *fakeRunner) { f.refusesHello = true },
@@ -70,12 +70,14 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	}
 	planted.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
 	dead := filepath.Join(root, "as-x", uniqueName(root, "dead"))
-	if err := os.Mkdir(dead, 0o700); err != nil { // without a boot id, which would count as damage
+	// The directory has no boot id. If the store knew this runner, that would count as damage.
+	if err := os.Mkdir(dead, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
 	run(t, s, root, 1)
-	start, _ := awaitFrame[*wire.Start](t, f, 1) // the lease was returned, because no runner can have started it
+	// The job has returned to the queue, because no runner can have started it.
+	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	if start.Lease == lease(1) {
 		t.Error("the lease was kept")
 	}

@@ -16,8 +16,8 @@ func (l *loop) mayStartLocked() bool {
 	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked()
 }
 
-// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus a block
-// of short jobs. The caller holds mu.
+// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
+// to prefetch if jobs are short. The caller holds mu.
 func (l *loop) capacityLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
@@ -34,7 +34,7 @@ func (l *loop) capacityLocked() int {
 	if l.meanRunTime > 0 {
 		prefetch = min(maxPrefetch, int(prefetchWork*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
 		if prefetch < workers {
-			prefetch = 0 // jobs run for too long: claim only for the free workers
+			prefetch = 0 // jobs run for too long to be prefetched: claim only for the free workers
 		}
 	}
 	if failpoint.On("ahead") {
@@ -52,9 +52,10 @@ func (p *Pool) stuckWorkersLocked() (n int) {
 	return n
 }
 
-// stuckWorkersOfLocked returns how many workers of one runner are occupied by such processes. An
-// account's runner may report anything. Its reports are ignored if it takes no new jobs; otherwise
-// at least one worker remains usable. The caller holds mu.
+// stuckWorkersOfLocked returns how many workers of one runner are occupied by processes that survive
+// SIGKILL. The runner of an account may send false reports. If that runner takes no new jobs, its
+// reports are ignored. If it does take new jobs, at least one worker remains usable. The caller holds
+// mu.
 func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.OfAnAccount(conn.Dir):
@@ -74,13 +75,13 @@ func (p *Pool) usableWorkersLocked() int {
 	return max(atLeast, p.wantedWorkers-p.stuckWorkersLocked())
 }
 
-// learnFromResultLocked updates from a result what later claims depend on: whether the machine
-// lacks resources, how long jobs run, and which users' starts hang. The caller holds mu.
+// learnFromResultLocked uses a result to update the state that later claims depend on: whether the
+// machine lacks resources, how long jobs run, and which users' starts hang. The caller holds mu.
 func (l *loop) learnFromResultLocked(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		// A hung start is not caused by a lack of resources of the machine.
+		// A start that hangs does not show that the machine lacks resources.
 		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
 		}
@@ -101,12 +102,12 @@ type shortage struct {
 	nextPause time.Duration
 }
 
-// shortageWindow is the time within which failed starts of two jobs count as a shortage of the
-// machine.
+// shortageWindow limits the time between failed starts of two jobs. If both fail within it, the pool
+// assumes that the machine lacks resources.
 const shortageWindow = 5 * time.Second
 
-// record notes that a job could not be started. It reports whether the machine lacks resources,
-// as opposed to this job alone.
+// record notes that a job could not be started. It reports whether the machine lacks resources, and
+// not only this job.
 func (s *shortage) record(seq int64, now time.Time) bool {
 	machineWide := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
 	s.lastSeq, s.lastAt = seq, now
@@ -116,8 +117,8 @@ func (s *shortage) record(seq int64, now time.Time) bool {
 // maxStartErr is the maximum length of the error in Paused, in bytes of JSON.
 const maxStartErr = 400
 
-// pauseClaimsLocked pauses claims because a job failed to start with this error. The pause grows
-// while starts keep failing. The caller holds mu.
+// pauseClaimsLocked pauses claims because a job failed to start with this error. Each further pause
+// is longer, as long as starts keep failing. The caller holds mu.
 func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.
@@ -145,7 +146,8 @@ func (p *Pool) Throughput() int {
 	return p.endedRate.sum(time.Now())
 }
 
-// Throughputs returns the same number for each queue; queues without ended attempts are omitted.
+// Throughputs returns, for each queue, how many attempts were recorded as ended in the last minute.
+// Queues without ended attempts are omitted.
 func (p *Pool) Throughputs() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +161,8 @@ type queueRates struct {
 	lastSweep int64 // Unix second of the last removal of idle queues
 }
 
-// maxQueueRates limits how many queues have a rate, which takes 500 bytes. Other queues are not
-// counted.
+// maxQueueRates limits how many queues have a rate, because each rate takes 500 bytes. Ended attempts
+// of further queues are not counted.
 const maxQueueRates = 4096
 
 // add counts one ended attempt.

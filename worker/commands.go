@@ -15,11 +15,12 @@ import (
 // ErrRuns means that a job cannot be changed because its attempt has started.
 var ErrRuns = errors.New("the job is running")
 
-// ErrOtherwise says that an attempt which was to be given back came to another end.
+// ErrOtherwise means that a job was not requeued, because its attempt ended in another way first.
 var ErrOtherwise = errors.New("the attempt ended before it could be requeued")
 
-// Cancel cancels a leased job on behalf of uid. It waits until this, or an earlier end of the
-// attempt, is recorded. It reports whether the job was leased.
+// Cancel cancels a leased job on behalf of uid. It waits until the cancellation is recorded. If the
+// attempt ends by itself first, it waits until that end is recorded. It reports whether the job was
+// leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrRuns) {
@@ -29,8 +30,8 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return leased, err
 }
 
-// Requeue ends the attempt of a leased job on behalf of uid and returns the job to the queue. It
-// waits until this is recorded. If the attempt ended otherwise first, it returns ErrOtherwise. It
+// Requeue ends the attempt of a leased job on behalf of uid and returns the job to the queue. It waits
+// until the return is recorded. If the attempt ends in another way first, it returns ErrOtherwise. It
 // reports whether the job was leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	h, err := p.endAttempt(ctx, seq, queue.Stopped, uid, "requeue")
@@ -56,7 +57,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.settling { // its end may already be visible in the store
+	if h.settling { // the job's end may already be visible in the store
 		p.mu.Unlock()
 		_, err := p.awaitAnswer(ctx, h, nil)
 		return err != nil, err
@@ -69,11 +70,11 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
-// requestChange requests the return of a lease that has not started, and waits for it. The caller
-// holds mu; requestChange unlocks it.
+// requestChange requests the return of a job that has not started, and waits for the answer. The
+// caller holds mu; requestChange unlocks it.
 func (p *Pool) requestChange(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
 	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // otherwise a Drop was sent already
+	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
@@ -86,8 +87,8 @@ func (p *Pool) requestChange(ctx context.Context, h *leaseState, a *pendingChang
 	return answered, err
 }
 
-// GiveBack returns a leased job that has not started to the queue, and waits for that. If the
-// attempt has started, it returns ErrRuns. It reports whether the job was leased.
+// GiveBack returns a leased job that has not started to the queue, and waits until the return is
+// recorded. If the attempt has started, it returns ErrRuns. It reports whether the job was leased.
 func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -116,8 +117,8 @@ func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int
 	return h, withConsequence(err, "the job will be ended when the runner answers")
 }
 
-// withConsequence appends the further effect of a request to an error about a runner that does not
-// answer.
+// withConsequence appends to an error what happens next with the request. It changes only an error
+// about a runner that does not answer.
 func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
@@ -125,7 +126,7 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestEnd ends an attempt that has started. If it has not started, requestEnd takes the job
+// requestEnd ends an attempt that has started. If the attempt has not started, requestEnd takes the job
 // back.
 func (p *Pool) requestEnd(h *leaseState, end queue.End, endedBy *int, verb string) {
 	p.mu.Lock()
@@ -156,8 +157,8 @@ func (p *Pool) sendDropLocked(h *leaseState) {
 	h.conn.Send(&wire.Drop{Lease: h.wireLease()})
 }
 
-// Signal sends a signal to all processes of a running job. It reports whether the job runs. An
-// error names a runner that does not answer.
+// Signal sends a signal to all processes of a running job. It reports whether the job runs. If the
+// job's runner does not answer, the error names that runner.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	h := p.runningSoon(ctx, seq, signalStartWait)
 	if h == nil {
@@ -178,7 +179,7 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
 	if h != nil && !h.running && !h.unsent && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // makes the runner report the start immediately
+		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
 		p.mu.Unlock()
 		select {
 		case <-h.started:
@@ -198,8 +199,8 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration
 // with the next results, but immediately if the service watches the job.
 const signalStartWait = 100 * time.Millisecond
 
-// Watch makes the runner of a job report the job's end immediately. It applies to current and later
-// attempts until the caller calls stop.
+// Watch makes the runner of a job report the job's end immediately. This applies to the current
+// attempt and later ones, until the caller calls the returned function stop.
 func (p *Pool) Watch(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,9 +218,10 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 }
 
 // Read reads output of a running job after a cursor. With wait, it waits for output until the lease
-// ends. ok is false if the job does not run here: its output is in the store or will be, or the job
-// runs again under another lease. ok is also false if its runner is not connected. Without wait, an
-// error names a runner that does not answer. See wire.Chunk for the result.
+// ends. ok is false if the runner of the job is not connected. ok is also false if the job does not run
+// here any more. Then the store has its output or will get it, or the job runs again under another
+// lease. Without wait, a runner that does not answer causes an error, which names the runner. See
+// wire.Chunk for the result.
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
 	chunk *wire.Chunk, ok bool, err error,
 ) {
@@ -242,7 +244,9 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	chunk, err = conn.Read(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrGone):
-		return nil, false, nil // Connected announces the next connection; the store has the job's state
+		// The caller reads the job's state from the store, or uses Connected to wait for the next
+		// connection.
+		return nil, false, nil
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.unresponsiveError(conn.Reply.PID, h)
 	case err != nil || chunk.Gone:

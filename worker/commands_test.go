@@ -31,7 +31,7 @@ func cancelAsync(p *worker.Pool, seq int64) <-chan callResult {
 	return answer
 }
 
-// checkUnanswered checks that a Cancel has not answered yet.
+// checkUnanswered checks that a call of Cancel has not returned yet.
 func checkUnanswered(t *testing.T, answer <-chan callResult, moment string) {
 	t.Helper()
 	select {
@@ -46,7 +46,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
-	// The pool recalls the job anyway. The test answers only after the Cancel.
+	// The pool recalls the job even without a Cancel. The test answers the Drop only after the Cancel.
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := cancelAsync(p, 1)
 	drop, _ := awaitFrame[*wire.Drop](t, f, 2)
@@ -60,7 +60,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
 }
 
-// Cancel kills a running job with the job's own grace, and returns only after its end is stored.
+// Cancel ends a running job with the kill_after of that job. It returns only after the end is stored.
 func TestCancelKillsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -80,7 +80,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	check(t, "dropped", len(received[*wire.Drop](f)), 0)
 }
 
-// A job that starts while Cancel takes it back is then killed.
+// If a job starts while Cancel takes it back, Cancel kills the job.
 func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -116,7 +116,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	check(t, "answer of a job that is not leased", receive(t, "an answer", cancelAsync(p, 1)), callResult{false, nil})
 }
 
-// A watched job is watched whether it already runs or starts later, until the watch is stopped.
+// A watch of a job applies to its running attempt and to later attempts, until the watch is stopped.
 func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0, 0)
 	s.awaitState(1, queue.Processing)
@@ -148,7 +148,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 			s.enqueue(0)
 			awaitFrame[*wire.Drop](t, f, 1)
 			answer := make(chan callResult, 1)
-			go func() { // ends with the lease or the test
+			go func() { // this goroutine ends when the lease or the test ends
 				_, ok, err := p.Read(t.Context(), 1, [2]int64{}, true)
 				answer <- callResult{ok, err}
 			}()
@@ -218,8 +218,8 @@ func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 	f.sync()
 }
 
-// Change of a job that waits in the runner is stored together with its return. If the job has
-// started in the meantime, it is left alone and Change returns ErrRuns.
+// If a job waits in the runner, its Change is stored together with its return to the queue. If the job
+// has started in the meantime, it keeps running and Change returns ErrRuns.
 func TestChangeRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -259,7 +259,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	check(t, "leased", len(s.leasedJobs()), 0)
 }
 
-// If the end of a job is being stored, Change waits for that and reports that the job is not
+// If the end of a job is being stored, Change waits until it is stored, and reports that the job is not
 // leased.
 func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
@@ -341,8 +341,8 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	s.checkEndedBy(1, 7, "requeue")
 }
 
-// Each of several callers that request something of one job gets an answer. If the job has started
-// in the meantime, Change returns ErrRuns and Cancel ends the job.
+// If several callers change or cancel the same job, each gets an answer. If the job has started in the
+// meantime, Change returns ErrRuns and Cancel ends the job.
 func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -386,7 +386,7 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
-	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // otherwise the pool ends it
+	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
 	if err := s.NoteRunners(t.Context(), []string{other.dir}); err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	}
 	old, newest := newRunner(t, root, "1"), newRunner(t, root, "2")
 	old.helloReply.Version = "older"
-	old.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // otherwise the pool ends it
+	old.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
 	p, _ := runWith(t, s, foreign, 1)
 	refs := []string{"1-1"}
 	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)

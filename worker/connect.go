@@ -21,11 +21,10 @@ import (
 // until it is connected, or is found dead and recovered. Each contact has a goroutine that retries,
 // so a runner that hangs delays only its own jobs.
 
-// Delays of contacts.
-// See docs/decisions/0076.
+// These are the delays in connecting to runners, and in replacing them. See docs/decisions/0076.
 const (
-	// adoptTimeout is how long a starting service waits for the work of earlier services, before it
-	// serves requests and claims jobs. It adopts the rest afterwards.
+	// adoptTimeout is how long a starting service waits to adopt the jobs of earlier services. Then it
+	// serves requests and claims jobs, and adopts the remaining jobs when their runners answer.
 	adoptTimeout = time.Second
 	// replaceAfter is how long the runner for new jobs may be unreachable before another one
 	// replaces it.
@@ -42,11 +41,11 @@ const (
 // contact is a runner that the pool is trying to connect to.
 type contact struct {
 	dir            string
-	current        bool  // it takes new jobs when connected, as it did before
-	foundAtStart   bool  // its directory existed when the service started
-	maxAssignedSeq int64 // highest job number that the store has assigned, if foundAtStart
-	// unknown is set if the store has no record of the runner. If the runner is alive it may be
-	// used. If it is dead, it held no jobs of this queue.
+	current        bool  // the runner took new jobs before, and takes them again once it is connected
+	foundAtStart   bool  // the runner's directory existed when the service started
+	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless foundAtStart
+	// unknown is set if the store has no record of the runner. An unknown runner may be used if it is
+	// alive. If it is dead, it held no jobs of this queue.
 	unknown     bool
 	tryingSince time.Time
 	dead        bool // the runner is dead; guarded by the pool's mu
@@ -101,8 +100,8 @@ func (l *loop) adoptLeases() error {
 	return nil
 }
 
-// maxUnknown limits how many runners of an account, unknown to the store, the service contacts. A
-// runner that an earlier service started but did not record is idle and ends itself.
+// maxUnknown limits how many runners of an account the service contacts although the store does not
+// know them. A runner that an earlier service started but did not record is idle and ends itself.
 const maxUnknown = 16
 
 // contactsFor returns the contacts for a starting service. An account can put anything into the
@@ -143,7 +142,7 @@ func (l *loop) connectOrRecover(c *contact) {
 				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again",
 					"dir", c.dir, "error", err)
 			}
-			l.wake() // another runner may be needed now
+			l.wake() // Run checks whether another runner is needed now
 			if !pause(l.ctx, wait) {
 				return
 			}
@@ -162,15 +161,15 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 		f.recovered, err = p.recoverRunner(ctx, c)
 		return f, err
 	}
-	// Each attempt takes a new epoch, because a connection whose answer came too late has used the
-	// last one.
+	// Each try to connect takes a new epoch. The previous try may have used up the last epoch, if its
+	// answer came too late.
 	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return f, err
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
-	// Answers of an account's runner are not trusted.
+	// A refusal is an error only from a trusted runner; the runner of an account may send any answer.
 	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%s: %w", c.dir, err)}, nil
 	case err != nil:
@@ -199,7 +198,7 @@ func (p *Pool) epoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// finishContact handles the outcome of a contact.
+// finishContact handles the outcome of a contact in Run's goroutine.
 func (l *loop) finishContact(c *contact, f contactResult) error {
 	if f.err != nil {
 		return f.err
@@ -211,7 +210,8 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 	l.mu.Unlock()
 	if f.client != nil {
 		l.adopt(f.client, current)
-		// Leases that were sent to the runner and that it does not know never arrived there.
+		// This settles the leases that the runner does not know. They were sent to the runner, but
+		// never arrived.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
 	} else {
 		l.finishRecovery(f.recovered)
@@ -222,7 +222,8 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 	return nil
 }
 
-// adopt takes over the attempts of a connected runner, and those whose results it still keeps.
+// adopt takes over the attempts that a connected runner runs, and the attempts whose results the runner
+// still keeps.
 func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	now := time.Now()
 	conn := &runnerConn{Client: c, current: current, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
@@ -230,14 +231,14 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	for _, a := range c.Reply.Attempts {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
-		case h == nil: // not leased any more, so the attempt has no use
+		case h == nil: // the job is not leased any more, so the attempt has no use
 			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job",
 				"runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
 				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil:
-			continue // another runner holds it
+			continue // another runner holds the lease
 		}
 		h.assignTo(conn)
 		if a.PID != 0 {
@@ -262,7 +263,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 	return conn
 }
 
-// resendRequestsLocked sends requests for a lease again that may have been lost with an earlier
+// resendRequestsLocked repeats the requests for a lease, since they may have been lost with an earlier
 // connection. The caller holds mu.
 func (l *loop) resendRequestsLocked(h *leaseState) {
 	if l.leases.watchers[h.job.Seq] > 0 {
@@ -326,20 +327,21 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.settling
 		}
 	}
-	finished := conn.dismissed && !hasOpenLease // it ended because of a Shutdown
+	finished := conn.dismissed && !hasOpenLease // a Shutdown caused the end of the connection
 	l.mu.Unlock()
 	if finished {
-		// Its results must be stored first.
+		// The runner's results must be stored before its directory is removed.
 		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissed(l.ctx, conn.Dir) })
 	} else {
 		l.connectOrRecover(&contact{dir: conn.Dir, current: conn.current, tryingSince: time.Now()})
 	}
 }
 
-// removeDismissed removes the directory of a dismissed runner that was killed before it could
-// remove the directory itself. Its results are stored by then.
+// removeDismissed removes the directory of a dismissed runner that was killed before it could remove
+// the directory itself. Callers call it only after the runner's results are stored.
 func (p *Pool) removeDismissed(ctx context.Context, dir string) {
-	// After the runner was found dead for the first time, it may still be removing its directory.
+	// Wait for a second check. At the first one, the ending runner may still be removing its
+	// directory.
 	foundDead := 0
 	for wait := contactRetryMin; wait <= contactRetryMax && pause(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -356,7 +358,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		case recoverer != nil:
 			runner.Forget(dir, recoverer.Client)
 		case !p.cfg.Runners.Foreign():
-			runner.Forget(dir, nil) // the next start retries if this fails
+			runner.Forget(dir, nil) // if this fails, the next start of the service tries again
 		}
 		return
 	}
@@ -382,7 +384,7 @@ func (l *loop) spawn(forSuspect, forNew bool, onSpawned func(*runnerConn, error)
 		logged := ""
 		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
 			client, dir, err := l.trySpawn(l.ctx, forSuspect)
-			if err != nil && dir != "" { // it has died or hangs
+			if err != nil && dir != "" { // the new runner has died or hangs
 				c := &contact{dir: dir, tryingSince: time.Now()}
 				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
@@ -423,7 +425,8 @@ func (l *loop) adoptSpawned(client *runner.Client, forNew bool, onSpawned func(*
 	onSpawned(conn, err)
 }
 
-// trySpawn starts a runner and connects to it. dir is its directory, "" if it was not started.
+// trySpawn starts a runner and connects to it. dir is the directory of that runner; it is "" if no
+// runner was started.
 func (p *Pool) trySpawn(ctx context.Context, forSuspect bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.epoch(ctx)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// leaseAll claims all jobs of a store, like an earlier service, and reports some of them as
-// started.
+// leaseAll claims all jobs of a store, as an earlier service would have done, and reports some of them
+// as started.
 func (s *recordingStore) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -37,9 +37,9 @@ func (s *recordingStore) leaseAll(started ...int64) {
 }
 
 // A pool adopts the jobs that an earlier service left in a living runner. A running job continues
-// with its process, whether or not its start was recorded. A waiting job keeps its place. A result
-// is settled and acknowledged. Of the jobs that the runner does not know, a claimed one returns to
-// the queue and a started one is lost.
+// with its process, whether or not its start was recorded. A job that waits in the runner stays
+// there. A result is settled and acknowledged. Of the jobs that the runner does not know, a claimed
+// one returns to the queue and a started one is lost.
 func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -51,7 +51,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
-	f.ignoresStarts = true // otherwise the waiting job would be reported as started
+	f.ignoresStarts = true // if it answered Start frames, it would report the waiting job as started
 	f.helloReply.Attempts = []wire.Attempt{
 		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
 	}
@@ -67,7 +67,8 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		check(t, "attempt that runs", p.Running(seq), 1)
 	}
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
-	start, _ := awaitFrame[*wire.Start](t, f, 1) // the returned job takes the worker of the ended job
+	// The job that returned to the queue gets the worker of the job that ended.
+	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
 	s.checkState(waiting, queue.Pending, "")
 	f.send(&wire.Started{Attempt: runningAttempt(lease(waiting))})
@@ -84,9 +85,9 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	}
 }
 
-// A living runner whose connection breaks is connected again with a higher epoch. It keeps its
-// running jobs and repeats its results. Of the jobs that it does not know, claimed ones return to
-// the queue and started ones are lost.
+// A living runner whose connection breaks is connected again with a higher epoch. The runner keeps its
+// running jobs and repeats its results. Of the jobs that the runner does not know, claimed ones return
+// to the queue and started ones are lost.
 func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s, f, p := startPool(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
@@ -170,7 +171,8 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 }
 
 // A job that was sent to a runner whose directory is gone runs again only after that runner can no
-// longer start it. The runner may be alive, so otherwise both would run it.
+// longer start it. The first runner may still be alive, so an earlier start could make two runners run
+// the job.
 func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -219,8 +221,8 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 	check(t, "to be ended with the dead runner", receive(t, "it is recovered", recovered), []wire.Attempt(nil))
 }
 
-// While root's runner cleans up after a dead one, which may take long, it keeps sending frames. The
-// pool receives the final answer however many frames come before it.
+// While root's runner cleans up after a dead runner, it keeps sending frames. The pool receives the
+// Recovered frame, however many frames come before it.
 func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -229,7 +231,7 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
 	old.helloReply.Version, old.helloReply.Attempts = "older", []wire.Attempt{runningAttempt(lease(1))}
 	first.onRecover = func(f *wire.Recover) {
-		for n := range int64(200) { // the pause makes the pool read each separately
+		for n := range int64(200) { // the pause makes the pool read each frame separately
 			first.send(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownSeq + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
@@ -243,8 +245,8 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 }
 
 // If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrOlder.
-// It does so whether it connects immediately or after other jobs got those numbers. The runner's
-// jobs continue.
+// This holds even if the pool connects only after other jobs got those numbers. The runner's jobs
+// continue.
 func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 	for name, connectsLate := range map[string]bool{"at once": false, "late": true} {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +263,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			ended := make(chan error, 1)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			go func() { // ends with the pool
+			go func() { // this goroutine ends when the pool ends
 				ended <- p.Run(ctx, func() {
 					if !connectsLate {
 						return

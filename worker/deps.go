@@ -16,18 +16,18 @@ type parent struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
 	ExitCode *int64          `json:"exit_code"`
-	Result   json.RawMessage `json:"result"` // null if the parent left none or belongs to another user
+	Result   json.RawMessage `json:"result"` // null if the parent left no result or belongs to another user
 }
 
 // Limits for reading dependencies.
 const (
 	depsTimeout  = time.Second // time limit of one read
-	maxDepsReads = 2           // concurrent reads; their data takes memory until the jobs start
+	maxDepsReads = 2           // limit of concurrent reads, since their data takes memory until the jobs start
 )
 
 // readDeps reads the results of a claimed job's dependencies and then starts the job. A job may
-// have ten thousand dependencies, so the read runs in the background and delays no other job. The
-// lease is held during the read and counts as claimed.
+// have ten thousand dependencies, so the read runs in the background and delays no other job.
+// During the read the lease is kept, so the job occupies a worker.
 func (l *loop) readDeps(j queue.Job) {
 	l.mu.Lock()
 	h := l.leases.add(&j)
@@ -89,7 +89,7 @@ func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 		if err := enc.Encode(&entry); err != nil {
 			return nil, err
 		}
-		b.Truncate(b.Len() - 1) // the newline that Encode adds
+		b.Truncate(b.Len() - 1) // remove the newline that Encode adds
 	}
 	b.WriteByte(']')
 	return b.Bytes(), nil

@@ -13,11 +13,12 @@ import (
 // every job that was sent to a runner has been dropped, has a process, or has ended.
 //
 // A runner records an attempt in its running table, then starts the process, then records the
-// process. After it has recorded the attempt, it does not drop it any more, but it may hang or be
-// stopped before it starts the process. So the answer that it is too late to drop a job does not
-// complete the drain. The drain is complete for a job once the runner sends Started or Result, or
-// its table names the process. If none of these happens in time, AwaitNoStarts returns an error,
-// because only the end of that runner can prevent the job from starting.
+// process. After it has recorded an attempt, it no longer drops that attempt. But the runner may
+// hang or be stopped before it starts the process. So an answer that it is too late to drop a job
+// does not complete the drain. The drain is complete for a job once the runner sends Started or
+// Result, or once the running table names the process. If none of these happens in time,
+// AwaitNoStarts returns an error, because only the end of that runner can prevent the job from
+// starting.
 
 // Drain starts or ends a drain. During a drain no job is sent to a runner. A job that was sent
 // before may still start until AwaitNoStarts returns.
@@ -46,18 +47,19 @@ func (p *Pool) Draining() bool {
 }
 
 // NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer. A runner
-// starts nothing that was sent to it more than startDeadline ago, and its files then show which
-// attempts it may have started.
+// does not start jobs that were sent to it more than startDeadline ago. After that time its files
+// show which attempts it may have started.
 const NoStartsWithin = startDeadline + startDeadlineMargin + livenessTimeout
 
-// MaxNoStartsWait is the longest time that AwaitNoStarts takes with NoStartsWithin. AwaitNoStarts
-// checks the runners once every livenessInterval, which takes up to livenessTimeout, and returns
-// after a check.
+// MaxNoStartsWait is the longest time that AwaitNoStarts takes if its timeout is NoStartsWithin.
+// AwaitNoStarts returns only after a check of the runners. It makes one every livenessInterval, and
+// each takes up to livenessTimeout.
 const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
-// start after the timeout, it returns an error. The error says how many jobs can start.
-// It also names a runner that does not answer, or else a job whose start takes long.
+// start after the timeout, it returns an error. The error says how many jobs can start. If a runner
+// does not answer, the error names that runner. If all runners answer, it names a job whose start takes
+// long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(livenessInterval)

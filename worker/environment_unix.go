@@ -2,7 +2,8 @@
 
 package worker
 
-// defaultEnvCap is how many variables the service adds to a job's own, used as a capacity.
+// defaultEnvCap is about how many variables the service adds to those of a job. It is only the
+// capacity of a slice.
 const defaultEnvCap = 12
 
 // addDefaultEnv adds the default variables of a job: the program search path, the locale and the
@@ -12,7 +13,7 @@ func (p *Pool) addDefaultEnv(isSet func(name string) bool, add func(name, value 
 	if !isSet("LC_ALL") {
 		add("LANG", "C.UTF-8")
 	}
-	if !p.cfg.Runners.Roots() { // otherwise the runner adds the account's variables
+	if !p.cfg.Runners.Roots() { // a runner of root adds the account's variables itself
 		add("HOME", p.cfg.Account.Home)
 		add("USER", p.cfg.Account.User)
 		add("LOGNAME", p.cfg.Account.User)

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// defaultEnvCap is how many variables the service adds to a job's own, used as a capacity.
+// defaultEnvCap is about how many variables the service adds to those of a job. It is only the
+// capacity of a slice.
 const defaultEnvCap = 32
 
 // machineVariables lists the variables that Windows sets for every process on the machine.
@@ -20,8 +21,8 @@ var machineVariables = []string{
 	"SystemDrive", "SystemRoot", "windir",
 }
 
-// addDefaultEnv adds the default variables of a job: the program search path, the machine and the
-// account. A variable that the job sets itself takes precedence.
+// addDefaultEnv adds the default variables of a job. They hold the program search path and describe the
+// machine and the account. A variable that the job sets itself takes precedence.
 func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value string)) {
 	root := os.Getenv("SystemRoot")
 	add("PATH", strings.Join([]string{
@@ -57,10 +58,10 @@ var knownFolders = sync.OnceValue(func() (f accountFolders) {
 	f.local, _ = windows.KnownFolderPath(windows.FOLDERID_LocalAppData, 0)
 	if f.local != "" {
 		f.temp = filepath.Join(f.local, "Temp")
-		os.MkdirAll(f.temp, 0o700) // missing if the account has never logged on
+		os.MkdirAll(f.temp, 0o700) // the folder is missing if the account has never logged on
 	}
 	return f
 })
 
-// sameVariable reports whether two names are of the same variable of the environment.
+// sameVariable reports whether two names denote the same environment variable.
 func sameVariable(a, b string) bool { return strings.EqualFold(a, b) }

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job on Windows gets the search path, the machine's and the account's variables, whatever is in
-// the service's environment. The job's own variables take precedence, in any spelling of their
-// names.
+// A job on Windows gets the search path and the variables of the machine and the account. It gets
+// nothing else from the service's environment. The job's own variables take precedence, in any spelling
+// of their names.
 func TestEnvironmentOnWindows(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("TEMP", `C:\elsewhere`)

@@ -25,7 +25,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Names in a runner's directory, as defined in package runner.
+// These are file names in a runner's directory; package runner defines them.
 const (
 	lockName = "lock"
 	bootName = "boot-id"
@@ -47,7 +47,8 @@ func waitUntil(t *testing.T, event string, holds func() bool) {
 	}
 }
 
-// receive receives a value from a channel, or the zero value if the channel is closed.
+// receive receives a value from a channel. It returns the zero value if the channel is closed, and
+// fails the test after eventTimeout.
 func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -144,7 +145,7 @@ func (f *fakeRunner) reconnect(attempts ...wire.Attempt) {
 	waitUntil(f.t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) > before })
 }
 
-// disconnect closes the connection and nothing else.
+// disconnect closes the connection; the runner and its lock stay.
 func (f *fakeRunner) disconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,7 +214,7 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		if !f.unresponsive {
 			f.writeLocked(&wire.Chunk{ID: frame.ID, Gone: true})
 		}
-	case *wire.Type: // the terminal accepts two bytes
+	case *wire.Type: // the fake terminal accepts two bytes at a time
 		if !f.unresponsive {
 			f.writeLocked(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
 		}
@@ -233,7 +234,7 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 			f.loops.Go(func() { f.onRecover(frame) })
 		}
 	case *wire.Shutdown:
-		f.lock.Close() // ends, since no attempt runs
+		f.lock.Close() // the runner ends, since no attempt runs
 		f.listener.Close()
 		conn.Close()
 	}
@@ -260,7 +261,7 @@ func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
 			}
 		}
 	}
-	f.conn.Write(out) // ignore errors: if the service is gone, the test sees no answer
+	f.conn.Write(out) // ignore errors: if the service is gone, the test notices the missing answer
 }
 
 // received returns the frames of one type that a runner has received, in order.
@@ -300,7 +301,8 @@ func (f *fakeRunner) startedJobs() (seqs []int64) {
 	return seqs
 }
 
-// ackedLeases returns the leases of all Ack frames, in order, except those that sync has caused.
+// ackedLeases returns the leases of all Ack frames, in order, except the acknowledgements of results
+// that sync has sent.
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
 	for _, a := range received[*wire.Ack](f) {
 		for _, l := range a.Leases {
@@ -325,7 +327,7 @@ func (f *fakeRunner) ignoreStarts() {
 	f.ignoresStarts = true
 }
 
-// setUnresponsive stops answering Read, Type, Pause and Purge frames, or resumes it.
+// setUnresponsive stops answering Read, Type, Pause and Purge frames, or resumes answering.
 func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -368,11 +370,11 @@ func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
 // longRun is a run time that is too long for prefetching.
 const longRun = time.Minute
 
-// run runs a pool until the test ends. It returns the pool when it is ready.
+// run runs a pool until the test ends. It returns when the pool is ready.
 func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	t.Helper()
 	var ended <-chan error
-	t.Cleanup(func() { // runs after the cleanup that ends the pool
+	t.Cleanup(func() { // this cleanup runs after the one that ends the pool
 		if ended == nil {
 			return // the pool never ran
 		}
@@ -418,7 +420,7 @@ func starter(t *testing.T, name, callLog, wait string) []string {
 func TestMain(m *testing.M) {
 	if len(os.Args) > 4 && os.Args[1] == starterWord {
 		startRunner(os.Args[2], os.Args[3], os.Args[4])
-		os.Exit(1) // startRunner has printed the name, or the command fails
+		os.Exit(1) // the exit code matters only if startRunner was given no name to print
 	}
 	os.Exit(m.Run())
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFramesLocked appends the frames that start a job to frames. If a caller watches the job,
-// they also request that its result is sent immediately. The caller holds mu.
+// startFramesLocked appends the frames that start a job to frames. If a caller watches the job, the
+// frames also make the runner send the job's result immediately. The caller holds mu.
 func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
@@ -37,7 +37,7 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 		NoNewPrivileges: j.NoNewPrivileges,
 	})
-	j.Deps = nil // no longer needed, and may be large
+	j.Deps = nil // the dependencies are no longer needed, and may be large
 	if p.leases.watchers[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}
@@ -50,13 +50,13 @@ func (p *Pool) localExpiry(j *queue.Job) int64 {
 		return int64(j.ExpiresAt)
 	}
 	offset := queue.MillisOf(time.Now()) - p.cfg.Clock()
-	if offset > -clockSlack && offset < clockSlack { // within the measurement error
+	if offset > -clockSlack && offset < clockSlack { // the difference is within the measurement error
 		offset = 0
 	}
 	return int64(j.ExpiresAt + offset)
 }
 
-// clockSlack is the difference below which two clocks count as equal.
+// clockSlack is the difference between two clocks up to which the pool treats them as equal.
 const clockSlack = queue.Millis(50)
 
 // environment returns a job's environment. It contains nothing of the service's environment.
@@ -76,7 +76,7 @@ func (p *Pool) environment(j *queue.Job) []string {
 		}
 	})
 	if j.TTY && !isSet("TERM") {
-		env = append(env, "TERM=xterm-256color") // a type that most current terminals support
+		env = append(env, "TERM=xterm-256color") // most current terminals support this type
 	}
 	env = append(env, j.Env...)
 	if parent := p.traceparent(j); parent != "" {
@@ -139,7 +139,7 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
-		a.OutputRef = "" // a runner may only name the output of this lease
+		a.OutputRef = "" // ignore it: a runner may name only the output of this lease
 	}
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)

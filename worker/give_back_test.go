@@ -23,12 +23,12 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.Dropped{Lease: lease(1)}) // too late: it runs
+	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job runs
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrRuns})
 }
 
-// If the first of two callers gives up, the second one does not get the result of the first one's
-// change.
+// If two callers change a job and the first one stops waiting, the second one does not get the result
+// of the first change.
 func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -62,7 +62,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	}
 }
 
-// A job counts as running on a worker while the results of its dependencies are read.
+// While the results of a job's dependencies are read, the job occupies a worker.
 func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -77,7 +77,7 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s.parentsGate, s.parentsRead = make(chan struct{}), make(chan struct{}, len(drafts))
 	f.send(succeeded(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
-	<-s.parentsRead // of the first job
+	<-s.parentsRead // wait until the read for the first job begins
 	if n := len(s.leasedJobs()); n != 1 {
 		t.Errorf("%d jobs are leased for one worker", n)
 	}

@@ -14,7 +14,8 @@ import (
 // This file starts separate runners for jobs that may harm others.
 //
 // If a runner dies, any of its jobs may have killed it. Each of them is a suspect, and its next
-// attempt runs in a separate runner. If that runner dies too, only this job can be the cause.
+// attempt runs in a separate runner. If the separate runner dies too, only this job can be the
+// cause.
 //
 // If starts of a user's jobs have hung and delayed other users, all jobs of this user run in a
 // separate runner.
@@ -23,18 +24,18 @@ import (
 type isolation struct {
 	owners   map[int]*owner // users whose starts have hung, by uid
 	spawning bool           // a runner for a suspect is starting
-	// spawnPause is how long suspects wait after the next runner that cannot be started. It doubles
-	// each time.
+	// spawnPause is how long suspects wait the next time that a runner cannot be started for one of
+	// them. It doubles with each such failure.
 	spawnPause      time.Duration
-	nextSuspectAt   time.Time // earliest time of the next suspect
+	nextSuspectAt   time.Time // earliest time at which the next suspect may start
 	lastPostponedTo time.Time // time at which the last postponed suspect may be claimed again
 }
 
 // startAll sends claimed jobs to runners: suspects to separate runners, jobs of users whose starts
 // have hung to their user's runner, and all others to the current runner. It holds or postpones
 // jobs that may not start on this node, and reads the results of dependencies for jobs that need
-// them. allStored says that all earlier results are stored, so their acknowledgements can be sent
-// along.
+// them. If allStored is set, all earlier results are stored, so startAll sends their
+// acknowledgements with the jobs.
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
@@ -65,8 +66,8 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 // ErrNotHere means that a job may start on other nodes of the queue, but not on this one.
 var ErrNotHere = errors.New("the job cannot start on this node")
 
-// holdDisowned settles a job that may not start here. It is held, or, for ErrNotHere, waits for
-// another node.
+// holdDisowned settles a job that may not start on this node. If cause is ErrNotHere, the job waits for
+// another node. For any other cause the job is held.
 func (l *loop) holdDisowned(j *queue.Job, cause error) {
 	end := queue.Disowned
 	if errors.Is(cause, ErrNotHere) {
@@ -84,15 +85,14 @@ func (l *loop) holdDisowned(j *queue.Job, cause error) {
 	l.wake()
 }
 
-// Limits of suspects.
+// These constants limit suspects.
 const (
-	// maxSuspects is how many suspects run concurrently. Each needs a process of 11 MB next to it,
-	// and a watchdog if the runner is root's. A runner with thousands of workers leaves thousands
-	// of suspects.
-	// See docs/decisions/0050.
+	// maxSuspects is how many suspects run concurrently. Each needs a runner process of 11 MB, and a
+	// watchdog too if the runner is root's. A runner with thousands of workers leaves thousands of
+	// suspects when it dies. See docs/decisions/0050.
 	maxSuspects = 16
-	// suspectInterval is the minimum time between two postponed suspects that return. It limits
-	// them to as many as can be started.
+	// suspectInterval is the minimum time between the returns of two postponed suspects to the queue.
+	// So no more suspects return than can be started.
 	suspectInterval = time.Second / maxSuspects
 	// minPostpone is the minimum time for which a job is postponed.
 	minPostpone = time.Second
@@ -152,10 +152,10 @@ func (l *loop) suspectLimitErrorLocked() error {
 	return nil
 }
 
-// suspectSpawnedLocked sends a suspect to the runner that was started for it. If that runner could
-// not be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while,
-// as after any shortage. Suspects wait for longer than that; otherwise they would take all claims.
-// The caller holds mu.
+// suspectSpawnedLocked sends a suspect to the runner that was started for it. If that runner could not
+// be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as after
+// any shortage. Suspects wait for longer than this pause. If they returned sooner, they would take all
+// claims. The caller holds mu.
 func (l *loop) suspectSpawnedLocked(h *leaseState, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
@@ -187,13 +187,14 @@ func (l *loop) sendToLocked(h *leaseState, conn *runnerConn) {
 	conn.Send(l.startFramesLocked(nil, &h.job)...)
 }
 
-// postpone returns jobs to the queue with a delay. Without it they would return to the head of the
-// queue, and the next claim would take them again and no other job.
+// postpone returns jobs to the queue with a delay. Without the delay they would be at the head of the
+// queue. The next claim would then take the same jobs again instead of others.
 func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: cause.Error()}, l.cfg.Policy())
-		d.Reason = queue.ReasonShortage // caused by other jobs, so it uses none of this job's refunds
+		// Other jobs caused the shortage, so it uses none of this job's refunds.
+		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
@@ -215,8 +216,8 @@ func (i *isolation) nextDelay(now time.Time) time.Duration {
 const (
 	hungStartsToIsolate    = 2           // a user with this number of hung starts gets a separate runner
 	maxOwners              = 16          // users with a separate runner at the same time
-	maxUnresponsive        = 2           // unresponsive separate runners of a user; no further one is started then
-	hungStartMemory        = time.Hour   // a user counts for this long after the last hung start
+	maxUnresponsive        = 2           // a user with this number of unresponsive separate runners gets no further one
+	hungStartMemory        = time.Hour   // a user's hung starts are forgotten this long after the last one
 	ownerRunnerIdleTimeout = time.Minute // a separate runner ends after this time without a job
 )
 
@@ -234,7 +235,7 @@ type owner struct {
 // recordHungStart records that the start of a job has hung and delayed other jobs.
 func (l *loop) recordHungStart(j *queue.Job) {
 	if !l.cfg.Runners.Roots() {
-		return // all jobs run as one account
+		return // all jobs run as one account, so a separate runner per user has no use
 	}
 	uid := l.cfg.Account.RunsAs(j)
 	o := l.isolation.owners[uid]
@@ -248,7 +249,8 @@ func (l *loop) recordHungStart(j *queue.Job) {
 	o.lastHungAt = time.Now()
 }
 
-// isolatedOwner returns the owner of a job that needs its user's separate runner, or nil.
+// isolatedOwner returns the user of a job if all jobs of that user must run in a separate runner.
+// It returns nil if they need not.
 func (l *loop) isolatedOwner(j *queue.Job) *owner {
 	if len(l.isolation.owners) == 0 {
 		return nil

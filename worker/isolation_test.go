@@ -44,7 +44,8 @@ func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	return s, f, p, root, func() int { return lines(callLog) }
 }
 
-// enqueueSuspects enqueues jobs whose runner has died, with the highest priority.
+// enqueueSuspects enqueues jobs with the highest priority and makes them suspects: their runner has
+// died.
 func (s *recordingStore) enqueueSuspects(n int) {
 	s.t.Helper()
 	drafts := make([]queue.Job, n)
@@ -56,8 +57,8 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	}
 }
 
-// If no runner can be started for suspects, the pool tries with one of them and retries less and
-// less often. After each attempt it pauses claims and then runs other jobs first.
+// If no runner can be started for suspects, the pool tries to start one for a single suspect, and
+// retries less and less often. After each try it pauses claims and then runs other jobs first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
@@ -75,8 +76,8 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s.awaitState(4, queue.Completed)
 }
 
-// Suspects run in separate runners, at most maxSuspects concurrently. Other jobs overtake the rest,
-// which start as running ones end.
+// Suspects run in separate runners, at most maxSuspects concurrently. Further suspects start as running
+// ones end, and other jobs go before them.
 func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	const excess = 3
 	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxSuspects, "#.alone", "")

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prolong sets when the leases of this pool lapse; the zero time means never. Without a later call
-// of Prolong, the runners end at that time all jobs that still run, even if this process is dead.
-// The caller calls it before Run and then repeatedly, each time before the leases lapse. Without
-// any call the leases never lapse.
+// Prolong sets when the leases of this pool lapse; the zero time means never. When the leases
+// lapse, the runners end all jobs that still run, even if this process is dead. So the caller calls
+// Prolong before Run, and again each time before the leases lapse. If the caller never calls it,
+// the leases never lapse.
 func (p *Pool) Prolong(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -27,13 +27,14 @@ func (p *Pool) Prolong(until time.Time) {
 	}
 }
 
-// sendLeaseDeadlineLocked sends a runner when the leases lapse, or that they never do, because the
-// runner may know an earlier time from an earlier service. The caller holds mu.
+// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. It also sends that
+// they never lapse, because the runner may still have a deadline from an earlier service. The
+// caller holds mu.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.Prolong{} // the leases never lapse
 	if !p.leasesLapseAt.IsZero() {
 		f.For = max(time.Nanosecond, time.Until(p.leasesLapseAt))
-		f.By = (runner.SinceBoot() + f.For).Milliseconds() // the frame may arrive late
+		f.By = (runner.SinceBoot() + f.For).Milliseconds() // an absolute time, as the frame may arrive late
 	}
 	conn.Send(f)
 }
@@ -54,11 +55,13 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	if !mayLapse {
 		return
 	}
-	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 { // its lock may outlive its connection
+	// The runner's lock may outlive its connection, so this retries for a while.
+	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
 		via, err := p.recovererFor(filepath.Dir(dir))
 		if alive, unknown := runner.Lives(dir); !alive && unknown == nil && err == nil {
 			if via != nil || !p.cfg.Runners.Foreign() {
-				p.recoverVia(ctx, via, dir, nil, nil) // Run repeats this and handles the errors
+				// Ignore errors: Run recovers the runner again and handles them.
+				p.recoverVia(ctx, via, dir, nil, nil)
 			}
 			return
 		}
@@ -68,8 +71,8 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	}
 }
 
-// Lost settles leases of a node that is gone. If a job is not known to have started, its attempt is
-// recorded as one that may have started. Lost may be called while Run runs.
+// Lost settles leases of a node that is gone. If an attempt is not known to have started, Lost records
+// it as one that may have started. Lost may be called while Run runs.
 func (p *Pool) Lost(list []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, list...)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each runner receives the time at which the leases lapse, also one that connects later. A pool
-// whose leases have lapsed starts nothing until they are prolonged.
+// Each runner receives the time at which the leases lapse, even if it connects later. A pool whose
+// leases have lapsed starts nothing until they are prolonged.
 func TestProlongReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()
@@ -36,8 +36,8 @@ func TestProlongReachesEveryRunner(t *testing.T) {
 	waitUntil(t, "it runs", func() bool { return len(f.startedJobs()) == 1 })
 }
 
-// Leases of a lost node are recorded as interrupted, with the node's name. Attempts that had
-// started count; those that may have started do not.
+// Leases of a lost node are recorded as interrupted, with the node's name. An attempt that had
+// started counts as one of the job's attempts; one that only may have started does not.
 func TestLostLeasesAreInterrupted(t *testing.T) {
 	s, _, p := startPool(t, 1)
 	var got []store.Settlement

@@ -15,9 +15,11 @@ import (
 type leases struct {
 	byLease    map[queue.Lease]*leaseState
 	claimCount int64                 // number of leases ever added
-	bySeq      map[int64]*leaseState // the same leases by job number
-	watchers   map[int64]int         // watchers by job number; results of these jobs are sent immediately
-	changed    chan struct{}         // closed and replaced by notifyChange
+	bySeq      map[int64]*leaseState // the leases in byLease, by job number
+	// Number of watchers of each job, by job number; runners send results of watched jobs
+	// immediately.
+	watchers map[int64]int
+	changed  chan struct{} // closed and replaced by notifyChange
 }
 
 // leaseState is one lease of this service. A lease passes through these steps; some may be skipped:
@@ -37,9 +39,9 @@ type leaseState struct {
 	claimNumber   int64       // position of the lease in the order of claims
 	conn          *runnerConn // the runner's connection; nil while not connected or not known
 	runnerDir     string      // directory of the runner; "" if not known
-	unsent        bool        // waits for a separate runner or for readingDeps
-	readingDeps   bool        // waits for the results of its dependencies
-	sentAt        time.Time   // when the job was sent to the runner, or claimed
+	unsent        bool        // the job was sent to no runner yet: it waits for a separate runner or for readingDeps
+	readingDeps   bool        // the job waits for the results of its dependencies
+	sentAt        time.Time   // when the job was sent to the runner; before that, when it was claimed
 	dropSent      bool        // a Drop was sent and not answered yet
 	recalled      bool        // the Drop is part of a recall, so it returns the job unchanged
 	lastMessageAt time.Time   // last message of the runner, while it is disconnected
@@ -56,28 +58,30 @@ type leaseState struct {
 	// progressRecordedAt is when progress was last recorded, or skipped because the attempt was not
 	// known to run.
 	progressRecordedAt time.Time
-	requestedEnd       *queue.End // how the service ends the attempt; nil if it does not
+	requestedEnd       *queue.End // how the service ends the attempt; nil if it has not requested an end
 	grace              time.Duration
 	endedBy            *int   // uid of the user who ended the attempt; nil if no user did
-	endVerb            string // action with which it was ended, such as "cancel"
+	endVerb            string // action with which the attempt was ended, such as "cancel"
 	paused             bool   // the store has recorded the job as paused
-	exemptFromPauseAll bool   // resumed although all jobs are paused
-	// pauseDone is closed when the caller that pauses or resumes the job has finished; nil if no
-	// caller does.
-	pauseDone      chan struct{}
-	settling       bool             // the end or return of the lease is in session.pending
-	requeued       bool             // the job was returned unchanged, or its attempt was stopped
+	exemptFromPauseAll bool   // the job was resumed while all jobs are paused
+	// pauseDone is closed when the caller that is pausing or resuming the job has finished. It is
+	// nil if there is no such caller.
+	pauseDone chan struct{}
+	settling  bool // the end or return of the lease is in session.pending
+	// The job was returned to the queue unchanged, or its attempt was stopped in order to requeue
+	// it.
+	requeued       bool
 	pendingChanges []*pendingChange // changes that callers wait for while the job has not started, oldest first
 	reportedChange *pendingChange   // the change that is in session.pending
 	started        chan struct{}    // closed when the attempt is known to have started
-	done           chan struct{}    // closed when the lease has ended and that is recorded
+	done           chan struct{}    // closed when the end of the lease is recorded
 }
 
 // pendingChange is a change of a leased job that a caller waits for.
 type pendingChange struct {
 	store.Change
 	releaseOnly bool       // only return the lease; change nothing
-	answer      chan error // has a buffer of one
+	answer      chan error // has a buffer of one, so that answering does not block
 }
 
 func newLeases() leases {
@@ -164,9 +168,9 @@ func (s *leases) anyHeldBy(conn *runnerConn) bool {
 	return false
 }
 
-// orphansOf returns the leases that a dead runner may hold, and those of them that are known to
-// have been sent to it. Leases in list alone may belong to a living runner, which may run their
-// processes.
+// orphansOf returns two lists: list has all leases that a dead runner may hold, and known has those
+// that were certainly sent to it. A lease that is only in list may belong to a living runner, and its
+// process may run there.
 func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
 	for _, h := range s.byLease {
 		isKnown := h.isOrphanOf(dir)

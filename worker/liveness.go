@@ -15,7 +15,8 @@ import (
 
 // This file handles runners that do not answer. A runner may hang like any process: a signal has
 // stopped it, or it waits for a disk. Every request to a runner therefore has a time limit. New
-// jobs go to another runner. When the runner answers again, its jobs continue normally.
+// jobs go to another runner. When the unresponsive runner answers again, its jobs continue
+// normally.
 
 const (
 	livenessTimeout  = 2 * time.Second // time limit for the answer to a liveness check
@@ -74,10 +75,9 @@ type leaseLocation struct {
 	dir  string
 }
 
-// expire returns leases to the queue whose runner is unresponsive or disconnected and has not
-// started them before their start deadline. The runner checks the deadline too, so it cannot start
-// them later. Leases that the runner may have started are kept, since their results may still
-// arrive.
+// expire returns to the queue the leases that a runner has not started before their start deadline.
+// That runner is unresponsive or disconnected. It checks the deadline too, so it cannot start these
+// jobs later. Leases that the runner may have started are kept, since their results may still arrive.
 func (l *loop) expire(location leaseLocation, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
@@ -95,7 +95,7 @@ func (l *loop) expire(location leaseLocation, list []*leaseState) {
 	for i, h := range list {
 		hasProcess, found := started[leases[i]]
 		switch {
-		case h.settling || h.running || h.conn != location.conn: // its state has changed in the meantime
+		case h.settling || h.running || h.conn != location.conn: // the lease has changed in the meantime
 		case hasProcess:
 			h.mayHaveStarted, h.hasProcess = true, true
 			l.leases.notifyChange()
@@ -108,8 +108,9 @@ func (l *loop) expire(location leaseLocation, list []*leaseState) {
 	}
 }
 
-// mayHaveStartedAt returns the directories of the runners that may have started leases at a
-// location. all is false if runners with other directories may have started them.
+// mayHaveStartedAt returns the directories of the runners that may have started the leases at a
+// location. all is false if the list may be incomplete, because further runners may have started
+// them.
 func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
@@ -154,7 +155,7 @@ func (p *Pool) awaitAnswer(ctx context.Context, h *leaseState, answer <-chan err
 func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
 	conn, dir := h.conn, h.runnerDir
-	unreachable := time.Duration(0) // how long the runner has been unreachable
+	unreachable := time.Duration(0) // how long the runner has had no connection
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.foundAtStart) {
 			unreachable, dir = time.Since(c.tryingSince), c.dir
@@ -172,7 +173,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	}
 	select {
 	case <-conn.closed:
-		return nil // the pool reconnects to it or recovers it
+		return nil // no error, because the pool reconnects to the runner or recovers it
 	default:
 	}
 	return p.unresponsiveError(conn.Reply.PID, h)

@@ -42,8 +42,8 @@ type delivery struct {
 	frames []wire.Frame // nil means that the connection has ended
 }
 
-// post passes a function to Run, which executes it in its goroutine. It does nothing if Run ends
-// first.
+// post passes a function to Run, and Run's goroutine executes it. If Run ends first, the function
+// is not executed.
 func (b *background) post(call func() error) {
 	select {
 	case b.calls <- call:
@@ -62,10 +62,10 @@ func pause(ctx context.Context, wait time.Duration) bool {
 }
 
 // Run connects to the runners of earlier services, settles attempts that have ended, and then
-// claims and runs jobs until ctx ends. Jobs that run at that time continue in their runner. Run
-// calls ready when the work of earlier services is adopted, but at most adoptTimeout after it
-// started. A runner that hangs is adopted when it answers. An error means that the store or the
-// runners cannot be used any more.
+// claims and runs jobs until ctx ends. Jobs that run when ctx ends continue in their runner. Run
+// calls ready when it has adopted the work of earlier services, but no later than adoptTimeout
+// after its start. A runner that hangs is adopted when it answers. An error means that the store or
+// the runners cannot be used any more.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
@@ -89,7 +89,8 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 		err = l.flush()
 	}
 	if err == nil {
-		l.dismissIdle() // runners that an earlier service started for a job that it did not send
+		// This ends runners that an earlier service started for a job but never sent the job to.
+		l.dismissIdle()
 		ready()
 	}
 	for err == nil {
@@ -191,7 +192,7 @@ func (l *loop) nextTimer() time.Duration {
 		}
 	}
 	// Before session.retryAt, flush does nothing, so claimsPausedUntil does not matter until then.
-	// If the chosen time has passed already, the next flush resets it.
+	// If the time chosen here has passed already, the next flush resets it.
 	if due := cmp.Or(l.session.retryAt, l.claimsPausedUntil); !due.IsZero() {
 		wait = min(wait, due.Sub(now))
 	}
@@ -269,7 +270,7 @@ func (l *loop) flush() error {
 	if s.cancelAwait == nil {
 		report.Want = capacity
 	} else if capacity == 0 || workers < s.workersAtAwait {
-		// The waiting claim would take more jobs than there are workers.
+		// Cancel the waiting claim, since it would take more jobs than there are workers now.
 		s.cancelAwait()
 	}
 	var lines []logLine
@@ -290,10 +291,10 @@ func (l *loop) flush() error {
 		l.startAll(reply.Jobs, true)
 		capacity -= len(reply.Jobs)
 	}
-	s.acknowledge() // includes results that an earlier service has stored
+	s.acknowledge() // this also acknowledges results that an earlier service has stored
 	s.writeLog(lines)
 	for _, call := range s.afterExchange[:callCount] {
-		l.Go(call) // may remove large directories
+		l.Go(call) // in the background, since it may remove large directories
 	}
 	s.afterExchange = s.afterExchange[callCount:]
 	// Jobs that were returned must be recorded first, so that they take part in the next claim.
@@ -341,28 +342,30 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	}
 	l.session.acks[conn] = append(l.session.acks[conn], r.Lease)
 	if h == nil {
-		l.wake() // stored or given up before; the next flush acknowledges it
+		l.wake() // the attempt was settled before; the next flush acknowledges the result
 		return
 	}
 	if h.settling {
-		return // received before, through another connection
+		return // this result was received before, through another connection
 	}
 	h.settling = true
 	if r.Cause == int64(queue.Stopped) && h.requestedEnd != nil {
-		r.Cause = int64(*h.requestedEnd) // cancelled after the service had asked the runner to stop it
+		// The service first asked the runner to stop the attempt and then received another request,
+		// such as a cancellation. The later request applies.
+		r.Cause = int64(*h.requestedEnd)
 	}
 	h.requeued = r.Cause == int64(queue.Stopped)
 	s := l.settlement(h, r, conn.Dir)
 	h.recordEndedBy(&s)
-	// The settlement includes the start.
+	// Drop the pending report of the start, because the settlement includes the start.
 	started := &l.session.pending.Started
 	*started = slices.DeleteFunc(*started, func(st store.Started) bool { return st.Lease == s.Lease })
 	l.learnFromResultLocked(h, r)
 	l.session.addSettlement(s)
 }
 
-// handleDroppedLocked handles the answer to a Drop: it returns a job that has not started, and
-// carries out pending requests to end one that has. The caller holds mu.
+// handleDroppedLocked handles the answer to a Drop. It returns a job that has not started to the
+// queue, and carries out pending requests to end a job that has started. The caller holds mu.
 func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.settling || h.conn != conn {
@@ -373,7 +376,7 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	h.mayHaveStarted = true // its Started or Result will follow
+	h.mayHaveStarted = true // the runner will send Started or Result for this attempt
 	l.leases.notifyChange()
 	if h.requestedEnd != nil {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.requestedEnd), Grace: h.grace})

@@ -8,8 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// A lost attempt that may have started is recorded without the values that the job's row still has
-// from its last attempt. A lost attempt that has started is recorded with the values known of it.
+// A lost attempt that may have started is recorded without the values that the job's row still has from
+// its last attempt. A lost attempt that has started is recorded with the values that are known of that
+// attempt.
 func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
 	h := &leaseState{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}

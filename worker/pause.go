@@ -20,16 +20,16 @@ import (
 // See docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
-// pauseStartWait is how long a pause waits for its job to start. The pool recalls a job that does
-// not start long before that.
+// pauseStartWait is how long a pause waits for its job to start. A job that does not start is
+// recalled by the pool long before that time.
 const pauseStartWait = time.Second
 
 // pauseTimeout limits the wait for a runner that pauses or resumes a process tree.
 const pauseTimeout = 5 * time.Second
 
-// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the
-// runner has done so. It reports whether the job runs. An error names a runner that does not
-// answer, or says that some processes still run.
+// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the runner
+// has done so. It reports whether the job runs. The error either names a runner that does not answer,
+// or says that some processes still run.
 func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	h := p.runningSoon(ctx, seq, pauseStartWait)
 	if h == nil {
@@ -56,7 +56,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 		}
 	}
 	if errors.Is(err, store.ErrMoved) {
-		return false, nil // the attempt has ended in the meantime
+		return false, nil // no error: the attempt has ended in the meantime
 	}
 	if err != nil {
 		return true, err
@@ -105,8 +105,8 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, list) }
 }
 
-// Withdraw recalls the jobs of a queue that have not started. It returns the jobs that have or may
-// have started, and the number of other jobs that are not returned yet.
+// Withdraw recalls the jobs of a queue that have not started. It returns the jobs that have started
+// or may have, and the number of jobs whose return is not complete yet.
 func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,14 +203,16 @@ func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
 		running, err := conn.Pause(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
-		changed := p.isPausedLocked(h) != paused // another call may have sent its frame before this one
+		// Another caller may have changed the state after paused was read, so its frame may have
+		// come first.
+		changed := p.isPausedLocked(h) != paused
 		p.mu.Unlock()
 		switch {
 		case changed && ctx.Err() == nil:
 		case errors.Is(err, runner.ErrEnds) && paused:
 			return errEnding
 		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
-			return nil // nothing to resume, or resendPauseLocked sends it to the next connection
+			return nil // there is nothing to resume, or resendPauseLocked sends the pause later
 		case err != nil && ctx.Err() == nil:
 			return withConsequence(p.unresponsiveError(conn.Reply.PID, h), consequence)
 		case err != nil:
@@ -236,8 +238,9 @@ func (p *Pool) resendPauseLocked(h *leaseState) {
 	}
 }
 
-// holdOnReturn reports whether a job that returns to the queue is held. It is if a user has paused
-// the job and has not requeued it. Jobs of a paused queue need no hold.
+// holdOnReturn reports whether a job that returns to the queue is held. This is the case if a user has
+// paused the job and has not requeued it. Jobs of a paused queue need no hold, since the queue starts
+// none.
 func (p *Pool) holdOnReturn(h *leaseState) bool {
 	return h.paused && h.endVerb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
 }

@@ -27,10 +27,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers. By the
-// mean of recent run times, these jobs take at most prefetchWork. If a runner has not started a job
-// within recallAfter, the pool recalls all jobs that this runner has not started. They can then
-// delay no job of a higher rank.
+// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers. Judged by
+// the mean of recent run times, these jobs take at most prefetchWork. If a runner has not started a job
+// within recallAfter, the pool recalls all jobs that this runner has not started. So they cannot delay
+// a job of a higher rank for long.
 const (
 	prefetchWork = 20 * time.Millisecond
 	maxPrefetch  = 64
@@ -49,12 +49,12 @@ const (
 	shortagePauseMax = 30 * time.Second
 	// heartbeatTimeout is how long List waits for answers of runners.
 	heartbeatTimeout = 200 * time.Millisecond
-	// purgeTimeout is how long Purge waits for one runner. Upkeep requests deletions that took
-	// longer again.
+	// purgeTimeout is how long Purge waits for one runner. If a deletion takes longer, the service's
+	// regular upkeep requests it again.
 	purgeTimeout = time.Second
 
-	// startDeadline is how long after the send a runner may start an attempt. After that the runner
-	// refuses to start it, so an unresponsive runner cannot hold a job for longer.
+	// startDeadline is how long a runner may start an attempt after the pool has sent it. After that
+	// the runner refuses to start the attempt, so an unresponsive runner cannot hold a job for longer.
 	startDeadline = 5 * time.Second
 )
 
@@ -76,24 +76,27 @@ type Config struct {
 	// UserQuota returns how many bytes the jobs of one user may hold. 0, or a nil function, means
 	// unlimited.
 	UserQuota func() int64
-	// Disowned returns an error if a job may not start here: a uid of the job now belongs to
-	// another account, or, for ErrNotHere, only another node can start it. It must not block for
-	// long.
+	// Disowned returns an error if a job may not start on this node. ErrNotHere means that only another
+	// node can start the job. Any other error means that a uid of the job now belongs to another
+	// account. It must not block for long.
 	Disowned func(*queue.Job) error
 	// Units returns environment variables that name the units of resources that the job holds.
 	Units func(*queue.Job) []string
 	// Traceparent returns the trace parent of an attempt that is about to start; "" keeps the one
 	// in the job's environment. A nil function does the same.
 	Traceparent func(*queue.Job) string
-	// Ended is called for each attempt after it was recorded. It must not block. It may be nil.
+	// Ended is called for each attempt after the attempt's end was recorded. It must not block. It
+	// may be nil.
 	Ended func(*queue.Job, *store.Settlement)
 	// Frozen reports whether a whole queue is paused. A nil function means that no queue is.
 	Frozen func(queue string) bool
 	// EndHung returns advice for a user about a runner that hangs.
 	EndHung func(pid int64) string
-	// HeardEvery returns after how long without a message the pool checks that a runner is alive.
+	// HeardEvery returns how long the pool waits for a message of a runner before it checks that the
+	// runner is alive.
 	HeardEvery func() time.Duration
-	// StaleAfter returns after how long without a message List reports a worker as stale.
+	// StaleAfter returns how long a worker's runner may send no message before List reports the worker
+	// as stale.
 	StaleAfter func() time.Duration
 }
 
@@ -139,9 +142,9 @@ type Pool struct {
 	// leasesLapseAt is when the leases of this pool lapse; zero means never.
 	leasesLapseAt time.Time
 	endedRate     rate       // attempts recorded as ended
-	endedRates    queueRates // the same for each queue
+	endedRates    queueRates // attempts recorded as ended, for each queue
 	leases        leases
-	recallCount   int // number of recalls since the start, see recall.go
+	recallCount   int // number of recalls since the start of the pool, see recall.go
 	runners       runners
 	lostLeases    []store.LostLease // leases of lost nodes that Run has to settle
 }
@@ -208,9 +211,9 @@ func (p *Pool) Paused() string {
 }
 
 // Settle waits until the number of running jobs is at most the number of wanted workers. When the
-// timeout has passed, it ends the surplus jobs, the youngest first, returns them to the queue
-// and waits for that. endedBy is the uid of the user who caused this, or nil. When ctx ends, Settle
-// returns and ends no further job. An error names a runner that does not answer.
+// timeout has passed, it ends the surplus jobs, the youngest first, and waits until they have
+// returned to the queue. endedBy is the uid of the user who caused this, or nil. When ctx ends,
+// Settle returns and ends no further job. If a runner does not answer, the error names that runner.
 func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) error {
 	deadline := time.After(timeout)
 	for expired := false; ; {
@@ -233,8 +236,8 @@ func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) 
 	}
 }
 
-// requeueAll ends the jobs of leases, returns them to the queue and waits for those whose runners
-// answer.
+// requeueAll ends the jobs of leases, returns them to the queue and waits until the jobs of
+// responsive runners have returned.
 func (p *Pool) requeueAll(ctx context.Context, list []*leaseState, endedBy *int) (err error) {
 	for _, h := range list {
 		p.requestEnd(h, queue.Stopped, endedBy, "worker.stop")
@@ -297,7 +300,7 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	for _, conn := range clients {
 		select {
 		case <-conn.closed:
-		case <-timeUp: // the runner ends itself when its work is done
+		case <-timeUp: // stop waiting: the runner ends itself when its work is done
 			return
 		}
 	}
@@ -316,7 +319,7 @@ func (p *Pool) Hurry(ctx context.Context, grace time.Duration) {
 type Status struct {
 	ID        string
 	Job       string // job id; "" if the worker is idle
-	Private   *int   // see queue.Job.Private
+	Private   *int   // uid of the only user, apart from operators, who may see the job; see queue.Job.Private
 	PID       int
 	StartedAt queue.Millis // start time of the job
 	Heard     time.Time    // time of the last message from the worker's runner
@@ -324,7 +327,7 @@ type Status struct {
 	// Stuck reports that the process PID of an ended job occupies the worker, because it survives
 	// SIGKILL.
 	Stuck   bool
-	Leaving bool // the worker ends with its job, since more jobs run than wanted
+	Leaving bool // the worker ends when its job ends, since more jobs run than workers are wanted
 	Paused  bool // the worker's job is paused, or all jobs are
 }
 

@@ -50,7 +50,7 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 }
 
 // A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
-// The same holds for suspects.
+// Suspects with such a uid are held too.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	s, f, _ := startPool(t, 4)
 	drafts := make([]queue.Job, 4)
@@ -100,7 +100,8 @@ func TestShortJobsArePrefetched(t *testing.T) {
 		{1, time.Millisecond, 1 + 20},
 		{1, 20 * time.Millisecond, 1 + 1},
 		{1, 21 * time.Millisecond, 1},
-		{2, 0, 2 + 64}, // below the clock's resolution, counts as half a millisecond
+		// A run time below the clock's resolution counts as half a millisecond.
+		{2, 0, 2 + 64},
 		{2, time.Millisecond, 2 + 40},
 		{4, 20 * time.Millisecond, 4 + 4},
 		{4, 30 * time.Millisecond, 4},
@@ -135,9 +136,9 @@ func TestShortJobsArePrefetched(t *testing.T) {
 	}
 }
 
-// Workers that are free while a smaller claim waits are used when jobs arrive, without any other
-// event. The runner does not report the starts, because a report would be such an event, as would a
-// recall.
+// If workers finish their jobs while a claim for fewer jobs waits, they are used as soon as jobs
+// arrive, without another event. A report of a start would be such an event, and so would a recall,
+// so the runner reports no starts.
 func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -209,7 +210,8 @@ func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *wor
 	return s, f, p
 }
 
-// With fewer workers, jobs that have not started return to the queue and running jobs continue.
+// If the number of workers is lowered, jobs that have not started return to the queue and running jobs
+// continue.
 func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	n := len(received[*wire.Setup](f))
@@ -235,7 +237,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	release := s.blockSettlements()
 	f.send(succeeded(lease(1), longRun))
 	waitUntil(t, "its turn had begun", s.isBlocking)
-	// Frames are ordered: everything sent before this Setup has arrived before it.
+	// Frames are ordered: when this Setup arrives, everything that was sent before it has arrived.
 	n := len(received[*wire.Setup](f))
 	p.Refresh()
 	awaitFrame[*wire.Setup](t, f, n+1)
@@ -413,7 +415,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
 	awaitFrame[*wire.Setup](t, f, n+1)
-	p.Scale(2) // from a caller that does not know of the stop
+	p.Scale(2) // another caller, which does not know of the stop, asks for workers
 	f.sync()
 	check(t, "started while stopping", f.startedJobs(), []int64{1})
 	select {

@@ -57,13 +57,13 @@ func (t *progressBatch) moveDue(now time.Time, report *store.Report) {
 	for lease, h := range t.unrecorded {
 		switch {
 		case h.settling:
-			delete(t.unrecorded, lease) // its result contains the progress
+			delete(t.unrecorded, lease) // the attempt's result contains its progress
 		case h.running && !now.Before(h.progressRecordedAt.Add(progressInterval)):
 			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress})
 			delete(t.unrecorded, lease)
 			h.progressRecordedAt = now
 		case !h.running:
-			h.progressRecordedAt = now // wait until its start is known
+			h.progressRecordedAt = now // try again later, since the attempt's start is not known yet
 		}
 	}
 	t.lastReport = now
@@ -83,8 +83,8 @@ func progressOf(p wire.Progress) *queue.Progress {
 	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""), At: queue.Millis(p.At)}
 }
 
-// replyNesting nests a result as deeply as a reply to a client does, so that the reply does not
-// exceed the protocol's limit for nested JSON.
+// replyNesting holds JSON brackets that nest a result as deeply as a reply to a client does. A result
+// is checked inside them, so that the reply does not exceed the protocol's limit for nested JSON.
 var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
 // resultValue returns the result value that an attempt has left, or why that value is invalid. The

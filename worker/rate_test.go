@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Events count for one minute, also after a long gap and when the clock steps back.
+// Each event is counted for one minute, even after a long time without events or when the clock steps
+// back.
 func TestRateCountsLastMinute(t *testing.T) {
 	var r rate
 	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }

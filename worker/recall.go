@@ -18,9 +18,9 @@ import (
 //      rank of the job that this job goes before (store/rules/user_turns.go).
 //   2. Jobs are recalled from the last place to the first. Any job that the runner starts before it
 //      receives the last Drop is then the best of those left.
-//   3. During a recall the pool claims nothing and sends no job that was claimed before. The
-//      transaction that records the return of the jobs claims next, so these jobs take part in that
-//      claim.
+//   3. During a recall the pool claims nothing and sends no job that was claimed before. The next
+//      claim is part of the transaction that records the return of the jobs, so these jobs take
+//      part in it.
 //
 // An example: the only worker runs job 17, which turns out to be long, and jobs 18, 19 and 20 wait
 // in the runner. After recallAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the
@@ -29,7 +29,7 @@ import (
 // job 21, which would have started before 19.
 //
 // The rules do not cover separate runners of suspects, of users whose starts hang, and unresponsive
-// runners. Jobs of these runners must not delay others.
+// runners. If the rules covered them, other jobs would have to wait for these runners.
 
 // recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that
 // is in progress go back to the queue too, even if recallLocked finds no other job. The caller holds mu.

@@ -90,7 +90,7 @@ func (s *recordingStore) interceptExchange(report store.Report) error {
 
 // Await implements store.Session.
 func (s *recordingStore) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	defer func() { // also after an error
+	defer func() { // this also runs after an error
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.awaitWant = 0
@@ -124,7 +124,7 @@ func (s *recordingStore) blockSettlements() (release func()) {
 		s.mu.Unlock()
 		close(unblock)
 	})
-	s.t.Cleanup(release) // a test that fails must not hang
+	s.t.Cleanup(release) // release it in any case, since a test that fails must not hang
 	return release
 }
 

@@ -26,16 +26,16 @@ import (
 type deadRunner struct {
 	runner.Remains
 	dir         string
-	recoveredBy *runner.Client // living runner that recovered it; nil if this process did
-	keepDir     bool           // keep the directory: no runner exists that may remove it
+	recoveredBy *runner.Client // living runner that recovered the dead one; nil if this process did
+	keepDir     bool           // keep the directory, because no runner exists that may remove it
 }
 
-// ending is how a lease ended whose runner is dead or does not know it.
+// ending says how a lease ended. The runner of the lease is dead or does not know the lease.
 type ending struct {
 	*leaseState
 	result     *wire.Result  // result in the runner's journal; nil if it has none
 	tableEntry *wire.Attempt // entry in the runner's running table; nil if it has none
-	end        queue.End     // how it ended if result is nil; 0 if it never started
+	end        queue.End     // how the attempt ended, if result is nil; 0 if it never started
 }
 
 // recovery holds Run's state about leases whose runners it has not found.
@@ -44,7 +44,7 @@ type recovery struct {
 	rebooted      bool     // some dead runner was started before the last boot
 	storeMoved    bool     // the store is a copy or was restored
 	uncertainDirs []string // missing or damaged directories of runners that may hold leases
-	dirMissing    bool     // the directory of a runner that the store knew was missing at the start
+	dirMissing    bool     // at the start, the directory of some runner that the store knew was missing
 }
 
 // recoverRunner ends the processes that a dead runner left behind, and reads its files.
@@ -122,9 +122,9 @@ func (p *Pool) recoverVia(
 	return runner.Recover(ctx, dir, leased, known, via.Client)
 }
 
-// endings decides how each lease ended that the dead runner had or may have had. Results in its
-// journal are final. Entries in its running table were lost while they ran. The runner never
-// received its other leases, unless its files are damaged. endings changes nothing.
+// endings decides how each lease ended that the dead runner held or may have held. Results in the
+// runner's journal are final. Attempts in its running table were lost while they ran. Unless its
+// files are damaged, the runner never received the other leases. endings changes nothing.
 func (d *deadRunner) endings(held *leases) (list []ending) {
 	seen := map[*leaseState]bool{}
 	add := func(h *leaseState, result *wire.Result, tableEntry *wire.Attempt) {
@@ -148,8 +148,8 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 }
 
 // endOf returns how an attempt without a result ended. It ended in the requested way if it was
-// cancelled, or if recoverRunner found and ended its processes after a request. Otherwise the
-// outcome is unknown. endOf returns 0 if the attempt never started.
+// cancelled, or if recoverRunner found and ended its processes after a request. In all other cases
+// the outcome is unknown. endOf returns 0 if the attempt never started.
 func (d *deadRunner) endOf(h *leaseState, tableEntry *wire.Attempt) queue.End {
 	started := tableEntry != nil || h.running || h.mayHaveStarted
 	switch {
@@ -204,7 +204,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	}
 	if !d.keepDir {
 		l.session.afterExchange = append(l.session.afterExchange, func() {
-			if err := runner.Forget(d.dir, d.recoveredBy); err != nil { // on Windows, a reader of a file prevents this
+			// On Windows, Forget fails while a process reads one of the runner's files.
+			if err := runner.Forget(d.dir, d.recoveredBy); err != nil {
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
 					"dir", d.dir, "error", err)
 			}
@@ -240,7 +241,7 @@ func (l *loop) searchStrays() {
 	if len(leased) == 0 {
 		return
 	}
-	if l.recovery.storeMoved { // they belong to the queue that this store was copied from
+	if l.recovery.storeMoved { // living processes belong to the queue that this store was copied from
 		l.settleStrays(nil)
 		return
 	}
@@ -256,9 +257,9 @@ func (l *loop) searchStrays() {
 	})
 }
 
-// endStrays ends the processes of leases without a runner, and returns the leases that had any. It
-// waits for the delay first, since a runner without a directory may be alive. Such a runner
-// may still start attempts from an earlier service until their start deadlines.
+// endStrays ends the processes of leases without a runner, and returns the leases that had
+// processes. It waits for the delay first, since a runner without a directory may be alive. Such a
+// runner may still start attempts from an earlier service until their start deadlines.
 func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.Duration) (
 	alive []wire.Lease, ok bool,
 ) {
@@ -273,7 +274,8 @@ func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.
 	return nil, false
 }
 
-// settleStrays settles the leases that no runner knows. Those that had processes count as started.
+// settleStrays settles the leases that no runner knows. A lease that had processes is settled as
+// started.
 func (l *loop) settleStrays(alive []wire.Lease) {
 	l.recovery.searching = false
 	l.mu.Lock()
@@ -303,7 +305,8 @@ func (p *Pool) lostSettlement(h *leaseState, tableEntry *wire.Attempt, end queue
 		a.Worker, a.PID, a.StartedAt = h.workerID, h.pid, h.startedAt
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
-	output := runner.OutputRef(wire.Lease(j.Lease())) // may exist, though the runner did not report it
+	// The output may exist even if the runner did not report it.
+	output := runner.OutputRef(wire.Lease(j.Lease()))
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: output}
 	h.recordEndedBy(&s)
 	return s

@@ -20,7 +20,7 @@ type runners struct {
 	contacts  map[string]*contact // runners that are not connected, by directory
 	connected chan struct{}       // closed and replaced when a runner is connected
 	spawning  bool                // a runner for new jobs is starting
-	spawnErr  error               // error of the last attempt to start one
+	spawnErr  error               // error of the last try to start a runner for new jobs
 }
 
 // runnerConn is a connected runner. The pool's mu guards its fields, except closed.
@@ -32,13 +32,13 @@ type runnerConn struct {
 	lastChecked   time.Time
 	lastMessageAt time.Time // time of the last message
 	checking      bool      // a liveness check is in progress
-	unresponsive  bool      // the runner is unresponsive
+	unresponsive  bool      // the runner did not answer the last liveness check
 	// closed is closed when the connection has ended.
 	closed    chan struct{}
 	dismissed bool           // a Shutdown was sent, since it has finished its jobs
-	owner     *owner         // user whose jobs it runs; nil if it is not one user's
+	owner     *owner         // user whose jobs the runner runs; nil if it is not a separate runner of one user
 	stuck     []wire.Attempt // ended attempts whose processes still occupy workers
-	sentSetup wire.Setup     // last Setup frame sent
+	sentSetup wire.Setup     // the Setup frame that was sent last
 }
 
 // current returns the runner for new jobs, or nil.
@@ -132,7 +132,7 @@ func (r *runners) markUnresponsive(conn *runnerConn) {
 		return
 	default:
 	}
-	conn.lastChecked = time.Now() // delays the next liveness check
+	conn.lastChecked = time.Now() // this delays the next liveness check
 	if !conn.unresponsive {
 		conn.unresponsive, conn.current = true, false
 		conn.unlinkOwner()
@@ -239,16 +239,16 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// Connected returns a channel that is closed when another runner is connected. A caller whose read
-// failed because a connection was lost can then try again.
+// Connected returns a channel that is closed when another runner is connected. A caller can try
+// again then if its read failed because a connection was lost.
 func (p *Pool) Connected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runners.connected
 }
 
-// heartbeat checks concurrently that runners are alive from which no message has arrived for a
-// while.
+// heartbeat finds the runners that have sent no message for a while. It checks concurrently that they
+// are alive.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool {
@@ -271,8 +271,8 @@ func (p *Pool) pingAll(ctx context.Context, clients []*runnerConn) []bool {
 	return alive
 }
 
-// ping checks that a runner is alive, and reports whether it answered. It reads the output of a
-// lease that does not exist.
+// ping checks that a runner is alive, and reports whether it answered. Its request is a read of the
+// output of a lease that does not exist, which has no effect.
 func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {
@@ -316,7 +316,7 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
-	purged := map[string]bool{} // by the directory that runners share
+	purged := map[string]bool{} // key: the directory that several runners share
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
 		timeoutCtx, cancel := context.WithTimeout(ctx, purgeTimeout)

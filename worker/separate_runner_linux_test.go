@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// launcher starts runners of root, like the socket of a system service. It sends them to the
-// channel in the order of the requests.
+// launcher imitates the launcher, which starts a runner of root for each request over a socket. It
+// sends the started fake runners to the channel, in the order of the requests.
 func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
@@ -100,8 +100,8 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	}
 }
 
-// Jobs that wait in a user's separate runner are recalled, but they do not take part in the order
-// of other jobs. A claim made before that recall counts.
+// Jobs that wait in a user's separate runner are recalled, but they do not take part in the order of
+// other jobs. Such a recall does not return the jobs of a claim that is in progress.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungUser(t)
 	s.enqueue(0)

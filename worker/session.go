@@ -23,13 +23,13 @@ type session struct {
 	logLines      []logLine                    // log lines to write after the next exchange
 	afterExchange []func()                     // functions to run after the next exchange
 	acks          map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
-	retryDelay    time.Duration                // delay after the next error
+	retryDelay    time.Duration                // how long to wait after the next error
 	retryAt       time.Time                    // time of the next try after an error; zero if no try is due
 	recordedDirs  []string                     // runner directories recorded in the store
 
 	cancelAwait    context.CancelFunc // cancels the Await in progress; nil if none is
-	workersAtAwait int                // number of workers when it began
-	recallsAtAwait int                // number of recalls when it began
+	workersAtAwait int                // number of workers when that Await began
+	recallsAtAwait int                // number of recalls when that Await began
 }
 
 // addSettlement adds a settlement to the pending report.
@@ -54,9 +54,8 @@ func isTemporary(err error) bool {
 	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
 }
 
-// recordRunners records in the store the directories of all runners that may hold leases. This
-// happens before anything is sent to them, so the next service notices if a directory has
-// disappeared.
+// recordRunners records in the store the directories of all runners that may hold leases. Run calls it
+// before it sends jobs to them, so the next service notices if a directory has disappeared.
 func (s *session) recordRunners(ctx context.Context, dirs []string) error {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
@@ -78,8 +77,9 @@ func (s *session) acknowledge() {
 	}
 }
 
-// await claims jobs in the background and waits for the first one. The caller has read the number
-// of recalls together with the number of wanted jobs.
+// await claims jobs in the background. The claim waits until at least one job is available. The
+// parameter recalls is the number of recalls until now. The caller must read it together with want,
+// without unlocking mu in between.
 func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.session.cancelAwait, l.session.workersAtAwait, l.session.recallsAtAwait = cancel, workers, recalls
@@ -136,7 +136,9 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 	for i := range report.Changed {
 		lease := report.Changed[i].Lease
 		if h := l.leases.byLease[lease]; h != nil && h.reportedChange != nil {
-			h.reportedChange.answer <- refused[lease] // other waiting callers find the job in the store
+			// Other callers that wait to change this job find that its lease is gone, and change it in
+			// the store.
+			h.reportedChange.answer <- refused[lease]
 		}
 		l.leases.remove(lease)
 	}
@@ -146,8 +148,8 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 	return lines
 }
 
-// startOnCurrent sends claimed jobs to the current runner. allStored says that all results so far
-// are stored, so their acknowledgements are sent along.
+// startOnCurrent sends claimed jobs to the current runner. If allStored is set, all earlier results
+// are stored, so startOnCurrent sends their acknowledgements with the jobs.
 func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	if len(jobs) == 0 {
 		return
@@ -156,7 +158,8 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn := l.runners.current()
-	if conn == nil || !l.mayStartLocked() || l.leases.recalling() { // changed during the claim, or the runner died
+	// Since the claim began, the runner may have died, or a stop, a pause or a recall may have begun.
+	if conn == nil || !l.mayStartLocked() || l.leases.recalling() {
 		l.returnClaimed(jobs)
 		return
 	}

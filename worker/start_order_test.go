@@ -164,7 +164,7 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	run(t, s, root, 1)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(lease(1), time.Millisecond))
-	awaitFrame[*wire.Start](t, f, 2) // it keeps running
+	awaitFrame[*wire.Start](t, f, 2) // job 2 keeps running
 	s.awaitState(2, queue.Processing)
 	f.ignoreStarts()
 	s.enqueue(make([]int64, n-2)...)
@@ -173,8 +173,8 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	return s, f
 }
 
-// Jobs are recalled from the last to the first, so that the runner starts the first of the rest in
-// the meantime.
+// Jobs are recalled from the last to the first, so that any job that the runner starts in the meantime
+// is the first of those left.
 func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
@@ -189,7 +189,8 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
 	f.send(&wire.Dropped{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
-	for seq := int64(3); seq <= 6; seq++ { // they have started, and are short enough to prefetch more
+	// These jobs have started. Their run times are short enough that the pool prefetches more jobs.
+	for seq := int64(3); seq <= 6; seq++ {
 		f.send(&wire.Dropped{Lease: lease(seq)}, succeeded(lease(seq), time.Millisecond))
 		s.awaitState(seq, queue.Completed)
 	}
@@ -212,7 +213,7 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
 	p.Scale(2)
-	p.Scale(1) // recalls the waiting jobs
+	p.Scale(1) // scaling down recalls the waiting jobs
 	awaitFrame[*wire.Drop](t, f, 1)
 	s.enqueue(0)
 	f.sync()
@@ -222,8 +223,8 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	check(t, "started first after that", f.startedJobs()[2], 2)
 }
 
-// A recall of a job is over when its start is reported, even before the Drop is answered. Then jobs
-// are claimed again.
+// The recall of a job is over when the job's start is reported, even if the Drop is not answered yet.
+// Jobs are claimed again from then on.
 func TestStartEndsRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -238,14 +239,14 @@ func TestStartEndsRecall(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it
-// stay with the runner, and claims made in the meantime count.
+// A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it stay
+// with the runner, and jobs that are claimed in the meantime are not returned.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.Dropped{Lease: lease(1)}) // its start is in progress
+	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job's start is in progress
 	since := time.Now()
 	waitUntil(t, "it had hung for longer than jobs wait in a runner", func() bool {
 		return time.Since(since) > 100*time.Millisecond
@@ -267,7 +268,8 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 			reclaimed++
 		}
 	}
-	if dropped > jobs/4 || reclaimed > jobs/4 { // on a busy machine some may really wait for long
+	// On a busy machine, a few jobs may wait long enough to be recalled.
+	if dropped > jobs/4 || reclaimed > jobs/4 {
 		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none",
 			jobs-1, dropped, reclaimed)
 	}

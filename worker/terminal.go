@@ -16,7 +16,7 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	h := p.leases.bySeq[seq]
 	running := h != nil && h.running
 	if h != nil && !running && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // makes the runner report the start immediately
+		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
 	}
 	p.mu.Unlock()
 	if h == nil {
@@ -34,10 +34,10 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	return h.job, true // job does not change during the lease
 }
 
-// Type writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says
-// how many bytes were written and which modes the terminal has. The rest can be written after the
-// job has read some input. ok is false if the attempt does not run or has no terminal, or if its
-// runner is not connected. An error names a runner that does not answer.
+// Type writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says how
+// many bytes were written and which modes the terminal has. The remaining bytes can be written after
+// the job has read some input. ok is false if the attempt does not run or has no terminal, or if its
+// runner is not connected. If its runner does not answer, the error names that runner.
 func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.Typed, ok bool, err error) {
 	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {

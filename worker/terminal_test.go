@@ -14,7 +14,8 @@ type typeResult struct {
 	err   error
 }
 
-// Input and terminal sizes reach only the attempt that they are meant for.
+// Type and Resize reach the runner only if they name the attempt that is running. For other attempts
+// they do nothing.
 func TestTypeReachesOneAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)

@@ -11,7 +11,7 @@ import (
 )
 
 // Frames of one runner about a lease that another one holds change nothing, and its result is not
-// acknowledged. So an account whose runner was used once cannot end jobs of others.
+// acknowledged. So an account whose runner was used in the past cannot end jobs of other accounts.
 func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0)
