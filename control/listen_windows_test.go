@@ -105,7 +105,7 @@ func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 		group bool
 		want  string
 	}{
-		{`\\.\pipe\queuectl`, true, `net localgroup queuectl "CORP\alice" /add, then log off`},
+		{`\\.\pipe\queuectl`, true, `net localgroup queuectl "CORP\alice" /add (then log off`},
 		{`\\.\pipe\queuectl`, false, "[access]"},
 		{`\\.\pipe\queuectl-0123456789abcdef`, true, "only its owner and administrators"},
 	} {

@@ -59,7 +59,7 @@ func TestSlowCommitIsReported(t *testing.T) {
 	if err := s.Slow(); err != nil {
 		t.Errorf("before slowCommit: %v", err)
 	}
-	s.created = time.Now().Add(-slowCommit - time.Second)
+	s.created = time.Now().Add(-slowCommit - 1500*time.Millisecond)
 	if err := s.Slow(); err == nil || !strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
 		t.Errorf("after slowCommit: %v", err)
 	}
