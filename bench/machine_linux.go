@@ -111,7 +111,7 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// voluntarySleeps returns how often the threads of a process have gone to sleep voluntarily so far.
+// voluntarySleeps returns how often the threads of a process have gone to sleep voluntarily.
 func voluntarySleeps(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

@@ -30,7 +30,7 @@ func In(dir string) Places {
 	return Places{State: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), File: filepath.Join(dir, FileName)}
 }
 
-// longName returns a path without short names, like PROGRA~1, as far as the path exists. A
+// longName returns a path without short names, like PROGRA~1, for the part of the path that exists. A
 // directory then has one pipe, however its path is spelled.
 func longName(path string) string {
 	short, err := windows.UTF16PtrFromString(path)

@@ -358,7 +358,7 @@ type JobPage struct {
 type Status struct {
 	Jobs    map[string]int64 `json:"jobs"` // number of jobs by state, including zeros
 	Workers WorkerSummary    `json:"workers"`
-	// Oldest is the time at which the longest-waiting runnable job became runnable. It is null if
+	// Oldest is the time at which the longest-waiting runnable job was first runnable. It is null if
 	// no job is runnable.
 	Oldest   Time  `json:"oldest_waiting"`
 	Enqueued int64 `json:"enqueued"` // number of jobs that were ever enqueued

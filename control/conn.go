@@ -77,8 +77,8 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 	}
 }
 
-// lineLimit returns the maximum length of a line, of which size bytes have arrived so far. Lines of
-// users without access are limited more strictly. The user's right is looked up only if the line is
+// lineLimit returns the maximum length of a line, of which size bytes have arrived. Lines of
+// users without access are limited more strictly. The user's right is determined only if the line is
 // long enough for that to matter.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
@@ -201,7 +201,7 @@ type activeRequest struct {
 
 type activeRequestKey struct{}
 
-// activeRequestOf returns the request of ctx, nil if there is none.
+// activeRequestOf returns the request of ctx, or nil.
 func activeRequestOf(ctx context.Context) *activeRequest {
 	t, _ := ctx.Value(activeRequestKey{}).(*activeRequest)
 	return t

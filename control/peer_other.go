@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf returns an error, because it is not implemented for this operating system.
+// PeerOf returns an error: on this operating system, a socket does not identify the user at its other end.
 func PeerOf(net.Conn) (Peer, error) {
 	return Peer{}, queue.Errorf(queue.CodeUnsupported, "identifying the user at the other end of a socket is not supported on this operating system; run the service on Linux")
 }
@@ -16,5 +16,5 @@ func PeerOf(net.Conn) (Peer, error) {
 // callerMayRead means that a caller that only waits for its answer reads the connection itself.
 const callerMayRead = false
 
-// hungUp always returns false, because it is not implemented for this operating system.
+// hungUp always returns false: this operating system does not report a closed peer without a read.
 func hungUp(net.Conn) bool { return false }

@@ -11,7 +11,7 @@ type QueueView struct {
 	Queue   string `json:"queue"`
 	Running int    `json:"running"`
 	Waiting int64  `json:"waiting"`
-	// Oldest is the time at which the longest-waiting runnable job became runnable. It is null if
+	// Oldest is the time at which the longest-waiting runnable job was first runnable. It is null if
 	// no job is runnable.
 	Oldest Time `json:"oldest_waiting"`
 	// Throughput is the number of the queue's attempts that ended in the last minute. Attempts on

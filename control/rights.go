@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Right is what a user may do. Each right includes those before it.
+// Right names a set of actions that a user may take. Each right includes those before it.
 type Right string
 
 // The rights, the weakest first.

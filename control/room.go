@@ -10,7 +10,7 @@ import (
 // This file limits the requests and bytes that one user may have in progress, and lets requests
 // wait for room.
 //
-// When room becomes free, the requests that wait for it get it in the order of their arrival, and
+// When room is freed, the requests that wait for it get it in the order of their arrival, and
 // only requests that got room are woken. Waking every request to try again would cost the most when
 // a user floods the service. Each finished request would wake hundreds of goroutines, which would
 // compete with other users' requests for the processors and the lock.

@@ -63,7 +63,7 @@ func need(name, doc string, c queue.Constraint) param {
 	return param{name: name, doc: doc, required: true, Constraint: c}
 }
 
-// param returns the parameter with a name, nil if there is none.
+// param returns the parameter with a name, or nil.
 func (r *ruleset) param(name string) *param {
 	for i := range r.params {
 		if r.params[i].name == name {

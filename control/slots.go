@@ -11,7 +11,7 @@ import (
 // This file schedules heavy work fairly among users. Each class of work has a fixed number of
 // slots. Users that wait for a slot are served round robin.
 //
-// For example, user A has 100 list requests waiting and user B sends one. When a slot becomes free,
+// For example, user A has 100 list requests waiting and user B sends one. When a slot is freed,
 // A and B alternate, so B waits for one request of A and not for 100.
 //
 // Each user has queues of waiters, in the order of their arrival. The slots have one queue of

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// GOMAXPROCS rises as soon as requests overlap, and stays high while they do. It falls when
+// GOMAXPROCS rises once requests overlap, and stays high while they do. It falls when
 // requests have not overlapped for singleProcessorAfter.
 func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,7 +51,7 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 // holds the function that sets the setting.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
-// wrongTable returns the line of the error in a table that contains tables. It looks for the first
+// wrongTable returns the line of the error in a table that contains tables. It finds the first
 // invalid inner table, in the order of the names. If the error names a key of the inner table, and
 // the error disappears or changes without that key, wrongTable returns the line of the key.
 // Otherwise it returns the line of the inner table.
