@@ -143,8 +143,7 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 			return err
 		}
 		for _, role := range roles {
-			sequence := fmt.Sprintf(`CREATE SEQUENCE IF NOT EXISTS %s%x`, submittedSequence, md5.Sum([]byte(role)))
-			if err := t.exec(sequence); err != nil {
+			if err := t.createSubmittedSequence(role); err != nil {
 				return err
 			}
 			if err := t.exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.node, role); err != nil {
@@ -153,6 +152,25 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 		}
 		return nil
 	})
+}
+
+// createSubmittedSequence creates the sequence that counts a role's submitted units, unless it exists. Only a
+// missing sequence needs the privilege to create objects, which the service's database role may lack.
+func (t *tx) createSubmittedSequence(role string) error {
+	sequence := fmt.Sprintf("%s.%s%x", serverSchema, submittedSequence, md5.Sum([]byte(role)))
+	missing, err := t.number(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
+	if err != nil || missing == 0 {
+		return err
+	}
+	allowed, err := t.number(`SELECT has_schema_privilege('` + serverSchema + `', 'CREATE')::int`)
+	if err != nil {
+		return err
+	}
+	if allowed == 0 {
+		return queue.Errorf(queue.CodeDenied, "store_roles: the database role of this service may not create what the new role %q needs; "+
+			"start the service once with the role of the database's owner", queue.Clip(role))
+	}
+	return t.exec(`CREATE SEQUENCE ` + sequence)
 }
 
 // Submissions implements store.Inbox.

@@ -112,3 +112,24 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	pgserver.Query(t, url, `DELETE FROM queuectl.submissions WHERE id = 'm1'`)
 	reads("many")
 }
+
+// A node whose database role may not create objects can list roles that a more privileged node has listed
+// before. For a role that is new, the error says what to do.
+func TestSetRolesWithoutCreatePrivilege(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	owner := openNode(t, url, "a")
+	if err := owner.SetRoles(t.Context(), []string{"app"}); err != nil {
+		t.Fatal(err)
+	}
+	pgserver.Query(t, url, `CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA queuectl TO plain;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO plain;
+		GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO plain`)
+	node := openNode(t, pgserver.As(url, "plain"), "b")
+	if err := node.SetRoles(t.Context(), []string{"app"}); err != nil {
+		t.Errorf("a role that another node has listed: %v", err)
+	}
+	err := node.SetRoles(t.Context(), []string{"app", "new"})
+	if err == nil || !strings.Contains(err.Error(), "store_roles: the database role of this service may not create") {
+		t.Errorf("a new role: got %v, want an error that names the setting and the next step", err)
+	}
+}
