@@ -47,7 +47,7 @@ function Promise([string] $Text, [scriptblock] $Check) {
 }
 function Same($Want, $Got) { if ("$Want" -cne "$Got") { throw "want: $Want; got: $Got" } }
 function Says([string] $Pattern, $Got) { if ("$Got" -notmatch $Pattern) { throw "want: $Pattern; got: $Got" } }
-function Holds([string] $What, $Got) { if (-not $Got) { throw "it does not hold that $What" } }
+function Holds([string] $What, $Got) { if (-not $Got) { throw "this is not true: $What" } }
 # Within repeats a block until it throws nothing; what it throws at last is what counts.
 function Within([int] $Seconds, [scriptblock] $Check) {
     $end = (Get-Date).AddSeconds($Seconds)
@@ -160,7 +160,7 @@ function AsEve([string] $File, [string] $Words) {
     $err = $p.StandardError.ReadToEndAsync()
     if (-not $p.WaitForExit(60000)) {
         $p.Kill()
-        throw "$File ${Words}: it has not ended after a minute"
+        throw "$File ${Words}: the program has not ended within a minute"
     }
     $script:Code = $p.ExitCode
     "$($out.Result)$($err.Result)".Trim()
@@ -194,9 +194,9 @@ function OnlyOurs([string] $What, $Acl) {
     $owner = $Acl.GetOwner($sid).Value
     if ($may -notcontains $owner) { throw "$What belongs to $owner" }
     $rules = @($Acl.GetAccessRules($true, $true, $sid))
-    if ($rules.Count -eq 0) { throw "$What has no access list, or an empty one" }
+    if ($rules.Count -eq 0) { throw "$What has no access list, or an empty access list" }
     $others = @($rules | Where-Object { "$($_.AccessControlType)" -eq 'Allow' } | ForEach-Object { $_.IdentityReference.Value } | Where-Object { ($may + 'S-1-3-4') -notcontains $_ })
-    if ($others.Count) { throw "$What lets in $others" }
+    if ($others.Count) { throw "$What gives access to $others" }
 }
 # PipeAcl is the access list of the service's pipe, which .NET keeps elsewhere than the .NET Framework.
 function PipeAcl {
@@ -285,12 +285,12 @@ function Collect {
 # --- before
 
 $me = New-Object Security.Principal.WindowsPrincipal ([Security.Principal.WindowsIdentity]::GetCurrent())
-if (-not $me.IsInRole([Security.Principal.WindowsBuiltInRole]::Administrator)) { throw 'this needs an elevated prompt' }
-if (ReadService) { throw 'queuectl is a service of this machine already' }
-foreach ($name in $Eve, "$env:COMPUTERNAME\$Group") { if (IsKnown $name) { throw "$name is known to this machine already" } }
+if (-not $me.IsInRole([Security.Principal.WindowsBuiltInRole]::Administrator)) { throw 'run this script in an elevated prompt' }
+if (ReadService) { throw 'queuectl is already installed as a service; remove it first' }
+foreach ($name in $Eve, "$env:COMPUTERNAME\$Group") { if (IsKnown $name) { throw "the account $name already exists on this machine; remove it first" } }
 $Old = (Resolve-Path $Old).Path
 $New = (Resolve-Path $New).Path
-if ((Test-Path $Logs) -and @(Get-ChildItem $Logs -Force).Count) { throw "$Logs has something in it already; name another folder with -Logs" }
+if ((Test-Path $Logs) -and @(Get-ChildItem $Logs -Force).Count) { throw "$Logs is not empty; choose another folder with -Logs" }
 ResetRules # of a run that was broken off
 Remove-Item $Jobs, $State -Recurse -Force -ErrorAction SilentlyContinue
 New-Item -ItemType Directory -Force $Jobs, $Logs, "$Jobs\temporary files" | Out-Null
@@ -310,40 +310,40 @@ try {
 
     Promise 'the MSI installs without a question' { Same 0 (Installer /i $Old) }
     Promise 'the service manager has started the service' { Same Running (ReadService).State }
-    Promise 'it answers on the pipe' { Up }
-    if ($script:Failed) { throw 'it is not installed; the logs say more' }
+    Promise 'the service answers on the pipe' { Up }
+    if ($script:Failed) { throw 'the installation failed; see the logs' }
     $script:ServiceSid = ([regex]'S-1-5-80(-\d+){5}').Match((Native sc.exe showsid queuectl)).Value
     Native icacls.exe $Jobs /grant "*$($script:ServiceSid):(OI)(CI)M" | Out-Null
-    Promise 'it is the old version' { VersionIs $OldVersion }
+    Promise 'the old version is installed' { VersionIs $OldVersion }
     Promise 'Windows shows the version of the program' { Says "^$([regex]::Escape($OldVersion))" (Get-Item $Program).VersionInfo.FileVersion }
-    Promise 'PATH names it once' { Same 1 (@(MachinePath).Count) }
-    Promise 'the service begins with the machine' { Same Auto (ReadService).StartMode }
-    Promise 'it runs as an account of its own' {
+    Promise 'PATH contains the program''s folder once' { Same 1 (@(MachinePath).Count) }
+    Promise 'the service starts at boot' { Same Auto (ReadService).StartMode }
+    Promise 'the service runs under its own account' {
         Same $script:ServiceSid (SidOf (ReadService).StartName)
         $p = Get-CimInstance Win32_Process -Filter "ProcessId=$((ReadService).ProcessId)"
         Same $script:ServiceSid (Invoke-CimMethod $p GetOwnerSid).Sid
     }
-    Promise 'it may pass through folders, and has no other privilege' { Same SeChangeNotifyPrivilege (Privileges (Native sc.exe qprivs queuectl)) }
+    Promise 'the service has only the privilege to pass through folders' { Same SeChangeNotifyPrivilege (Privileges (Native sc.exe qprivs queuectl)) }
     Promise 'the path of the program is quoted' { Says '^"[^"]*\\queuectld\.exe" serve --service ' (ReadService).PathName }
     Promise 'a service that fails is started again' { Says 'RESTART' (Native sc.exe qfailure queuectl) }
-    Promise '... also if it ends by itself with an error' { Says 'TRUE' (Native sc.exe qfailureflag queuectl) }
-    Promise 'it has time for its jobs when the machine goes down' { Says '\b180000\b' (Native sc.exe qpreshutdown queuectl) }
-    Promise 'the event log knows it' { Holds 'there is a source' (Test-Path $EventSource) }
-    Promise '... and says what it said' {
+    Promise '... also if it ends with an error' { Says 'TRUE' (Native sc.exe qfailureflag queuectl) }
+    Promise 'the service has time to stop its jobs before a shutdown' { Says '\b180000\b' (Native sc.exe qpreshutdown queuectl) }
+    Promise 'the event log has a source for the service' { Holds 'there is a source' (Test-Path $EventSource) }
+    Promise '... and shows the service''s messages' {
         $found = Within 10 { Get-WinEvent -FilterHashtable @{ LogName = 'Application'; ProviderName = 'queuectl' } -MaxEvents 1 }
         Same ("$($found.Properties[0].Value)".Trim()) ("$($found.Message)".Trim()) # without a source's texts Windows puts a sentence of its own before it
     }
-    Promise 'its folder is for it, the system and administrators' {
+    Promise 'only the service, the system and administrators can access the state folder' {
         $acl = Get-Acl -LiteralPath $State
         Holds 'nothing is inherited' $acl.AreAccessRulesProtected
         OnlyOurs $State $acl
     }
-    Promise 'so is its pipe, before a group is let in' { OnlyOurs 'the pipe' (PipeAcl) }
-    Promise 'a client in PowerShell is answered' {
+    Promise '... and the pipe, before a group gets access' { OnlyOurs 'the pipe' (PipeAcl) }
+    Promise 'a client in PowerShell gets an answer' {
         Import-Module "$Jobs\Queuectl.psm1" -Force
         Holds 'workers are told' (Invoke-Queuectl status).workers.total
     }
-    Promise 'PowerShell completes its verbs' {
+    Promise 'PowerShell completes the commands of queuectl' {
         $ErrorActionPreference = 'Continue' # the completion's program says on stderr how it ended
         Set-StrictMode -Off # the completion asks for keys of PSReadLine, which a script's session has none of
         $env:Path = "$env:ProgramFiles\queuectl;$env:Path"
@@ -356,27 +356,27 @@ try {
     # --- jobs
 
     Promise 'a job prints' { Same hello (Ask run 'echo hello') }
-    Promise 'it runs as the account of the service' { Says ([regex]::Escape($script:ServiceSid)) (Ask run 'whoami /user /fo csv /nh') }
-    Promise '... with no privilege but to pass through folders' { Same SeChangeNotifyPrivilege (Privileges (Ask run 'whoami /priv /fo csv /nh')) }
-    Promise 'its runner is a program of its own name in Program Files, and none is below ProgramData' {
+    Promise 'a job runs as the account of the service' { Says ([regex]::Escape($script:ServiceSid)) (Ask run 'whoami /user /fo csv /nh') }
+    Promise '... with only the privilege to pass through folders' { Same SeChangeNotifyPrivilege (Privileges (Ask run 'whoami /priv /fo csv /nh')) }
+    Promise 'its runner is a separate program in Program Files, and no program is below ProgramData' {
         Holds 'it runs' (@(Get-CimInstance Win32_Process | Where-Object { "$($_.ExecutablePath)" -like "$env:ProgramFiles\queuectl\runner\queuectl-*.exe" }).Count)
         Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count)
     }
     Promise 'PowerShell runs a job' { Same 42 (Ask run --shell 'powershell -Command' 'Write-Output (6*7)') }
-    Promise 'a job passes its exit code on' { $said = Q run --max-retries 0 'exit 7'; Ended 7 '' $said }
+    Promise 'run returns the exit code of its job' { $said = Q run --max-retries 0 'exit 7'; Ended 7 '' $said }
     Promise 'an exit code has 32 bits' {
         Ask enqueue --id code --max-retries 0 'exit -1073741819'
         Within 10 { InState code dead }
         Same 3221225477 (ReadJob code).exit_code
     }
-    Promise 'a failing job is retried, and dead at last' {
+    Promise 'a failing job is retried, and dead at the end' {
         Ask enqueue --id failing --max-retries 2 --backoff-base '0.1' 'exit 3'
         Within 20 { InState failing dead }
         $j = ReadJob failing
         Same '3 3 3' "$($j.exit_code) $($j.attempts) $(@($j.history).Count)"
         Says failing (Ask dlq list -q)
     }
-    Promise 'a timeout ends a tree of three' {
+    Promise 'a timeout ends all three processes of a job' {
         Ask enqueue --id tree --max-retries 0 --kill-after '1s' --timeout 6 'cmd /c cmd /c ping -n 60 127.0.0.77'
         Within 6 { Holds 'there are three' (@(Processes '127\.0\.0\.77').Count -ge 3) }
         Within 20 { InState tree dead }
@@ -389,7 +389,7 @@ try {
             Same $n (ReadStatus).workers.total
         }
     }
-    Promise 'each file below its folder is for them alone, while a job runs' {
+    Promise 'while a job runs, only they can access the files in the state folder' {
         Long kept 10
         Within 10 { # files come and go
             $files = @(Get-ChildItem -LiteralPath $State -Recurse -Force | ForEach-Object { $_.FullName })
@@ -403,22 +403,22 @@ try {
     # --- a user who is no administrator
 
     $Listen = "try { (New-Object IO.Pipes.NamedPipeServerStream 'queuectl', 'InOut', -1, 'Message').Dispose(); 'listens' } catch { `$_.Exception.GetBaseException().GetType().Name }"
-    Promise 'an ordinary user without the group is refused, and told by whom they are let in' {
+    Promise 'an ordinary user outside the group is rejected, and the message says who can give access' {
         NewEve
         $said = AsEve $Program 'list'
         Ended 5 'may not use the pipe .*ask an administrator to admit you' $said
     }
-    Promise '... as is their PowerShell, by Windows' {
+    Promise '... and Windows rejects their PowerShell client' {
         $said = PowerShellAsEve "try { Import-Module '$Jobs\Queuectl.psm1'; (Invoke-Queuectl whoami).right } catch { `$_.Exception.GetBaseException().NativeErrorCode }"
         Ended 0 '^5$' $said
     }
-    Promise 'they see neither settings nor queue' {
+    Promise 'they can read neither the settings nor the queue' {
         foreach ($name in 'queuectl.toml', 'queuectl.db') {
             $said = AsEve cmd.exe "/d /c type `"$State\$name`""
             if ($script:Code -eq 0) { throw "$name is shown: $said" }
         }
     }
-    Promise 'in the group they hand in jobs' {
+    Promise 'in the group, they can enqueue jobs' {
         Native net.exe localgroup $Group /add
         $said = AsEve $Program 'list'
         Ended 5 'may not use the pipe .*group queuectl' $said
@@ -428,17 +428,17 @@ try {
         Ended 0 'from eve' $said
         Says "$Eve$" (ReadJob eve).user
     }
-    Promise '... by the module for PowerShell too' {
+    Promise '... also with the PowerShell module' {
         $said = PowerShellAsEve "Import-Module '$Jobs\Queuectl.psm1'; (Invoke-Queuectl whoami).right"
         Ended 0 '^submit$' $said
     }
-    Promise '... and change no settings' {
+    Promise '... but cannot change settings' {
         $said = AsEve $Program 'config set workers 1'
         Ended 5 '' $said
         Holds 'the workers are as many as before' ((ReadStatus).workers.total -eq 2)
     }
     # An administrator may, which shows that all but the right to it fits; the service's next clients find it gone.
-    Promise '... and cannot listen on the pipe, as an administrator can' {
+    Promise '... and, unlike an administrator, cannot listen on the pipe' {
         Same listens (Native powershell.exe -NoProfile -NonInteractive -Command $Listen)
         $said = PowerShellAsEve $Listen
         Ended 0 '^UnauthorizedAccessException$' $said
@@ -451,18 +451,18 @@ try {
         $script:Skipped++
         Write-Output "skip a service in a folder with a short name: the drive of $LongTemp gives files none"
     } else {
-        Promise 'a service of one''s own works in a folder with a short name' {
+        Promise 'a user''s own service works in a folder with a short (8.3) name' {
             Says '~' $env:TEMP
             Ask --dir "$env:TEMP\own" service start
             Ask --dir "$env:TEMP\own" run --cwd $env:TEMP 'echo hello>said'
             Same hello (Get-Content "$LongTemp\said" -Raw).Trim()
         }
-        Promise '... which no second one takes by its long name' {
+        Promise '... and a second service cannot use the folder by its long name' {
             $second = Start-Process $Program -PassThru -WindowStyle Hidden -ArgumentList 'serve', '--dir', "`"$LongTemp\own`""
             $second.Handle | Out-Null # else Windows PowerShell forgets the exit code
             if (-not $second.WaitForExit(20000)) {
                 $second.Kill()
-                throw 'it serves'
+                throw 'the second service started'
             }
             Holds 'it failed' ($second.ExitCode -ne 0)
             Ask --dir "$LongTemp\own" status
@@ -473,7 +473,7 @@ try {
     # --- 300 at once
 
     $Most = 0
-    Promise '300 jobs of PowerShell at once all complete' {
+    Promise '300 PowerShell jobs that run at the same time all complete' {
         Ask worker scale 300
         Set-Content -Encoding ASCII "$Jobs\many.txt" (@("while (-not (Test-Path '$Jobs\gate')) { Start-Sleep -Milliseconds 500 }; 'through'") * 300)
         Ask enqueue --batch many --max-retries 0 --shell 'powershell -Command' --lines "$Jobs\many.txt"
@@ -495,69 +495,69 @@ try {
         }
     }
     Write-Output "     | at most $Most ran at once"
-    Promise 'then two workers are enough' { Ask worker scale 2; Same 2 (ReadStatus).workers.total }
+    Promise 'the number of workers can be set to two again' { Ask worker scale 2; Same 2 (ReadStatus).workers.total }
 
     # --- killed: the service manager starts it again by itself
 
-    Promise 'a long job begins' { Long one 11 }
+    Promise 'a long job starts' { Long one 11 }
     $before = Seen one
     $pidBefore = (ReadService).ProcessId
     Native taskkill.exe /f /pid $pidBefore | Out-Null
-    Promise 'the service is back by itself when it was killed' { Within 20 { Holds 'it is another process' ((ReadService).ProcessId -notin 0, $pidBefore) } }
-    Promise 'it answers' { Up }
-    Promise 'it has adopted the job' { Within 10 { Same $before (Seen one) } }
+    Promise 'the service is started again after it was killed' { Within 20 { Holds 'it is another process' ((ReadService).ProcessId -notin 0, $pidBefore) } }
+    Promise 'the service answers' { Up }
+    Promise 'the service has taken over the running job' { Within 10 { Same $before (Seen one) } }
     EndJob one
-    Promise 'the job ends as itself' { Whole one 11 }
+    Promise 'the job ends with its own exit code and output' { Whole one 11 }
 
     # --- an upgrade that fails
 
-    Promise 'another long job begins' { Long spared 16 }
+    Promise 'another long job starts' { Long spared 16 }
     $before = Seen spared
-    Promise 'an upgrade that fails late changes nothing' { Same 1603 (Installer /i (Broken $New)) }
+    Promise 'an upgrade that fails at its end changes nothing' { Same 1603 (Installer /i (Broken $New)) }
     Promise '... the service manager has started the service again' { Within 20 { Same Running (ReadService).State } }
-    Promise '... it answers' { Up }
-    Promise '... it is the old version' { VersionIs $OldVersion }
+    Promise '... the service answers' { Up }
+    Promise '... the old version is installed' { VersionIs $OldVersion }
     Promise '... one version is installed' { Same 1 (@(Products).Count) }
-    Promise '... PATH names it once' { Same 1 (@(MachinePath).Count) }
-    Promise '... changed settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
+    Promise '... PATH contains the program''s folder once' { Same 1 (@(MachinePath).Count) }
+    Promise '... changed settings are kept' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
     Promise '... the service still has no other privilege' { Same SeChangeNotifyPrivilege (Privileges (Native sc.exe qprivs queuectl)) }
-    Promise '... the job has not noticed' { Within 10 { Same $before (Seen spared) } }
+    Promise '... the job is still the same process' { Within 10 { Same $before (Seen spared) } }
     EndJob spared
-    Promise '... and is recorded' { Whole spared 16 }
+    Promise '... and its end is recorded' { Whole spared 16 }
 
     # --- upgraded
 
-    Promise 'another long job begins' { Long two 12 }
+    Promise 'another long job starts' { Long two 12 }
     $before = Seen two
-    Promise 'the newer MSI installs while it runs, and asks for no restart' { Same 0 (Installer /i $New) }
+    Promise 'the newer MSI installs while the job is running, and requires no restart' { Same 0 (Installer /i $New) }
     Promise 'the service manager has started the service' { Same Running (ReadService).State }
-    Promise 'it answers' { Up }
-    Promise 'it is the new version' { VersionIs $NewVersion }
-    Promise 'the job has not noticed' { Within 10 { Same $before (Seen two) } }
-    Promise 'changed settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
-    Promise 'it runs as its own account still' { Same $script:ServiceSid (SidOf (ReadService).StartName) }
-    Promise 'the program of the old runner is there while it has a job' { Same 2 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
+    Promise 'the service answers' { Up }
+    Promise 'the new version is installed' { VersionIs $NewVersion }
+    Promise 'the job is still the same process' { Within 10 { Same $before (Seen two) } }
+    Promise 'changed settings are kept' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
+    Promise 'the service still runs under its own account' { Same $script:ServiceSid (SidOf (ReadService).StartName) }
+    Promise 'the program of the old runner exists while this runner has a job' { Same 2 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
     Promise 'a service that fails is still started again' { Says 'RESTART' (Native sc.exe qfailure queuectl) }
     EndJob two
-    Promise 'the new service records its end' { Whole two 12 }
-    Promise 'jobs of before are known' { InState failing dead }
+    Promise 'the new service records the end of the job' { Whole two 12 }
+    Promise 'earlier jobs are still in the queue' { InState failing dead }
     Promise 'one version is installed' { Same 1 (@(Products).Count) }
-    Promise 'PATH still names it once' { Same 1 (@(MachinePath).Count) }
-    Promise 'an older MSI is refused' { Same 1603 (Installer /i $Old) }
-    Promise '... and the newer one stays' { VersionIs $NewVersion }
-    Promise 'another long job begins' { Long mended 15 }
+    Promise 'PATH still contains the program''s folder once' { Same 1 (@(MachinePath).Count) }
+    Promise 'an older MSI is rejected' { Same 1603 (Installer /i $Old) }
+    Promise '... and the newer version stays' { VersionIs $NewVersion }
+    Promise 'another long job starts' { Long mended 15 }
     $before = Seen mended
-    Promise 'the same MSI again mends what was taken away' {
+    Promise 'a repair with the same MSI restores a deleted file' {
         Remove-Item "$env:ProgramFiles\queuectl\README.md"
         Same 0 (Installer /fa $New)
         Holds 'the page is back' (Test-Path "$env:ProgramFiles\queuectl\README.md")
         Up
         Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw)
     }
-    Promise '... and takes away the program of the old runner' { Same 1 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
-    Promise '... while jobs run' { Within 10 { Same $before (Seen mended) } }
+    Promise '... and removes the program of the old runner' { Same 1 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
+    Promise '... while the job is still the same process' { Within 10 { Same $before (Seen mended) } }
     EndJob mended
-    Promise '... and are recorded' { Whole mended 15 }
+    Promise '... and its end is recorded' { Whole mended 15 }
 
     # --- a policy that forbids programs below ProgramData
 
@@ -568,12 +568,12 @@ try {
         SetRules
         Within 120 { Holds 'it is forbidden' (-not (MayRun "$Probe\probe.exe")) }
     }
-    Promise 'a job runs all the same, by a runner that is elsewhere' {
+    Promise 'a job still runs, because the runner is elsewhere' {
         RestartService # so that a runner is started
         Ask enqueue --id ruled --max-retries 0 'echo hello'
         Within 60 { InState ruled completed }
     }
-    Promise '... and one whose program is there is told which policy forbids it' {
+    Promise '... and a job whose program is there fails with the name of the policy' {
         Ask enqueue --id forbidden --max-retries 0 -- "$Probe\probe.exe"
         Within 60 { InState forbidden dead }
         $said = ReadJob forbidden
@@ -581,73 +581,73 @@ try {
         Says 'AppLocker' $said.error
     }
     ResetRules
-    Promise 'without the rule it runs' {
+    Promise 'without the rule, that job runs' {
         Within 120 { Ask retry forbidden; Within 10 { InState forbidden completed } }
     }
 
     # --- stopped
 
-    Promise 'a job that ends soon begins' { Long three 13 }
+    Promise 'a job that ends soon starts' { Long three 13 }
     Start-Process -WindowStyle Hidden cmd.exe -ArgumentList '/c', "ping -n 4 127.0.0.1 >nul & echo x> $Jobs\end-three"
-    Promise 'a stop waits for it' { Stop-Service queuectl; Same Stopped (ReadService).State }
+    Promise 'a stop of the service waits for the job' { Stop-Service queuectl; Same Stopped (ReadService).State }
     Promise 'no process of the queue is left' { Within 5 { NoProcess $ProcessesOfQueue } }
-    Promise 'it starts again' { Start-Service queuectl; Up }
-    Promise 'the job had ended as itself' { Whole three 13 }
-    Promise 'a job that does not end begins' { Ask config set stop_timeout '2s'; Long four 14 }
-    Promise 'a stop ends it, with all of its processes' {
+    Promise 'the service starts again' { Start-Service queuectl; Up }
+    Promise 'the job ended with its own exit code and output' { Whole three 13 }
+    Promise 'a job that does not end starts' { Ask config set stop_timeout '2s'; Long four 14 }
+    Promise 'a stop of the service ends all processes of the job' {
         Stop-Service queuectl
         Within 5 { NoProcess $ProcessesOfQueue }
     }
-    Promise 'it starts again' { Start-Service queuectl; Up }
-    Promise 'the job was given back, and runs anew' {
+    Promise 'the service starts again' { Start-Service queuectl; Up }
+    Promise 'the job is back in the queue and runs again' {
         Within 20 { InState four processing; Same 2 (Began four) }
         Same 0 (ReadJob four).attempts
     }
 
     # --- removed
 
-    Promise 'it is removed while the job runs' { Same 0 (Installer /x $New) }
-    Promise 'no process is left' { Within 5 { NoProcess $ProcessesOfQueue } }
-    Promise 'the service manager does not know it' { Holds 'there is no service' (-not (ReadService)) }
-    Promise 'the event log does not' { Holds 'there is no source' (-not (Test-Path $EventSource)) }
-    Promise 'PATH does not name it' { Same 0 (@(MachinePath).Count) }
+    Promise 'the product can be removed while the job is running' { Same 0 (Installer /x $New) }
+    Promise 'no process of the queue is left' { Within 5 { NoProcess $ProcessesOfQueue } }
+    Promise 'the service manager no longer has the service' { Holds 'there is no service' (-not (ReadService)) }
+    Promise '... nor does the event log' { Holds 'there is no source' (-not (Test-Path $EventSource)) }
+    Promise 'PATH no longer contains the program''s folder' { Same 0 (@(MachinePath).Count) }
     Promise 'no product is installed' { Same 0 (@(Products).Count) }
-    Promise 'its folder is gone' { Holds 'there is none' (-not (Test-Path "$env:ProgramFiles\queuectl")) }
+    Promise 'the program''s folder is gone' { Holds 'there is none' (-not (Test-Path "$env:ProgramFiles\queuectl")) }
     Promise 'no profile of its account is left' {
         Holds 'no folder' (-not (Test-Path "$env:SystemDrive\Users\queuectl"))
         Holds 'no entry' (-not (Test-Path "HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\ProfileList\$script:ServiceSid"))
     }
-    Promise 'the queue stays' { Holds 'there is a database' (Test-Path "$State\queuectl.db") }
-    Promise 'settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
-    Promise 'no program stays beside them' { Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count) }
+    Promise 'the queue is kept' { Holds 'there is a database' (Test-Path "$State\queuectl.db") }
+    Promise 'settings are kept' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
+    Promise 'no program is left next to the queue' { Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count) }
 
     # --- upgraded once more, while a client of the old version follows a job
 
     Collect
     Remove-Item $State -Recurse -Force
     Promise 'the older MSI installs again' { Same 0 (Installer /i $Old); Up }
-    Promise 'a long job begins' { Long followed 17 }
+    Promise 'a long job starts' { Long followed 17 }
     $before = Seen followed
     $follower = Start-Process $Program -PassThru -WindowStyle Hidden -ArgumentList 'logs', '-f', 'followed' -RedirectStandardOutput "$Jobs\followed.out" -RedirectStandardError "$Jobs\followed.err"
     $follower.Handle | Out-Null # else Windows PowerShell forgets the exit code
-    Promise 'a client follows it' { Within 10 { Says '^begun followed\s*$' (Get-Content "$Jobs\followed.out" -Raw) } }
+    Promise 'a client follows the output of the job' { Within 10 { Says '^begun followed\s*$' (Get-Content "$Jobs\followed.out" -Raw) } }
     # 3010 is done as well: the client's old program goes at the next start of the machine.
-    Promise 'the newer MSI installs meanwhile' {
+    Promise 'the newer MSI installs in the meantime' {
         $got = Installer /i $New
         if ($got -notin 0, 3010) { throw "want: exit code 0 or 3010; got: $got" }
     }
-    Promise 'it answers' { Up }
-    Promise 'it is the new version' { VersionIs $NewVersion }
-    Promise 'the client has ended, and does not say that the job has' {
+    Promise 'the service answers' { Up }
+    Promise 'the new version is installed' { VersionIs $NewVersion }
+    Promise 'the client has ended, and its exit code does not report success' {
         Holds 'it has ended' ($follower.WaitForExit(20000))
         if ($follower.ExitCode -eq 0) { throw "exit code 0: $(Get-Content "$Jobs\followed.err" -Raw)" }
         Says '^begun followed\s*$' (Get-Content "$Jobs\followed.out" -Raw)
     }
-    Promise 'the job has not noticed' { Within 10 { Same $before (Seen followed) } }
+    Promise 'the job is still the same process' { Within 10 { Same $before (Seen followed) } }
     EndJob followed
-    Promise 'the new service records its end' { Whole followed 17 }
-    Promise 'it is removed' { Same 0 (Installer /x $New) }
-    Promise 'no process is left' { Within 5 { NoProcess $ProcessesOfQueue } }
+    Promise 'the new service records the end of the job' { Whole followed 17 }
+    Promise 'the product can be removed' { Same 0 (Installer /x $New) }
+    Promise 'no process of the queue is left' { Within 5 { NoProcess $ProcessesOfQueue } }
 } finally {
     Collect
     Attempt 'reset the rules of AppLocker' { ResetRules }

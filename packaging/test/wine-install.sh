@@ -69,25 +69,25 @@ hold
 users=$(ls "$c/users")
 promise 'the MSI installs without a question' install old
 promise 'the service manager has started the service' manager_says RUNNING
-promise 'it answers on the pipe' up
+promise 'the service answers on the pipe' up
 [ "$failed" = 0 ] || { summary; exit 1; }
-promise 'it is the old version' version_is $old
+promise 'the old version is installed' version_is $old
 promise 'the program is found by its name' says "queuectl $old" windows cmd /c 'queuectl version'
-promise 'the service begins with the machine' says '0x2' value 'HKLM\System\CurrentControlSet\Services\queuectl' Start
-promise '... as an account of its own' says 'NT SERVICE.queuectl' value 'HKLM\System\CurrentControlSet\Services\queuectl' ObjectName
-promise 'the event log knows it' windows reg query "$event_source"
-promise 'its queue is below ProgramData' test -s "$state/queuectl.db"
+promise 'the service starts at boot' says '0x2' value 'HKLM\System\CurrentControlSet\Services\queuectl' Start
+promise '... under its own account' says 'NT SERVICE.queuectl' value 'HKLM\System\CurrentControlSet\Services\queuectl' ObjectName
+promise 'the event log has a source for the service' windows reg query "$event_source"
+promise 'the queue is below ProgramData' test -s "$state/queuectl.db"
 echo '# by hand' >>"$state/queuectl.toml"
 
 # --- jobs
 
 promise 'a job prints' same hello "$(q run -- cmd /c echo hello)"
-promise 'a line of the shell, with what its shell makes of it' says 'one.*' q run 'echo one& echo two'
+promise 'a command line is run by cmd.exe' says 'one.*' q run 'echo one& echo two'
 runners() { find "$c/Program Files/queuectl/runner" -name 'queuectl-*.exe' | wc -l; }
-promise 'its runner is a program of its own name in Program Files' test -n "$(processes 'Program Files.queuectl.runner.queuectl-[0-9a-f]*\.exe')"
+promise 'its runner is a separate program in Program Files' test -n "$(processes 'Program Files.queuectl.runner.queuectl-[0-9a-f]*\.exe')"
 no_copies() { same '' "$(find "$state" -name '*.exe')"; }
-promise '... and none below ProgramData' no_copies
-promise 'a job passes its exit code on' ends 7 '' q run --max-retries 0 'exit 7'
+promise '... and no program is below ProgramData' no_copies
+promise 'run returns the exit code of its job' ends 7 '' q run --max-retries 0 'exit 7'
 code_32() {
 	q enqueue --id code --max-retries 0 'exit -1073741819' && within 10 in_state code dead && job_is code .exit_code 3221225477
 }
@@ -96,103 +96,103 @@ failing() {
 	q enqueue --id failing --max-retries 2 --backoff-base 0.1 'echo again& exit 3' && within 20 in_state failing dead &&
 		job_is failing '"\(.exit_code) \(.attempts) \(.history | length)"' '3 3 3' && says failing q dlq list -q
 }
-promise 'a failing job is retried, and dead at last' failing
+promise 'a failing job is retried, and dead at the end' failing
 tree() {
 	q enqueue --id tree --max-retries 0 --kill-after 1s --timeout 6 'cmd /c cmd /c ping -n 60 127.0.0.77' &&
 		within 6 three_processes && within 20 in_state tree dead && job_is tree '.reason' timed_out && within 2 no_process "$ping"
 }
 three_processes() { [ "$(processes "$ping" | wc -l)" -ge 3 ]; }
-promise 'a timeout ends a tree of three' tree
+promise 'a timeout ends all three processes of a job' tree
 scaled() {
 	q worker scale 3 && job_count 3 && q worker scale 2 && job_count 2
 }
 job_count() { same "$1" "$(q status --json | jq -r .workers.total)" && same "$1" "$(q worker list --json | jq -r length)"; }
-promise 'worker scale' scaled
+promise 'worker scale changes the number of workers' scaled
 
 # --- killed
 
-promise 'a long job begins' long one 11
+promise 'a long job starts' long one 11
 note_job one
-promise '... and is seen' test -n "$before_here"
+promise '... and its processes are visible' test -n "$before_here"
 killed=$(service_pid)
 kill_service() { kill -KILL "$killed" && within 5 no_process "$service_is"; }
 promise 'the service is killed' kill_service
 # Wine's service manager takes it for running, and starts it all the same.
-promise 'it is started again' windows net start queuectl
-promise 'it answers' up
-promise 'it has adopted the job' within 10 unharmed one
+promise 'the service can be started again' windows net start queuectl
+promise 'the service answers' up
+promise 'the service has taken over the running job' within 10 unharmed one
 end_job one
-promise 'the job ends as itself' whole one 11
+promise 'the job ends with its own exit code and output' whole one 11
 
 # --- upgraded
 
-promise 'another long job begins' long two 12
+promise 'another long job starts' long two 12
 note_job two
-promise '... and is seen' test -n "$before_here"
-promise 'the newer MSI installs while it runs' install new
+promise '... and its processes are visible' test -n "$before_here"
+promise 'the newer MSI installs while the job is running' install new
 promise 'the service manager has started the service' manager_says RUNNING
-promise 'it answers' up
-promise 'it is the new version' version_is $new
-promise 'the job has not noticed' within 10 unharmed two
-promise 'changed settings stay' grep -q 'by hand' "$state/queuectl.toml"
-promise 'the program of its runner is there, and that of new ones' same 2 "$(runners)"
+promise 'the service answers' up
+promise 'the new version is installed' version_is $new
+promise 'the job is still the same process' within 10 unharmed two
+promise 'changed settings are kept' grep -q 'by hand' "$state/queuectl.toml"
+promise 'the program of the old runner exists next to the program of new runners' same 2 "$(runners)"
 end_job two
-promise 'the new service records its end' whole two 12
-promise 'jobs of before are known' in_state failing dead
+promise 'the new service records the end of the job' whole two 12
+promise 'earlier jobs are still in the queue' in_state failing dead
 only_new() { same 1 "$(windows reg query 'HKLM\Software\Microsoft\Windows\CurrentVersion\Uninstall' /s | grep -c 'DisplayName.*queuectl')"; }
 promise 'one version is installed' only_new
-promise 'an older MSI is refused' refuses install old
-promise '... and the newer one stays' version_is $new
+promise 'an older MSI is rejected' refuses install old
+promise '... and the newer version stays' version_is $new
 
-promise 'another long job begins' long mended 15
+promise 'another long job starts' long mended 15
 note_job mended
 rm "$c/Program Files/queuectl/README.md"
-promise 'the same MSI again mends what was taken away' windows msiexec /i 'C:\new.msi' REINSTALL=ALL REINSTALLMODE=amus /qn # Wine 8 has no /f
-promise '... that is there' test -s "$c/Program Files/queuectl/README.md"
-promise 'it answers' up
-promise 'the job has not noticed' within 10 unharmed mended
-promise 'changed settings stay' grep -q 'by hand' "$state/queuectl.toml"
+promise 'a repair with the same MSI restores a deleted file' windows msiexec /i 'C:\new.msi' REINSTALL=ALL REINSTALLMODE=amus /qn # Wine 8 has no /f
+promise '... and the file exists again' test -s "$c/Program Files/queuectl/README.md"
+promise 'the service answers' up
+promise 'the job is still the same process' within 10 unharmed mended
+promise 'changed settings are kept' grep -q 'by hand' "$state/queuectl.toml"
 promise 'the program of the old runner is gone' same 1 "$(runners)"
 end_job mended
-promise 'the job ends as itself' whole mended 15
+promise 'the job ends with its own exit code and output' whole mended 15
 
 # --- stopped
 
-promise 'a job that ends soon begins' long three 13
+promise 'a job that ends soon starts' long three 13
 (sleep 2 && end_job three) &
-promise 'a stop waits for it' windows net stop queuectl
+promise 'a stop of the service waits for the job' windows net stop queuectl
 promise 'the service is stopped' within 10 manager_says STOPPED
 promise 'no process of the queue is left' within 5 no_process 'queuectld?\.exe|long\.cmd'
-promise 'it starts again' windows net start queuectl
-promise 'it answers' up
-promise 'the job had ended as itself' whole three 13
+promise 'the service starts again' windows net start queuectl
+promise 'the service answers' up
+promise 'the job ended with its own exit code and output' whole three 13
 
 stop_timeout() { q config set stop_timeout 2s && long four 14; }
-promise 'a job that does not end begins' stop_timeout
-promise 'a stop ends it' windows net stop queuectl
+promise 'a job that does not end starts' stop_timeout
+promise 'a stop of the service ends the job' windows net stop queuectl
 promise '... with all of its processes' within 5 no_process 'queuectld?\.exe|long\.cmd'
-promise 'it starts again' windows net start queuectl
-promise 'it answers' up
+promise 'the service starts again' windows net start queuectl
+promise 'the service answers' up
 began_twice() { same 2 "$(began four)"; }
 given_back() { within 20 in_state four processing && within 10 began_twice && job_is four .attempts 0; } # it writes that a moment after it runs
-promise 'the job was given back, and runs anew' given_back
+promise 'the job is back in the queue and runs again' given_back
 
 # --- removed
 
-promise 'it is removed while the job runs' windows msiexec /x 'C:\new.msi' /qn
-promise 'no process is left' within 5 no_process 'queuectld?\.exe|long\.cmd'
-promise 'the service manager does not know it' refuses manager_says ''
-promise 'the event log does not' refuses windows reg query "$event_source"
-promise 'PATH does not name it' refuses says 'queuectl' value "$environment" PATH
-promise 'its folder is gone' refuses test -e "$c/Program Files/queuectl"
-promise 'the queue stays' test -s "$state/queuectl.db"
-promise 'settings stay' grep -q 'by hand' "$state/queuectl.toml"
-promise 'no program stays beside them' no_copies
-promise 'no folder of a user is left that was not there' same "$users" "$(ls "$c/users")"
+promise 'the product can be removed while the job is running' windows msiexec /x 'C:\new.msi' /qn
+promise 'no process of the queue is left' within 5 no_process 'queuectld?\.exe|long\.cmd'
+promise 'the service manager no longer has the service' refuses manager_says ''
+promise '... nor does the event log' refuses windows reg query "$event_source"
+promise 'PATH no longer contains the program'"'"'s folder' refuses says 'queuectl' value "$environment" PATH
+promise 'the program'"'"'s folder is gone' refuses test -e "$c/Program Files/queuectl"
+promise 'the queue is kept' test -s "$state/queuectl.db"
+promise 'settings are kept' grep -q 'by hand' "$state/queuectl.toml"
+promise 'no program is left next to the queue' no_copies
+promise 'no new user folder is left' same "$users" "$(ls "$c/users")"
 let_go
 # A file that stays for good is known by its path.
 registry() { grep -Hni queuectl "$WINEPREFIX"/*.reg | grep -Ev '"0{32}"=".*queuectl\.toml"$'; }
-promise 'the registry does not know it' same '' "$(registry)"
+promise 'the registry does not mention queuectl' same '' "$(registry)"
 rm -f "$c"/{old,new}.msi
 [ "$failed" = 0 ] || tail -n 40 "$state/service.log" | sed 's/^/     > /'
 rm -rf "$state" # the next scenario begins with none

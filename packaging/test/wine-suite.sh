@@ -31,7 +31,7 @@ if [ -n "${PACKAGES:-}" ]; then
 	read -ra found <<<"$PACKAGES"
 else
 	mapfile -t found < <(packages)
-	[ "${#found[@]}" -gt 10 ] || { echo 'packages with tests were not found'; exit 1; }
+	[ "${#found[@]}" -gt 10 ] || { echo 'found too few packages with tests'; exit 1; }
 fi
 GOOS=windows CGO_ENABLED=0 go test -c -o "$work/tests/" "${found[@]/#/./}"
 [[ " ${found[*]} " != *' test '* ]] || programs
@@ -54,7 +54,7 @@ for log in "$work"/logs/*; do check_skips "$log" || bad=1; done
 for package in $(<"$work/failed"); do
 	names=$(sed -n 's/^--- FAIL: \([^ ]*\).*/\1/p' "$work/logs/${package//\//-}" | tr -d '\r' | paste -sd '|')
 	! grep -qE '^panic:|^fatal error:' "$work/logs/${package//\//-}" || names=
-	echo "$package failed, and is run once more: ${names:-all of it}"
+	echo "$package failed; running it once more: ${names:-all tests}"
 	run_tests "$package" "${names:+^($names)$}" || bad=1
 done
 exit "$bad"

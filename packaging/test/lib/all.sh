@@ -10,7 +10,7 @@ scenario=$(basename "$0" .sh)
 . "$here/lib/queue.sh"
 
 [ "$(id -u)" = 0 ] || {
-	echo 'run this as root: it starts a container' >&2
+	echo 'run this script as root, because it starts a container' >&2
 	exit 1
 }
 
@@ -28,7 +28,7 @@ leave() {
 	exit "$code"
 }
 trap leave EXIT
-trap 'bad "line $LINENO did not go as it must: $BASH_COMMAND" </dev/null' ERR
+trap 'bad "the command in line $LINENO failed: $BASH_COMMAND" </dev/null' ERR
 trap 'exit 130' INT
 trap 'exit 143' TERM
 

@@ -82,7 +82,7 @@ box_running() { box systemctl is-system-running | grep -Ex 'running|degraded'; }
 
 box() {
 	[ -n "$box_init" ] || {
-		echo 'the box does not run'
+		echo 'the container is not running'
 		return 125
 	}
 	timeout -k 2 "${BOX_TIMEOUT:-60}" nsenter -t "$box_init" -m -u -i -n -p -C -- env -i LANG=C.UTF-8 TERM=dumb SYSTEMD_PAGER= SYSTEMD_COLORS=0 HOME=/root \

@@ -44,15 +44,15 @@ faults() {
 			[[ $words =~ ^([^ ]+)\ AS\ ([a-z]+)$ ]] || { echo "line $line: FROM is not of the form IMAGE AS NAME"; continue; }
 			image=${BASH_REMATCH[1]} stage=${BASH_REMATCH[2]}
 			if [ -z "${user[$image]+made}" ]; then
-				[[ $image =~ ^[a-z0-9.]+/[a-z0-9/._-]+:[a-z0-9._-]+$ ]] || echo "line $line: $image names no registry and tag"
-				[[ $image != *:latest ]] || echo "line $line: latest is another image each month"
+				[[ $image =~ ^[a-z0-9.]+/[a-z0-9/._-]+:[a-z0-9._-]+$ ]] || echo "line $line: $image has no registry or no tag"
+				[[ $image != *:latest ]] || echo "line $line: the tag latest changes; use a fixed tag"
 			fi
 			user[$stage]=${user[$image]-} entry[$stage]=${entry[$image]-} health[$stage]=${health[$image]-}
 			;;
 		USER) user[$stage]=$words ;;
 		ENTRYPOINT)
 			entry[$stage]=$words
-			words_in "$words" || echo "line $line: ENTRYPOINT is not a list of words, so a shell would take the signals"
+			words_in "$words" || echo "line $line: ENTRYPOINT is not a list of words, so a shell would receive the signals"
 			;;
 		HEALTHCHECK)
 			health[$stage]=${words#*CMD }
@@ -64,27 +64,27 @@ faults() {
 			while [[ $words == --* ]]; do
 				case $words in
 				--from=*) from=${words%% *} from=${from#--from=} ;;
-				*) echo "line $line: COPY ${words%% *} is not known here" ;;
+				*) echo "line $line: COPY ${words%% *} is not supported by this check" ;;
 				esac
 				words=${words#* }
 			done
-			[ -z "$from" ] || [ -n "${user[$from]+made}" ] || echo "line $line: there is no stage $from before"
+			[ -z "$from" ] || [ -n "${user[$from]+made}" ] || echo "line $line: there is no earlier stage $from"
 			for source in ${words% *}; do
 				[ -n "$from" ] || [ -e "$2/$source" ] || echo "line $line: there is no $source to copy"
 			done
 			;;
-		ENV | ARG) [[ ! ${words^^} =~ (PASS|SECRET|TOKEN|PRIVATE|CREDENTIAL) ]] || echo "line $line: an image is no place for a secret" ;;
-		WORKDIR) [[ $words == /* ]] || echo "line $line: WORKDIR $words begins at wherever it was before" ;;
-		RUN) [[ ! $words =~ (^|[^a-z])(sudo|curl|wget)\  ]] || echo "line $line: RUN downloads, or asks for what it is" ;;
-		STOPSIGNAL) [ "$words" = SIGTERM ] || echo "line $line: $words does not drain" ;;
-		ADD) echo "line $line: ADD unpacks and downloads; COPY does not" ;;
-		*) echo "line $line: $name is no instruction known here" ;;
+		ENV | ARG) [[ ! ${words^^} =~ (PASS|SECRET|TOKEN|PRIVATE|CREDENTIAL) ]] || echo "line $line: an image must not contain a secret" ;;
+		WORKDIR) [[ $words == /* ]] || echo "line $line: WORKDIR $words is relative; use an absolute path" ;;
+		RUN) [[ ! $words =~ (^|[^a-z])(sudo|curl|wget)\  ]] || echo "line $line: RUN must not use sudo, curl or wget" ;;
+		STOPSIGNAL) [ "$words" = SIGTERM ] || echo "line $line: the signal $words does not drain the service" ;;
+		ADD) echo "line $line: ADD can unpack and download; use COPY" ;;
+		*) echo "line $line: the instruction $name is not supported by this check" ;;
 		esac
 	done < <(steps "$1")
 	for source in $(last_stages "$1"); do
-		[[ ${user[$source]} =~ ^[0-9]+:[0-9]+$ ]] || echo "stage $source: USER is ${user[$source]:-not said}, not numbers"
+		[[ ${user[$source]} =~ ^[0-9]+:[0-9]+$ ]] || echo "stage $source: USER is ${user[$source]:-missing}, not UID:GID"
 		[ -n "${entry[$source]}" ] || echo "stage $source has no ENTRYPOINT"
 		[ -n "${health[$source]}" ] || echo "stage $source has no HEALTHCHECK"
 	done
-	[ -z "$stage" ] || [ "${user[$stage]%%:*}" != 0 ] || echo "stage $stage, which is built unless another is named, is root's"
+	[ -z "$stage" ] || [ "${user[$stage]%%:*}" != 0 ] || echo "stage $stage, the default of a build, runs as root"
 }

@@ -38,7 +38,7 @@ package_old() {
 	commit=$(git -C "$project" rev-parse --short=12 "$old_commit")
 	dist=$built/old-$commit
 	if [ ! -d "$dist" ]; then
-		note "building $old_commit as the version before"
+		note "building $old_commit as the old version"
 		tree=$built/tree-$commit
 		rm -rf "$built"/old-* "$built"/tree-*
 		mkdir "$tree"

@@ -24,7 +24,7 @@ promise() {
 	if seen=$("$@" 2>&1); then
 		ok "$text$(spent "$began")"
 	else
-		bad "$text$(spent "$began")" <<<"${seen:-$* said nothing}"
+		bad "$text$(spent "$began")" <<<"${seen:-$* printed nothing}"
 	fi
 }
 
@@ -67,7 +67,7 @@ says() {
 refuses() {
 	local seen
 	if seen=$("$@" 2>&1); then
-		printf 'this was allowed: %s\n%s\n' "$*" "$seen"
+		printf 'the command succeeded, want a failure: %s\n%s\n' "$*" "$seen"
 		return 1
 	fi
 }

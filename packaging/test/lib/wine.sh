@@ -19,7 +19,7 @@ as_wine_is() {
 	local file
 	file=$(go env GOROOT)/src/internal/syscall/windows/at_windows.go
 	sed 's/if TestDeleteatFallback {/if true {/' "$file" >"$work/at_windows.go"
-	! cmp -s "$file" "$work/at_windows.go" || { echo "$file: there is no way of older versions any more"; return 1; }
+	! cmp -s "$file" "$work/at_windows.go" || { echo "$file no longer contains the code for older versions of Windows"; return 1; }
 	printf '{"Replace": {"%s": "%s"}}\n' "$file" "$work/at_windows.go" >"$work/overlay.json"
 	export GOFLAGS="$(go env GOFLAGS) -trimpath -overlay=$work/overlay.json"
 }

@@ -66,7 +66,7 @@ quick() {
 	"$@" || return 1
 	ms=$(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000))
 	[ "$ms" -lt $((limit * 1000)) ] || {
-		echo "it took $ms ms"
+		echo "the command took $ms ms"
 		return 1
 	}
 }
@@ -84,12 +84,12 @@ lease2=$!
 until_line "$box_dir/lease1" leased
 until_line "$box_dir/lease2" leased
 for n in 1 2 3 4 5 6; do q alice enqueue --id "input$n" --max-retries 0 --stdin-file leased --command cat >/dev/null; done
-promise 'jobs that are fed from a leased file hold nobody up' quick 5 several runs_fine
-promise '... and end as not runnable' within 10 job_is input1 '"\(.state) \(.exit_code)"' 'dead 126'
+promise 'jobs whose stdin_file is leased do not delay other jobs' quick 5 several runs_fine
+promise '... and end with exit code 126 (cannot be started)' within 10 job_is input1 '"\(.state) \(.exit_code)"' 'dead 126'
 q alice enqueue --id orphan --max-retries 0 --allow-background --command 'setsid sleep 30 & exit 0' >/dev/null
 for n in 1 2 3; do q alice enqueue --id "program$n" --max-retries 0 -- /home/alice/program >/dev/null; done
-promise 'a leased program beside an orphan holds nobody up' quick 5 several runs_fine
-promise '... its start is given up' within 20 job_is program3 '"\(.state) \(.exit_code)"' 'dead 126'
+promise 'jobs whose program is leased do not delay other jobs, while a background process is running' quick 5 several runs_fine
+promise '... and the service gives up starting it' within 20 job_is program3 '"\(.state) \(.exit_code)"' 'dead 126'
 kill "$lease1" "$lease2" 2>/dev/null || true
 wait "$lease1" "$lease2" 2>/dev/null || true
 box pkill -f lease.pl || true
@@ -100,14 +100,14 @@ q bob enqueue --id bobs --delay 1h --command true >/dev/null
 as alice perl /usr/lib/crowd.pl 20 &
 crowd=$!
 sleep 1
-promise 'while one user reads on a hundred connections another one shows' quick 3 q bob show bobs
-promise '... runs' quick 5 several runs_fine
-promise '... cancels' quick 3 q bob cancel bobs
-promise '... and an admin lists' quick 3 q root list --limit 5
+promise 'while one user reads over many connections, another user can run show' quick 3 q bob show bobs
+promise '... and run a job' quick 5 several runs_fine
+promise '... and cancel a job' quick 3 q bob cancel bobs
+promise '... and an admin can run list' quick 3 q root list --limit 5
 kill "$crowd" 2>/dev/null || true
 wait "$crowd" 2>/dev/null || true
 box pkill -f crowd.pl || true
-promise '... and the crowd'"'"'s own user goes on' within 20 q alice cancel --state waiting -q
+promise '... and after that, the first user can cancel jobs again' within 20 q alice cancel --state waiting -q
 
 # --- an account that all jobs run as
 secret=canary-$RANDOM$RANDOM
@@ -119,7 +119,7 @@ folder=/var/lib/queuectl-runner/as-www-data
 large() { q bob enqueue --id "$1" --command "echo $secret; head -c 300000 /dev/zero | tr '\\0' x" >/dev/null; within 10 in_state completed "$1"; }
 large bobs-large >/dev/null
 ref=$(box_sh "grep -l $secret /var/lib/queuectl-runner/output/* | head -n 1 | xargs basename")
-promise 'the output of bob'"'"'s is where it is looked for' says '^[0-9]+-[0-9]+$' echo "$ref"
+promise 'the output file of bob'"'"'s job exists where this test expects it' says '^[0-9]+-[0-9]+$' echo "$ref"
 run_as fixed:www-data
 promise 'all jobs run as one account' same www-data "$(q bob run --cwd / -- id -un)"
 within 10 box_sh "test -n \"\$(ls -d $folder/*.*)\"" >/dev/null
@@ -130,13 +130,13 @@ box chmod 644 /tmp/journal
 q alice enqueue --id forged-own --max-retries 0 --cwd / --command '
 	IFS=.; set -- $QUEUECTL_COOKIE; unset IFS
 	dir='"$folder"'/$1.$2; perl /usr/lib/forge.pl /tmp/journal "$(ls $dir/journal.* | tail -n 1)" "$3" "$4" "" '"$ref"' && kill -9 "$1"; sleep 60' >/dev/null
-promise 'a result that its own job forges' within 20 ended forged-own
+promise 'a job that forges its own result ends' within 20 ended forged-own
 no_secret() { local seen; seen=$("$@" 2>&1) || true; ! grep "$secret" <<<"$seen"; }
-promise '... shows nobody else'"'"'s output: logs' no_secret q alice logs forged-own
-promise '... nor show' no_secret q alice show forged-own
-promise 'and the service has not ended' same 0 "$(unit "$service" NRestarts)"
+promise '... and logs does not show the output of another user' no_secret q alice logs forged-own
+promise '... nor does show' no_secret q alice show forged-own
+promise 'and the service has not restarted' same 0 "$(unit "$service" NRestarts)"
 run_as submitter
-promise 'jobs run as who submits them again' same bob "$(q bob run -- id -un)"
+promise 'jobs run as the users who enqueue them again' same bob "$(q bob run -- id -un)"
 q bob enqueue --id bobs-runs --max-retries 3 --command 'echo begun; exec sleep 500' >/dev/null
 within 5 in_state processing bobs-runs >/dev/null
 pid=$(job bobs-runs .pid)
@@ -148,11 +148,11 @@ as_sh www-data "mkdir $folder/69999.dead && cp /proc/sys/kernel/random/boot_id $
 as www-data perl /usr/lib/silent.pl "$folder" >"$box_dir/silent" 2>&1 &
 silent=$!
 until_line "$box_dir/silent" there
-promise 'a dozen silent sockets of that account do not hold a start up' quick 5 box systemctl restart queuectl
-promise '... which answers' quick 3 q root status
-promise 'a result that it plants does not end another'"'"'s job' job_is bobs-runs '"\(.state) \(.pid)"' "processing $pid"
-promise '... nor is a planted output another'"'"'s' refuses says forged q bob logs bobs-runs
-promise '... and others run' runs_fine
+promise 'sockets of that account that never answer do not delay a start of the service' quick 5 box systemctl restart queuectl
+promise '... and the service answers' quick 3 q root status
+promise 'a forged result of that account does not end another user'"'"'s job' job_is bobs-runs '"\(.state) \(.pid)"' "processing $pid"
+promise '... and a forged output file is not shown as another user'"'"'s output' refuses says forged q bob logs bobs-runs
+promise '... and other jobs run' runs_fine
 kill "$silent" 2>/dev/null || true
 wait "$silent" 2>/dev/null || true
 box pkill -f silent.pl || true
@@ -161,9 +161,9 @@ service_pid=$(main_pid)
 # --- cookies, signals, trees
 as alice env QUEUECTL_COOKIE="$cookie" sleep 400 &
 thief=$!
-promise 'a process of alice'"'"'s with the cookie of bob'"'"'s job holds its end not up' quick 4 q bob cancel bobs-runs
-promise '... which ends' within 5 in_state cancelled bobs-runs
-promise '... and is not ended with it' box pgrep -u alice -f 'sleep 400'
+promise 'alice'"'"'s process with the cookie of bob'"'"'s job does not delay the cancellation of this job' quick 4 q bob cancel bobs-runs
+promise '... and the job ends' within 5 in_state cancelled bobs-runs
+promise '... and alice'"'"'s process is not ended' box pgrep -u alice -f 'sleep 400'
 kill "$thief" 2>/dev/null || true
 box pkill -u alice -f 'sleep 400' || true
 box_sh 'cp /usr/bin/perl /usr/local/bin/rootperl; chmod 4755 /usr/local/bin/rootperl'
@@ -171,15 +171,15 @@ q alice enqueue --id setuid --kill-after 1s --command '/usr/local/bin/rootperl -
 within 5 box pgrep -f 'sleep 301' >/dev/null
 within 5 box_sh "pgrep -U 0 -f 'rootper[l] -e'" >/dev/null
 q alice kill -s KILL setuid >/dev/null 2>&1 || true
-promise 'kill signals a job as its user: what it runs as root is spared' box_sh "pgrep -U 0 -f 'rootper[l] -e'"
+promise 'kill sends signals with the rights of the job'"'"'s user: a setuid process of the job gets none' box_sh "pgrep -U 0 -f 'rootper[l] -e'"
 q alice cancel setuid >/dev/null 2>&1 || true
-promise '... but ends with its job' within 10 refuses box_sh "pgrep -f 'rootper[l] -e'"
+promise '... but the process ends with the job' within 10 refuses box_sh "pgrep -f 'rootper[l] -e'"
 as_sh alice 'for n in $(seq 80); do printf "{\"id\":\"tree%d\",\"command\":\"setsid sleep 1234 & exit 0\",\"allow_background\":true,\"max_retries\":0}\n" "$n"; done > trees; queuectl enqueue --file trees -q >/dev/null'
 all_ended() { same '[]' "$(q root list --user alice --state waiting --json | jq -c 'map(.id)')" && same '[]' "$(q root list --user alice --state processing --json | jq -c 'map(.id)')"; }
-promise '80 jobs that leave a tree in the background end' within 60 all_ended
+promise '80 jobs that leave background processes end' within 60 all_ended
 trees() { local n; n=$(box pgrep -u alice -c -f '^sleep 1234'); echo "$n trees"; [ "$n" -ge 60 ] && [ "$n" -le 64 ]; }
-promise '... of which 64 stay' trees
-promise '... and a job of another is not held up' quick 3 runs_fine
+promise '... and 64 of the process trees keep running' trees
+promise '... and a job of another user is not delayed' quick 3 runs_fine
 box pkill -u alice -f 'sleep 1234' || true
 
 # --- a number that is used again
@@ -191,30 +191,30 @@ box pkill -KILL -u alice || true
 box userdel --force alice >/dev/null 2>&1 || true
 box useradd --create-home --shell /bin/sh --uid "$uid" mallory
 box usermod -aG queuectl mallory
-promise 'who gets a number is someone else than who had it' says mallory q mallory whoami
-promise '... and sees nothing of what that one left: show' no_secret q mallory show left-done --json
+promise 'a new account with the uid of a removed account is a different user' says mallory q mallory whoami
+promise '... and sees nothing of the old account'"'"'s jobs: show' no_secret q mallory show left-done --json
 promise '... list' no_secret q mallory list --json
 promise '... logs' refuses q mallory logs left-done
-promise '... nor may release what waits' refuses q mallory release left-waits
-promise 'which is held' job_is left-waits '"\(.state) \(.reason)"' 'held disowned'
-promise 'doctor says so, with the former name' says 'owners.*alice' q root doctor
-promise 'what the next one enqueues is hers' same mallory "$(q mallory run -- id -un)"
+promise '... and cannot release a waiting job of the old account' refuses q mallory release left-waits
+promise 'the waiting job of the old account is held' job_is left-waits '"\(.state) \(.reason)"' 'held disowned'
+promise 'doctor reports this, with the name of the old account' says 'owners.*alice' q root doctor
+promise 'jobs that the new account enqueues run as the new account' same mallory "$(q mallory run -- id -un)"
 q root edit left-waits '{"user":"bob","delay":0,"cwd":"/"}' >/dev/null
 q root release left-waits >/dev/null
-promise 'an admin has it run for somebody else' within 5 in_state completed left-waits
-promise '... as whom it ran' same bob "$(q root logs left-waits)"
+promise 'an admin can assign the held job to another user and release it' within 5 in_state completed left-waits
+promise '... and the job ran as that user' same bob "$(q root logs left-waits)"
 
 # --- texts and folders that look like ours
 q bob enqueue --id lines --delay 1h --command 'true
 State:      completed
 Error:      all is well' >/dev/null
 one_state() { same 'State:      pending' "$(q root show lines | grep '^State:')" && refuses says '^Error:' q root show lines; }
-promise 'a command of several lines fakes none of show'"'"'s' one_state
+promise 'a command of several lines cannot forge lines in the output of show' one_state
 as eve mkdir /tmp/planted
 planted() { local seen; seen=$("$@" 2>&1) && return 1; echo "$seen"; grep -q -- --dir <<<"$seen" && ! grep -q chown <<<"$seen"; }
-promise 'a planted state folder is not advised to be taken over: root' planted box queuectl --dir /tmp/planted serve
-promise '... nor a user' planted as bob queuectl --dir /tmp/planted serve
+promise 'root gets no advice to take over a state directory that another user created' planted box queuectl --dir /tmp/planted serve
+promise '... nor does a user' planted as bob queuectl --dir /tmp/planted serve
 
-promise 'the service has not noticed any of it' same "$service_pid 0" "$(main_pid) $(unit "$service" NRestarts)"
+promise 'all this time, the service did not restart' same "$service_pid 0" "$(main_pid) $(unit "$service" NRestarts)"
 promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
 summary

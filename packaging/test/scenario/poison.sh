@@ -27,12 +27,12 @@ for round in 1 2 3; do
 	within 5 in_state processing $(sleepers $round) >/dev/null
 	service_pid=$(main_pid)
 	q root enqueue --id "poison$round" --max-retries 20 --command 'kill -9 $PPID; sleep 60' >/dev/null
-	promise "round $round: what kills its runner is dead as poison" within 40 dead_as_poison $round
-	promise "round $round: its seven neighbours complete" within 30 innocent $round
-	promise "round $round: the service has not been hurt" same "$service_pid" "$(main_pid)"
-	promise "round $round: a job runs" same fine "$(q bob run -- echo fine)"
+	promise "round $round: a job that always kills its runner ends as dead, with the reason poison" within 40 dead_as_poison $round
+	promise "round $round: the seven other jobs of the runner complete" within 30 innocent $round
+	promise "round $round: the service did not restart" same "$service_pid" "$(main_pid)"
+	promise "round $round: a new job runs" same fine "$(q bob run -- echo fine)"
 done
-promise 'nothing of the dead runners is left' within 10 box_sh '! pgrep -af "^sleep 60"'
+promise 'no process of the dead runners is left' within 10 box_sh '! pgrep -af "^sleep 60"'
 promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
-promise 'a retry revives it, and it is poison again' dead_again
+promise 'after a retry, the job ends the same way' dead_again
 summary

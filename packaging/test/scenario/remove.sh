@@ -13,9 +13,9 @@ q root config set workers 4 >/dev/null
 
 # --- settings
 box_sh 'echo "# mine" >> /etc/queuectl/queuectl.toml; echo "# mine" >> /etc/queuectl/runner.conf'
-promise 'an upgrade over changed settings' install_deb "$new_deb"
-promise '... keeps them' box_sh 'grep -q "^# mine" /etc/queuectl/queuectl.toml && grep -q "^# mine" /etc/queuectl/runner.conf'
-promise '... and asks nothing where only the package has changed them' box_sh '! ls /etc/queuectl/*.dpkg-new 2>/dev/null'
+promise 'an upgrade with changed settings succeeds' install_deb "$new_deb"
+promise '... keeps the settings' box_sh 'grep -q "^# mine" /etc/queuectl/queuectl.toml && grep -q "^# mine" /etc/queuectl/runner.conf'
+promise '... and leaves no second copy of the settings files' box_sh '! ls /etc/queuectl/*.dpkg-new 2>/dev/null'
 
 # --- remove, with jobs running
 q root config set stop_timeout 1s >/dev/null
@@ -24,48 +24,48 @@ done=$(q alice enqueue 'echo kept')
 within 5 in_state completed "$done" >/dev/null
 q alice enqueue --id running --command 'trap "" TERM; setsid sleep 4321 & until [ -e go ]; do sleep 0.1; done; kill %1' >/dev/null
 within 5 in_state processing running >/dev/null
-promise 'remove, while a job runs' box dpkg -r queuectl
-promise '... nothing runs any more' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
+promise 'the package can be removed while a job is running' box dpkg -r queuectl
+promise '... no process is left' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-units --all --plain --no-legend "queuectl*" | grep -vE "not-found|masked|\.slice" || true')"
 promise '... no cgroup is left' same '' "$(box_sh 'find /sys/fs/cgroup -name "queuectl*.service" -o -name "queuectl*.socket"')"
-promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/libexec/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
+promise '... no program and no unit file is left' box_sh '! ls /usr/bin/queuectl /usr/libexec/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
 promise '... the queue and the settings are kept' box test -f /var/lib/queuectl/queuectl.db -a -f /etc/queuectl/queuectl.toml -a -f /etc/queuectl/runner.conf
-promise 'installed again' install_deb "$new_deb"
-promise '... it runs' within 5 answers
-promise '... enabled' same enabled "$(box systemctl is-enabled queuectl)"
-promise '... with what it knew' same kept "$(q alice logs "$done")"
+promise 'the package can be installed again' install_deb "$new_deb"
+promise '... the service is running' within 5 answers
+promise '... it is enabled' same enabled "$(box systemctl is-enabled queuectl)"
+promise '... it still has the output of an ended job' same kept "$(q alice logs "$done")"
 as alice touch go
-promise '... and runs what was running' within 10 in_state completed running
+promise '... and it runs the interrupted job' within 10 in_state completed running
 
 # --- what an administrator chose is kept
 box systemctl enable queuectl-web.socket >/dev/null 2>&1
 box systemctl disable --now queuectl.service queuectl.socket >/dev/null 2>&1
-promise 'an upgrade of a disabled service' install_deb "$new_deb"
-promise '... leaves it disabled, and the page enabled' same 'disabled enabled' "$(box_sh 'systemctl is-enabled queuectl; systemctl is-enabled queuectl-web.socket' | xargs)"
+promise 'an upgrade of a disabled service succeeds' install_deb "$new_deb"
+promise '... the service stays disabled, and the enabled web page stays enabled' same 'disabled enabled' "$(box_sh 'systemctl is-enabled queuectl; systemctl is-enabled queuectl-web.socket' | xargs)"
 box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
 
 # --- a removal that fails
 q alice enqueue --id stays --command 'until [ -e go ]; do sleep 0.1; done' >/dev/null
 box_sh 'cp -p /var/lib/dpkg/info/queuectl.prerm /root/prerm; echo exit 1 >>/var/lib/dpkg/info/queuectl.prerm'
-promise 'a removal that fails after it has stopped the service' refuses box dpkg -r queuectl
-promise '... starts it again' within 5 unit_is "$service" ActiveState active
-promise '... and its sockets' same 'active active' "$(box systemctl is-active queuectl.socket queuectl-runner.socket | xargs)"
+promise 'a removal fails after it has stopped the service' refuses box dpkg -r queuectl
+promise '... the service is started again' within 5 unit_is "$service" ActiveState active
+promise '... and so are its sockets' same 'active active' "$(box systemctl is-active queuectl.socket queuectl-runner.socket | xargs)"
 box systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket >/dev/null 2>&1
 box dpkg -r queuectl >/dev/null 2>&1 || true
-promise '... but not what is disabled' same 'inactive disabled' "$(box_sh 'systemctl is-active queuectl; systemctl is-enabled queuectl' | xargs)"
+promise '... but disabled units are not started' same 'inactive disabled' "$(box_sh 'systemctl is-active queuectl; systemctl is-enabled queuectl' | xargs)"
 box_sh 'cp -p /root/prerm /var/lib/dpkg/info/queuectl.prerm; dpkg --configure -a; systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service' >/dev/null 2>&1
-promise '... and what was to run runs' within 10 in_state completed stays
+promise '... and the interrupted job runs again' within 10 in_state completed stays
 
 # --- a backup for another machine, which is this one after the purge
 # page WORDS prints the lines of the block that follows the words in the page on it.
 page() { awk -v words="$1" 'index($0, words) {on = 1} on && /^```$/ {exit} block {print} on && /^```text$/ {block = 1}' "$project/docs/upgrade.md"; }
 old_machine=$(page 'On the old machine, as root')
 new_machine=$(page 'On the new machine, as root')
-promise 'the page says how to move' same '3 6' "$(wc -l <<<"$old_machine") $(wc -l <<<"$new_machine")"
+promise 'docs/upgrade.md has the commands for a move to another machine' same '3 6' "$(wc -l <<<"$old_machine") $(wc -l <<<"$new_machine")"
 q root drain --wait >/dev/null
 q alice enqueue --id moves --label team=x 'echo moved' >/dev/null
-promise 'the lines for the old machine' box_sh "set -e; cd /root; $old_machine"
-promise '... leave a backup' box test -s /root/queue.db
+promise 'the commands for the old machine succeed' box_sh "set -e; cd /root; $old_machine"
+promise '... and write a backup' box test -s /root/queue.db
 box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
 within 5 answers >/dev/null
 q root drain --off >/dev/null
@@ -74,8 +74,8 @@ within 5 in_state completed moves >/dev/null
 # --- purge
 q alice enqueue --command 'setsid sleep 4321 & until [ -e gone ]; do sleep 0.1; done' >/dev/null
 sleep 0.5
-promise 'purge, while a job runs' box dpkg -P queuectl
-promise '... nothing runs any more' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
+promise 'the package can be purged while a job is running' box dpkg -P queuectl
+promise '... no process is left' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
 box_sh 'systemctl daemon-reload; systemctl reset-failed'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-unit-files --no-legend "queuectl*"; systemctl list-units --all --plain --no-legend "queuectl*" | grep -v "\.slice" || true')"
 promise '... no cgroup is left' within 5 box_sh '! find /sys/fs/cgroup -name "*queuectl*" | grep .'
@@ -85,24 +85,24 @@ left_behind() {
 		comm -13 /root/before /root/after | grep -vE "^/root/|^/home/|^/var/(spool/)?mail/|^/etc/(group|gshadow|passwd|shadow|subuid|subgid)-?$|^/var/lib/(systemd|private)|^/etc/machine-id"'
 }
 promise '... no file is left' same '' "$(left_behind || true)"
-promise '... nothing in /run' same '' "$(box_sh 'ls -d /run/queuectl* 2>/dev/null || true')"
+promise '... nor in /run' same '' "$(box_sh 'ls -d /run/queuectl* 2>/dev/null || true')"
 promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
-promise 'installed after a purge it is new' install_deb "$new_deb"
-promise '... and empty' same '[]' "$(within 5 answers >/dev/null; q root list --json | jq -c .)"
+promise 'the package can be installed after a purge' install_deb "$new_deb"
+promise '... and its queue is empty' same '[]' "$(within 5 answers >/dev/null; q root list --json | jq -c .)"
 
 # --- the other machine
-promise 'the lines for the new machine' box_sh "set -e; cd /root; $new_machine"
-promise 'it has what had ended' same kept "$(q alice logs "$done")"
-promise '... and runs what waited' within 5 in_state completed moves
-promise '... of the user whose it was' same 'moved alice x' "$(q alice logs moves) $(job moves '"\(.user) \(.labels.team)"')"
-promise '... new ones, too' same here "$(q alice run -- echo here)"
-promise 'the files are the service'"'"'s' same '' "$(box find /var/lib/queuectl ! \( -user queuectl -group queuectl-service \))"
+promise 'the commands for the new machine succeed' box_sh "set -e; cd /root; $new_machine"
+promise 'the new machine has the output of an ended job' same kept "$(q alice logs "$done")"
+promise '... and runs a job that was waiting' within 5 in_state completed moves
+promise '... as the same user, with the same labels' same 'moved alice x' "$(q alice logs moves) $(job moves '"\(.user) \(.labels.team)"')"
+promise '... and runs new jobs, too' same here "$(q alice run -- echo here)"
+promise 'all files belong to the service' same '' "$(box find /var/lib/queuectl ! \( -user queuectl -group queuectl-service \))"
 
 # --- purge where the queue has a file system of its own
 box systemctl stop queuectl.socket queuectl.service
 box_sh 'mkdir /root/aside; mv /var/lib/queuectl/* /root/aside; mount -t tmpfs none /var/lib/queuectl; chown queuectl: /var/lib/queuectl; mv /root/aside/* /var/lib/queuectl'
-promise 'purge where the queue is a mount point' box dpkg -P queuectl
-promise '... empties it' same '' "$(box ls -A /var/lib/queuectl)"
-promise '... takes the rest' same '' "$(box_sh 'ls -d /etc/queuectl /var/lib/queuectl-runner /run/queuectl* 2>/dev/null || true')"
+promise 'the package can be purged if the queue is a mount point' box dpkg -P queuectl
+promise '... the mount point is emptied' same '' "$(box ls -A /var/lib/queuectl)"
+promise '... all other files are removed' same '' "$(box_sh 'ls -d /etc/queuectl /var/lib/queuectl-runner /run/queuectl* 2>/dev/null || true')"
 promise '... and systemd knows no unit' same not-found "$(unit "$service" LoadState)"
 summary

@@ -20,12 +20,12 @@ q root config set workers 40 >/dev/null
 q root config set kill_after 1s >/dev/null
 
 # --- whoami
-promise 'whoami: who reads' says 'read' q rita whoami
-promise '... who submits' says 'submit' q alice whoami
-promise '... who operates' says 'operate' q olga whoami
-promise '... who administers' says 'admin' q adam whoami
-promise '... root' says 'admin' q root whoami
-promise '... in JSON, with the uid that the kernel gives' same "$(box id -u alice)" "$(q alice whoami --json | jq .uid)"
+promise 'whoami shows the right: read' says 'read' q rita whoami
+promise '... submit' says 'submit' q alice whoami
+promise '... operate' says 'operate' q olga whoami
+promise '... admin' says 'admin' q adam whoami
+promise '... admin, for root' says 'admin' q root whoami
+promise '... in JSON, with the uid from the kernel' same "$(box id -u alice)" "$(q alice whoami --json | jq .uid)"
 
 # --- the matrix
 # A row: the state that the job is to be in, the verb (ID stands for the job), and who
@@ -93,7 +93,7 @@ prepared() {
 cell() {
 	local state=$1 verb=$2 who=$3 owner=$4 may=$5 code=0 seen
 	[ "$state" = - ] || prepared "$state" "$owner" || {
-		echo "no job in state $state could be made"
+		echo "cannot create a job in the state $state"
 		return 1
 	}
 	verb=${verb//ID/m$count}
@@ -105,7 +105,7 @@ cell() {
 	y) [ "$code" = 0 ] || { echo "$who: $verb: code $code: $seen"; return 1; } ;;
 	n)
 		[ "$code" = 5 ] || { echo "$who: $verb: code $code, want 5: $seen"; return 1; }
-		grep -Eq 'access|queuectl-admin|operate|submit|admin' <<<"$seen" || { echo "$who: $verb: the refusal names nothing that helps: $seen"; return 1; }
+		grep -Eq 'access|queuectl-admin|operate|submit|admin' <<<"$seen" || { echo "$who: $verb: the message does not say what to do: $seen"; return 1; }
 		# What was refused has not happened.
 		[ "$state" = - ] || in_state "$state" "m$count" || return 1
 		;;
@@ -149,9 +149,9 @@ q root worker scale 8 >/dev/null
 q alice enqueue --id mine --delay 1h --command true >/dev/null
 q bob enqueue --id his --delay 1h --command true >/dev/null
 q alice hold --state pending >/dev/null 2>&1 || true
-promise 'a selector of a submitter changes his own jobs alone' same 'held pending' "$(job mine .state) $(job his .state)"
+promise 'a command of a submitter that selects jobs changes only the submitter'"'"'s own jobs' same 'held pending' "$(job mine .state) $(job his .state)"
 q alice cancel --user bob >/dev/null 2>&1 || true
-promise '... also if it names another user' job_is his .state pending
+promise '... even with --user of another user' job_is his .state pending
 
 # --- what others may see of a job
 canary=canary-$RANDOM$RANDOM
@@ -165,29 +165,29 @@ quiet() {
 for who in rita alice; do
 	for verb in 'show hush' 'show hush --json' 'show hush --json --full' 'list --json --limit 1000' 'list' 'events' 'events --json' 'dlq list --json' 'status --json' 'logs hush'; do
 		# shellcheck disable=SC2086
-		promise "$who sees nothing of bob's command, environment or output: $verb" quiet q $who $verb
+		promise "$who does not see the command, environment or output of bob's job: $verb" quiet q $who $verb
 	done
 done
-promise 'but that it is there, whose it is and how it ended' says 'hush +dead +bob' q rita list --columns id,state,user
-promise 'bob sees his own' says "$canary" q bob show hush --json
+promise '... but a reader sees that the job exists, its user and its state' says 'hush +dead +bob' q rita list --columns id,state,user
+promise 'bob sees his own command' says "$canary" q bob show hush --json
 promise 'an operator sees the command and output of others' says "$canary" q olga show hush
 env_quiet() { ! q olga show hush --json --full | jq -r '.. | .env? // empty' | grep -F "$canary"; }
-promise '... but not their environment' env_quiet
-promise 'an admin is shown that, too' says "$canary" box_sh "queuectl show hush --json --full | jq -r '.. | .env? // empty'"
+promise '... but not the environment' env_quiet
+promise 'an admin also sees the environment' says "$canary" box_sh "queuectl show hush --json --full | jq -r '.. | .env? // empty'"
 
 # --- secrets leak nowhere else
-promise 'nothing of it stands in the journal' box_sh "journalctl --sync; ! journalctl --no-pager -o json -u 'queuectl*' | grep -F $canary"
+promise 'the journal contains no secret of the job' box_sh "journalctl --sync; ! journalctl --no-pager -o json -u 'queuectl*' | grep -F $canary"
 q bob enqueue --id hush2 --env "TOKEN=$canary" --command 'sleep 3' >/dev/null
 within 5 in_state processing hush2 >/dev/null
-promise 'nor in the command lines of service and runners' box_sh "! for p in \$(pgrep -f '^/usr/(bin|libexec/queuectl)/queuectl'); do tr '\\0' ' ' < /proc/\$p/cmdline; tr '\\0' ' ' < /proc/\$p/environ; done | grep -F $canary"
-promise 'nor anywhere that an ordinary user can read' refuses as alice sh -c "grep -rIlsF $canary /var/lib/queuectl /var/lib/queuectl-runner /run /etc /var/log"
+promise '... nor do the command lines of the service and the runners' box_sh "! for p in \$(pgrep -f '^/usr/(bin|libexec/queuectl)/queuectl'); do tr '\\0' ' ' < /proc/\$p/cmdline; tr '\\0' ' ' < /proc/\$p/environ; done | grep -F $canary"
+promise '... nor any file that an ordinary user can read' refuses as alice sh -c "grep -rIlsF $canary /var/lib/queuectl /var/lib/queuectl-runner /run /etc /var/log"
 
 # --- audit
-promise 'an admin reads who did what' says 'cancel|kill|hold' q adam events --audit
+promise 'an admin can list who did what' says 'cancel|kill|hold' q adam events --audit
 promise '... with the uid' box_sh "queuectl events --audit --json | jq -e -s 'flatten | map(select((.uid // .detail.uid) == $(box id -u olga))) | length > 0'"
 
 # --- identity is the kernel's
-promise 'an outsider cannot connect' ends 5 'group' q eve status
+promise 'a user outside the group cannot connect' ends 5 'group' q eve status
 cat >"$box_dir/ask.pl" <<'PERL'
 use Socket; use IO::Handle;
 socket(my $s, PF_UNIX, SOCK_STREAM, 0) or die; connect($s, pack_sockaddr_un("/run/queuectl/queuectl.sock")) or die "connect: $!\n"; $s->autoflush(1);
@@ -195,9 +195,9 @@ print $s qq({"jsonrpc":"2.0","id":1,"method":"$ARGV[0]","params":$ARGV[1]}\n); p
 PERL
 box_put "$box_dir/ask.pl" /usr/lib/ask.pl
 in_namespace() { as alice unshare --user --map-root-user "$@"; }
-promise 'root in a user namespace of one'"'"'s own is who made it' says "\"uid\": *$(box id -u alice)\b" in_namespace perl /usr/lib/ask.pl whoami '{}'
-promise '... with no more rights' says -32004 in_namespace perl /usr/lib/ask.pl config.set '{"key":"priority","value":"7"}'
-promise '... and the command line does not trust a service whose account it cannot see there' ends 5 'namespace' in_namespace queuectl status
+promise 'root in a user namespace is the user who created the namespace' says "\"uid\": *$(box id -u alice)\b" in_namespace perl /usr/lib/ask.pl whoami '{}'
+promise '... with the same rights' says -32004 in_namespace perl /usr/lib/ask.pl config.set '{"key":"priority","value":"7"}'
+promise '... and queuectl does not trust a service whose account does not exist in the namespace' ends 5 'namespace' in_namespace queuectl status
 has_lost() { grep '^3 .*"read"' "$1" && ! grep '^3 .*"submit"' "$1"; }
 # A group holds for the connection; who leaves it cannot make a new one.
 cat >"$box_dir/hold.pl" <<'PERL'
@@ -213,11 +213,11 @@ holder=$!
 within 5 grep -q '^1 ' "$box_dir/held"
 box gpasswd -d alice queuectl >/dev/null
 as alice touch next1
-promise 'a connection keeps the groups it was made with' within 5 grep -q '^2 .*"submit"' "$box_dir/held"
-promise '... a new one is refused' ends 5 'group' q alice list
+promise 'a connection keeps the groups that its user had at the start' within 5 grep -q '^2 .*"submit"' "$box_dir/held"
+promise '... a new connection is rejected' ends 5 'group' q alice list
 set_access '["@queuectl"]' '["bob"]' '["olga"]' '["@queuectl-admin"]'
 as alice touch next2
-promise 'a change of [access] holds at the next request of an open connection' within 5 has_lost "$box_dir/held" "$box_dir/held"
+promise 'a change of [access] applies to the next request of an open connection' within 5 has_lost "$box_dir/held" "$box_dir/held"
 wait "$holder" || true
 box usermod -aG queuectl alice
 set_access '["@queuectl"]' '["alice", "bob"]' '["olga"]' '["@queuectl-admin"]'
@@ -229,8 +229,8 @@ bobs_pid=$(job bobs .pid)
 runner_pid=$(runner_pids | head -n 1)
 service_pid=$(main_pid)
 attack() { refuses q alice run --max-retries 0 -- sh -c "$1"; }
-promise 'a job cannot read the output of another user'"'"'s' attack 'queuectl logs bobs'
-promise '... nor by its descriptors' attack "cat /proc/$bobs_pid/fd/1 || ls -l /proc/$bobs_pid/fd/"
+promise 'a job cannot read the output of another user'"'"'s job' attack 'queuectl logs bobs'
+promise '... nor through its file descriptors' attack "cat /proc/$bobs_pid/fd/1 || ls -l /proc/$bobs_pid/fd/"
 promise '... nor its environment' attack "cat /proc/$bobs_pid/environ"
 promise '... nor trace it' attack "timeout 2 strace -p $bobs_pid"
 promise '... nor signal it' attack "kill -0 $bobs_pid"
@@ -240,17 +240,17 @@ promise '... nor trace the runner' attack "timeout 2 strace -p $runner_pid"
 promise '... nor read its memory or environment' attack "cat /proc/$runner_pid/environ || cat /proc/$runner_pid/mem"
 promise '... nor the service'"'"'s' attack "cat /proc/$service_pid/environ"
 connects() { echo "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0) or exit 0; connect(S,pack_sockaddr_un(\"$1\")) or die \"\$!\n\"'"; }
-promise '... nor speak to the socket for runners' attack "$(connects /run/queuectl-runner/spawn.sock)"
+promise '... nor connect to the socket for runners' attack "$(connects /run/queuectl-runner/spawn.sock)"
 runner_socket=$(box_sh "echo /var/lib/queuectl-runner/$runner_pid.*/run.sock")
-promise '... nor to a runner'"'"'s own, where root can connect' box_sh "$(connects "$runner_socket")"
-promise '... and the job cannot' attack "$(connects "$runner_socket")"
-promise '... nor find one' attack 'ls /var/lib/queuectl-runner'
+promise 'root can connect to the socket of a runner' box_sh "$(connects "$runner_socket")"
+promise '... but a job of a user cannot' attack "$(connects "$runner_socket")"
+promise '... nor list the runners' attack 'ls /var/lib/queuectl-runner'
 promise '... nor become another user' attack 'setpriv --reuid=bob --clear-groups id || su bob -c id </dev/null'
-promise '... nor root' attack 'setpriv --reuid=0 id'
-promise '... nor leave its group of processes' attack 'for f in /sys/fs/cgroup/unified/cgroup.procs /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/unified/system.slice/cgroup.procs; do echo $$ > $f && exit 0; done; exit 1'
-promise '... nor freeze or kill those of others' attack "for f in \$(find /sys/fs/cgroup -path '*queuectl*' \\( -name cgroup.kill -o -name cgroup.freeze \\) 2>/dev/null); do echo 1 > \$f && exit 0; done; exit 1"
-promise 'bob'"'"'s job has not noticed' job_is bobs .pid "$bobs_pid"
-promise 'nor have the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
+promise '... nor become root' attack 'setpriv --reuid=0 id'
+promise '... nor leave its control group' attack 'for f in /sys/fs/cgroup/unified/cgroup.procs /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/unified/system.slice/cgroup.procs; do echo $$ > $f && exit 0; done; exit 1'
+promise '... nor freeze or kill the control groups of other jobs' attack "for f in \$(find /sys/fs/cgroup -path '*queuectl*' \\( -name cgroup.kill -o -name cgroup.freeze \\) 2>/dev/null); do echo 1 > \$f && exit 0; done; exit 1"
+promise 'bob'"'"'s job is still the same process' job_is bobs .pid "$bobs_pid"
+promise '... and so are the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
 
 # --- hooks
 q root config set hooks.on_dead 'echo told by $(id -un) in $(pwd)' >/dev/null
@@ -258,8 +258,8 @@ q alice run --id told --max-retries 0 --on-dead 'echo mine by $(id -un)' -- fals
 hook_of() { q root list --queue hooks --label job=told --json | jq -r ".[] | select(.user == \"$1\" and .state == \"completed\") | .id"; }
 hooked() { [[ -n $(hook_of alice) && -n $(hook_of queuectl-hook) ]]; }
 promise 'both hooks of a dead job have run' within 20 hooked
-promise 'its own runs as its user' says 'mine by alice' q root logs "$(hook_of alice)"
-promise 'that of the settings as an account that owns nothing' says 'told by queuectl-hook in /$' q root logs "$(hook_of queuectl-hook)"
-promise '... and nobody else knows of it' ends 4 'there is no job' q alice logs "$(hook_of queuectl-hook)"
+promise 'the hook of the job runs as the job'"'"'s user' says 'mine by alice' q root logs "$(hook_of alice)"
+promise 'the hook of the settings runs as an account that owns no files' says 'told by queuectl-hook in /$' q root logs "$(hook_of queuectl-hook)"
+promise '... and other users cannot see this hook' ends 4 'there is no job' q alice logs "$(hook_of queuectl-hook)"
 q root config unset hooks.on_dead >/dev/null
 summary

@@ -35,12 +35,12 @@ box_sh 'install -m 600 -o queuectl /dev/null /etc/queuectl/store
 	systemctl restart queuectl.service'
 within 10 answers >/dev/null
 promise 'a job runs' same here "$(q alice run -- echo here)"
-promise '... and stands in the database' same 1 "$(sql "SELECT count(*) FROM queuectl.jobs" queuectl)"
-promise 'doctor looks at the server' says '127\.0\.0\.1|PostgreSQL' q root doctor
-promise 'no job sees the URL' same '' "$(q alice run -- sh -c 'env | grep -i -e store -e credential -e of-the-queue')"
-promise '... nor can read it' refuses q alice run -- cat /etc/queuectl/store
+promise '... and is stored in the database' same 1 "$(sql "SELECT count(*) FROM queuectl.jobs" queuectl)"
+promise 'doctor checks the server' says '127\.0\.0\.1|PostgreSQL' q root doctor
+promise 'the environment of a job does not contain the URL' same '' "$(q alice run -- sh -c 'env | grep -i -e store -e credential -e of-the-queue')"
+promise '... a job cannot read its file' refuses q alice run -- cat /etc/queuectl/store
 promise '... nor the credential' refuses q alice run -- sh -c 'cat /run/credentials/queuectl.service/*'
-promise 'nobody else sees it in the process' same '' "$(as bob sh -c "tr '\\0' '\\n' </proc/$(main_pid)/environ 2>/dev/null | grep of-the-queue")"
+promise 'no other user can read the URL from the process' same '' "$(as bob sh -c "tr '\\0' '\\n' </proc/$(main_pid)/environ 2>/dev/null | grep of-the-queue")"
 
 q alice enqueue --id long --max-retries 0 --command 'until [ -e end ]; do sleep 0.05; done; echo through' >/dev/null
 within 5 in_state processing long >/dev/null
@@ -48,18 +48,18 @@ pid=$(job long .pid)
 before=$(main_pid)
 box systemctl restart queuectl.service
 promise 'the service is restarted' within 10 replaced "$before"
-promise '... and its job runs on' same "processing $pid" "$(job long '"\(.state) \(.pid)"')"
+promise '... and the running job continues' same "processing $pid" "$(job long '"\(.state) \(.pid)"')"
 box systemctl kill --signal=KILL pg.service
 within 5 unit_is pg.service ActiveState failed >/dev/null || true
-promise 'without the server who asks is told' says 'unavailable|try again later' q alice enqueue true
+promise 'while the server is stopped, a client gets an error that says so' says 'unavailable|try again later' q alice enqueue true
 box systemctl reset-failed pg.service 2>/dev/null || true
 server
 within 10 sql 'SELECT 1' >/dev/null
-promise 'with the server it goes on' within 10 q bob run -- true
-promise '... and the job has run on' same "processing $pid" "$(job long '"\(.state) \(.pid)"')"
+promise 'after the server was started, jobs run again' within 10 q bob run -- true
+promise '... the earlier job is still the same process' same "processing $pid" "$(job long '"\(.state) \(.pid)"')"
 box_sh 'touch /home/alice/end'
-promise '... to its end' within 10 in_state completed long
+promise '... until it ends' within 10 in_state completed long
 box_reboot
 server
-promise 'after a reboot it finds all again' within 20 in_state completed long
+promise 'after a reboot, the queue still has its jobs' within 20 in_state completed long
 summary

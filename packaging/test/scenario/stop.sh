@@ -38,11 +38,11 @@ fresh() {
 # again ID... starts the service: what was given back runs again, by its own record.
 again() {
 	local id
-	promise "$what: started again" box systemctl start queuectl
+	promise "$what: the service starts again" box systemctl start queuectl
 	promise "$what: the jobs run again" within 10 in_state processing "$@"
 	as alice touch go
 	promise "$what: ... and end" within 15 in_state completed "$@"
-	for id in "$@"; do promise "$what: $id ran twice, and says why" twice "$id"; done
+	for id in "$@"; do promise "$what: $id ran twice, and its history says why" twice "$id"; done
 }
 twice() {
 	same 2 "$(runs "$1")" || return 1
@@ -63,20 +63,20 @@ fresh
 q alice enqueue --id short --command 'echo run >> runs-short; sleep 1.5; echo done' >/dev/null
 within 5 in_state processing short >/dev/null
 promise "$what: systemctl stop" took 4 box systemctl stop queuectl
-promise "$what: nothing is left in the cgroups" empty
-promise "$what: the unit is inactive, and not failed" unit_is "$service" Result success
-promise "$what: started again" box systemctl start queuectl
-promise "$what: its result was kept" within 5 job_is short '"\(.state) \(.attempts)"' 'completed 1'
-promise "$what: it ran once" same 1 "$(runs short)"
+promise "$what: no process is left in the control groups" empty
+promise "$what: the unit has not failed" unit_is "$service" Result success
+promise "$what: the service starts again" box systemctl start queuectl
+promise "$what: the job's result was stored" within 5 job_is short '"\(.state) \(.attempts)"' 'completed 1'
+promise "$what: the job ran once" same 1 "$(runs short)"
 
 what='stop with jobs that do not finish'
 fresh
 sleeper a1 a2
 stubborn b1 b2
-promise "$what: systemctl stop returns within stop_timeout and what the kill takes" took 8 box systemctl stop queuectl
-promise "$what: nothing is left in the cgroups" empty
+promise "$what: systemctl stop returns within stop_timeout plus kill_after" took 8 box systemctl stop queuectl
+promise "$what: no process is left in the control groups" empty
 promise "$what: the unit is inactive" unit_is "$service" ActiveState inactive
-promise "$what: ... and has ended well" unit_is "$service" Result success
+promise "$what: ... and has not failed" unit_is "$service" Result success
 again a1 a2 b1 b2
 
 what='stop while the unit is about to restart'
@@ -85,11 +85,11 @@ drop_in "$service" '[Service]' RestartSec=20s
 sleeper c1
 stubborn c2
 box kill -9 "$(main_pid)"
-promise "$what: it waits" within 5 unit_is "$service" SubState auto-restart
-promise "$what: the jobs run on" refuses no_members "$runners"
+promise "$what: systemd waits before it restarts the service" within 5 unit_is "$service" SubState auto-restart
+promise "$what: the jobs are still running" refuses no_members "$runners"
 box systemctl stop queuectl 2>/dev/null
 promise "$what: the unit is inactive" unit_is "$service" ActiveState inactive
-promise "$what: the runners see it themselves, and nothing is left" within 15 empty
+promise "$what: the runners notice the stop themselves, and no process is left" within 15 empty
 drop_in "$service"
 again c1 c2
 
@@ -98,9 +98,9 @@ fresh
 drop_in "$service" '[Service]' 'ExecStopPost=/bin/sleep 3'
 sleeper d1
 box kill -9 "$(main_pid)"
-promise "$what: it is there" within 3 unit_is "$service" SubState stop-post
+promise "$what: ExecStopPost is running" within 3 unit_is "$service" SubState stop-post
 box systemctl stop queuectl 2>/dev/null
-promise "$what: nothing is left" within 15 empty
+promise "$what: no process is left" within 15 empty
 drop_in "$service"
 again d1
 
@@ -119,7 +119,7 @@ q bob enqueue true >/dev/null 2>&1 &
 hung=$!
 sleep 0.3
 promise "$what: stop returns" took 25 box systemctl stop queuectl
-promise "$what: nothing is left" empty
+promise "$what: no process is left" empty
 kill "$hung" 2>/dev/null || true
 wait "$hung" || true
 drop_in "$service"
@@ -131,24 +131,24 @@ fresh
 sleeper f1
 box kill -STOP "$(main_pid)"
 promise "$what: stop returns" took 15 box systemctl stop queuectl
-promise "$what: nothing is left" empty
+promise "$what: no process is left" empty
 again f1
 
 what='stop of the socket unit'
 fresh
 sleeper g1
 box systemctl stop queuectl.socket queuectl.service
-promise "$what: nothing is left" empty
-promise "$what: whoever calls is told how to start it" ends 3 'systemctl start' q alice list
+promise "$what: no process is left" empty
+promise "$what: a client gets the command that starts the service" ends 3 'systemctl start' q alice list
 box systemctl start queuectl.socket
 again g1
 
 what='stop, then a client connects'
 fresh
 box systemctl stop queuectl.service 2>/dev/null
-promise "$what: the socket is still there" unit_is queuectl.socket ActiveState active
-promise "$what: the service is started by it" same here "$(q alice run -- echo here)"
-promise "$what: ... and active" unit_is "$service" ActiveState active
+promise "$what: the socket is still active" unit_is queuectl.socket ActiveState active
+promise "$what: the client starts the service through the socket" same here "$(q alice run -- echo here)"
+promise "$what: ... and the service is active" unit_is "$service" ActiveState active
 
 what='jobs that wait over a stop'
 fresh
@@ -158,8 +158,8 @@ q alice enqueue --id h2 --command 'echo run >> runs-h2' >/dev/null
 box systemctl stop queuectl 2>/dev/null
 as alice touch go
 box systemctl start queuectl
-promise "$what: they run" within 10 in_state completed h1 h2
-promise "$what: the one that waited ran once" same 1 "$(runs h2)"
+promise "$what: the jobs run" within 10 in_state completed h1 h2
+promise "$what: the waiting job ran once" same 1 "$(runs h2)"
 q root config set workers 8 >/dev/null
 
 what=reboot
@@ -172,14 +172,14 @@ since=$(box date '+%F %T')
 began=$SECONDS
 box_reboot
 note "the reboot took $((SECONDS - began)) s"
-promise "$what: it was not held up by anything" test $((SECONDS - began)) -le 15
-promise "$what: the service is up" within 10 answers
+promise "$what: the reboot took at most 15 s" test $((SECONDS - began)) -le 15
+promise "$what: the service answers" within 10 answers
 promise "$what: nothing had to be killed at shutdown" refuses box_sh "journalctl -b -1 --since '$since' -o cat --no-pager | grep -E 'Failed with result .timeout|State .stop-sig(term|kill). timed out' | grep ."
-promise "$what: what was interrupted runs again" within 10 in_state processing i1 i2
+promise "$what: the interrupted jobs run again" within 10 in_state processing i1 i2
 as alice touch go
-promise "$what: all end, also what waited" within 15 in_state completed i1 i2 i3
-for id in i1 i2; do promise "$what: $id ran twice, and says why" twice "$id"; done
-promise "$what: what waited ran once" same 1 "$(runs i3)"
+promise "$what: all jobs end, including the waiting job" within 15 in_state completed i1 i2 i3
+for id in i1 i2; do promise "$what: $id ran twice, and its history says why" twice "$id"; done
+promise "$what: the waiting job ran once" same 1 "$(runs i3)"
 
 what='power cut'
 fresh
@@ -189,10 +189,10 @@ q alice enqueue --id j2 --delay 2s --command 'echo run >> runs-j2' >/dev/null
 box sync
 box_cut
 box_up
-promise "$what: the service is up" within 10 answers
-promise "$what: what ran runs again" within 10 in_state processing j1
-promise "$what: ... and says that it was interrupted" job_is j1 '.history[0].reason' interrupted
+promise "$what: the service answers" within 10 answers
+promise "$what: the interrupted job runs again" within 10 in_state processing j1
+promise "$what: ... and its history says that it was interrupted" job_is j1 '.history[0].reason' interrupted
 as alice touch go
-promise "$what: all end" within 15 in_state completed j1 j2
+promise "$what: all jobs end" within 15 in_state completed j1 j2
 promise "$what: no unit has failed" same '' "$(box systemctl list-units --failed --no-legend)"
 summary

@@ -43,9 +43,9 @@ unharmed() {
 known() { same "$pids" "$(pids_now)"; }
 # after WHAT [SECONDS] says that the service is back and no job has noticed.
 after() {
-	promise "$1: the service is back" within "${2:-5}" replaced "$before"
-	promise "$1: all ten run on, with their pids" unharmed
-	promise "$1: the queue knows them" within 5 known
+	promise "$1: the service answers, as a new process" within "${2:-5}" replaced "$before"
+	promise "$1: all ten jobs are still running, with the same pids" unharmed
+	promise "$1: the queue has the same pids" within 5 known
 	promise "$1: other jobs run" same here "$(q bob run -- echo here)"
 	before=$(main_pid)
 }
@@ -53,10 +53,10 @@ after() {
 finish() {
 	local n
 	for n in $jobs; do as alice touch "end-$n"; done
-	promise "$1: all ten end" within 20 ended $(printf 'long-%s ' $jobs)
+	promise "$1: all ten jobs end" within 20 ended $(printf 'long-%s ' $jobs)
 	promise "$1: each with its own exit code, in one attempt" codes
-	promise "$1: none was started twice" same "$pids" "$(box_sh 'cat /home/alice/started-*' | xargs)"
-	promise "$1: each with its whole output, on both streams" outputs
+	promise "$1: no job was started twice" same "$pids" "$(box_sh 'cat /home/alice/started-*' | xargs)"
+	promise "$1: each with its complete output, on both streams" outputs
 }
 codes() {
 	local n want= got=
@@ -111,7 +111,7 @@ main_pid_is_another() { local now; now=$(main_pid); [ "$now" != 0 ] && [ "$now" 
 before=0
 promise 'the service is killed six times in ten seconds' crash_loop
 after 'six kills in a row'
-promise '... and the unit is not failed' unit_is "$service" ActiveState active
+promise '... and the unit has not failed' unit_is "$service" ActiveState active
 
 box kill -STOP "$before"
 box systemctl restart queuectl
@@ -119,17 +119,17 @@ after 'restart of a stopped process'
 
 box systemctl daemon-reload
 box systemctl daemon-reexec
-promise 'daemon-reexec: the same service' same "$before" "$(main_pid)"
-promise 'daemon-reexec: all ten run on' unharmed
+promise 'daemon-reexec: the service is the same process' same "$before" "$(main_pid)"
+promise 'daemon-reexec: all ten jobs are still running' unharmed
 box systemctl restart queuectl
 after 'restart after daemon-reexec'
 
 # --- versions
-promise 'upgrade' install_deb "$new_deb"
+promise 'the package can be upgraded' install_deb "$new_deb"
 after 'upgrade'
-promise 'upgrade: the service is the new one' says "$new_version" box queuectl status --json
-promise 'upgrade: the old runner keeps the ten' says "^$runner" runner_pids
-promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
+promise 'upgrade: the service has the new version' says "$new_version" box queuectl status --json
+promise 'upgrade: the old runner keeps the ten jobs' says "^$runner" runner_pids
+promise 'upgrade: new jobs run in a runner of the new version' same 2 "$(runner_pids | wc -w)"
 
 # A writer that hangs: the watchdog's question is not answered.
 box_sh 'touch /run/queuectl/go'
@@ -138,7 +138,7 @@ drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl
 box systemctl restart queuectl
 after 'restart with a watchdog of 2 s'
 sleep 4
-promise 'the watchdog is fed while the service is well' same "$before" "$(main_pid)"
+promise 'the watchdog does not end a healthy service' same "$before" "$(main_pid)"
 box_sh 'rm /run/queuectl/go'
 q bob enqueue true >/dev/null 2>&1 &
 hung_client=$!
@@ -146,23 +146,23 @@ promise 'watchdog: the hung service is ended' within 15 main_pid_is_another "$be
 box_sh 'touch /run/queuectl/go'
 wait "$hung_client" || true
 after 'watchdog'
-promise 'watchdog: the journal says so, with the goroutines' within 3 says 'Watchdog timeout' journal "$service"
-promise '... goroutines' says 'goroutine [0-9]+' journal "$service"
+promise 'watchdog: the journal says that the service hung' within 3 says 'Watchdog timeout' journal "$service"
+promise '... and lists its goroutines' says 'goroutine [0-9]+' journal "$service"
 drop_in "$service"
 box systemctl restart queuectl
 after 'restart without the failpoint'
 
-promise 'upgrade to one with a newer protocol of runners' install_deb "$next_deb"
+promise 'the package can be upgraded to a version with a newer runner protocol' install_deb "$next_deb"
 after 'newer protocol'
-promise 'newer protocol: the service is the newest' says "$next_version" box queuectl status --json
-promise 'newer protocol: the old runner keeps the ten' says "^$runner" runner_pids
-promise 'downgrade' install_deb "$old_deb"
+promise 'newer protocol: the service has the newest version' says "$next_version" box queuectl status --json
+promise 'newer protocol: the old runner keeps the ten jobs' says "^$runner" runner_pids
+promise 'the package can be downgraded' install_deb "$old_deb"
 after 'downgrade'
-promise 'downgrade: the service is the old one' says "$old_version" box queuectl status --json
-promise 'upgrade again' install_deb "$new_deb"
+promise 'downgrade: the service has the old version' says "$old_version" box queuectl status --json
+promise 'the package can be upgraded again' install_deb "$new_deb"
 after 'upgrade again'
 finish 'at the end'
-promise 'no old runner is left' within 10 same 1 "$(runner_pids | wc -w)"
-promise '... but one of the version that is installed' within 10 no_old_runner
-promise 'jobs run in it' same here "$(q bob run -- echo here)"
+promise 'one runner is left' within 10 same 1 "$(runner_pids | wc -w)"
+promise '... and it has the installed version' within 10 no_old_runner
+promise 'jobs run in this runner' same here "$(q bob run -- echo here)"
 summary

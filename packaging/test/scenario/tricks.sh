@@ -21,7 +21,7 @@ bobs_pid=$(job bobs .pid)
 runner_pid=$(runner_pids | head -n 1)
 service_pid=$(main_pid)
 bobs_output=$(box_sh "grep -l $secret /var/lib/queuectl-runner/output/* | head -n 1") # its name is a number that nobody can guess
-promise 'the file of the output of a job of bob'"'"'s is where it is looked for' box grep -q "$secret" "$bobs_output"
+promise 'the output file of bob'"'"'s job exists where this test expects it' box grep -q "$secret" "$bobs_output"
 as_sh alice 'mkdir own; echo own > own/file; mkfifo fifo; ln -s loop2 loop1; ln -s loop1 loop2
 	ln -s /root rootdir; ln -s /var/lib/queuectl state; ln -s /var/lib/queuectl-runner runners; ln -s /root/secret s1; ln -s /home/bob/secret s2; ln -s /etc/shadow s3; ln -s /proc/self/fd/0 s4; ln -s /var/lib/queuectl/queuectl.db s5
 	mkdir gone; ln -s /home/alice/own/file good'
@@ -66,11 +66,11 @@ done
 as_sh alice 'ln /etc/shadow hard 2>/dev/null || cp /dev/null hard; ln /home/bob/secret hard2 2>/dev/null || true'
 no_secret() { local seen; seen=$("$@" 2>&1) || true; ! grep -E "$secret|^root:[^ ]*:" <<<"$seen"; }
 tricks=$((tricks + 1))
-promise 'stdin_file by a hard link' no_secret fed /home/alice/hard
+promise 'a hard link as stdin_file shows no secret' no_secret fed /home/alice/hard
 tricks=$((tricks + 1))
 q alice enqueue --id pipe --max-retries 0 --timeout 2s --stdin-file /home/alice/fifo --command cat >/dev/null
-promise 'stdin_file that is a pipe nobody writes to holds nobody up' same here "$(q bob run -- echo here)"
-promise '... and its job ends by its own timeout' within 10 in_state dead pipe
+promise 'a pipe without a writer as stdin_file does not delay other jobs' same here "$(q bob run -- echo here)"
+promise '... and its job ends at its timeout' within 10 in_state dead pipe
 
 # What the runner itself has open: its journal, the pipes of others' jobs.
 descriptors() {
@@ -87,7 +87,7 @@ descriptors() {
 }
 none_waits() { same '[]' "$(q root list --user alice --state waiting --json | jq -c .)" && same '[]' "$(q root list --user alice --state processing --json | jq -c .)"; }
 tricks=$((tricks + 82))
-promise 'stdin_file: 82 descriptors of the runner' descriptors
+promise '82 file descriptors of the runner as stdin_file show no secret' descriptors
 
 # --- programs, shells, names
 trick 'a program in a folder of root'"'"'s' program /root/bin/prog
@@ -99,7 +99,7 @@ for id in ../x ..%2f x/../../y "/abs" '.' 'a b' "$(printf 'a\tb')" "-rf"; do
 	trick "a job named '$id'" as alice queuectl enqueue --id="$id" --command true
 done
 tricks=$((tricks + 1))
-promise 'a job named x/../../y is a name and no path' as alice queuectl run --id x/../../y -- sh -c 'head -c 200000 /dev/zero | tr "\0" y'
+promise 'the job ID x/../../y is not used as a path' as alice queuectl run --id x/../../y -- sh -c 'head -c 200000 /dev/zero | tr "\0" y'
 
 # --- the folders and sockets themselves
 for line in 'ls /var/lib/queuectl' 'ls /var/lib/queuectl-runner' 'cat /var/lib/queuectl/queuectl.db' 'touch /var/lib/queuectl-runner/x' 'ln -s /etc /var/lib/queuectl-runner/x' 'rm -f /run/queuectl/queuectl.sock' 'mv /run/queuectl/queuectl.sock /run/queuectl/x' 'ln -s /tmp/x /run/queuectl/x' 'touch /run/queuectl-runner/x' 'mv /run/queuectl /run/x' 'ln /var/lib/queuectl/queuectl.db own/db' 'chmod 666 /run/queuectl/queuectl.sock' 'echo allow_root_jobs = true >> /etc/queuectl/runner.conf' 'mv /etc/queuectl/runner.conf /etc/queuectl/x' 'cat /proc/'"$runner_pid"'/fd/*' 'find /var/lib/queuectl-runner/ -type f | grep .' "cat $bobs_output"; do
@@ -133,7 +133,7 @@ race() {
 	! grep -E "$secret|^/root" "$box_dir/races" && grep -q own "$box_dir/races"
 }
 tricks=$((tricks + 3))
-promise '120 jobs whose stdin_file or cwd flips while they start' race
+promise '120 jobs whose stdin_file or cwd changes while they start show no secret' race
 kill "$flip1" "$flip2" "$flip3" 2>/dev/null || true
 wait "$flip1" "$flip2" "$flip3" 2>/dev/null || true
 box pkill -f flip.pl || true
@@ -146,14 +146,14 @@ preload() {
 	echo "$seen"
 	grep -q alice <<<"$seen" && ! grep -q "$secret" <<<"$seen"
 }
-promise 'LD_PRELOAD, HOME and USER in the environment change no identity' preload
+promise 'LD_PRELOAD, HOME and USER in the environment do not change the account of a job' preload
 for name in QUEUECTL_JOB_ID QUEUECTL_COOKIE; do
 	forged() { no_secret as alice queuectl run --max-retries 0 --env "$name=bobs" -- sh -c 'queuectl logs ${QUEUECTL_JOB_ID:-bobs}'; }
-	promise "$name cannot be forged to be another's job" forged
+	promise "a forged $name gives no access to another user's job" forged
 done
 
 note "$tricks tricks"
-promise 'at the end everything is as it was' same "$before" "$(fingerprint)"
-promise 'and bob'"'"'s job has not noticed' job_is bobs .pid "$bobs_pid"
-promise 'nor have the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
+promise 'all owners and modes are unchanged' same "$before" "$(fingerprint)"
+promise 'bob'"'"'s job is still the same process' job_is bobs .pid "$bobs_pid"
+promise '... and so are the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
 summary
