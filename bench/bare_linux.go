@@ -62,7 +62,7 @@ func runBare(argv, env []string, buf []byte) error {
 	for i := range 2 {
 		var p [2]int
 		if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC); err != nil {
-			return fmt.Errorf("make a pipe: %w", err)
+			return fmt.Errorf("cannot create a pipe: %w", err)
 		}
 		read[i], write[i] = p[0], p[1]
 	}
@@ -79,7 +79,7 @@ func runBare(argv, env []string, buf []byte) error {
 		syscall.Close(fd)
 	}
 	if err != nil {
-		return fmt.Errorf("start %s: %w", argv[0], err)
+		return fmt.Errorf("cannot start %s: %w", argv[0], err)
 	}
 	for _, fd := range read {
 		for {
@@ -96,7 +96,7 @@ func runBare(argv, env []string, buf []byte) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("wait for %s: %w", argv[0], err)
+		return fmt.Errorf("cannot wait for %s: %w", argv[0], err)
 	}
 	if status.ExitStatus() != 0 {
 		return fmt.Errorf("%s: exit code %d", argv[0], status.ExitStatus())

@@ -22,12 +22,12 @@ var facts = []struct {
 }{
 	{"jobs", `SELECT count(*) FROM jobs`, wantAll},
 	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, wantAll},
-	{"completed jobs by the counter", `SELECT completed FROM meta`, wantAll},
-	{"jobs by the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
+	{"completed jobs according to the counter", `SELECT completed FROM meta`, wantAll},
+	{"jobs according to the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
 	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, wantNone},
-	{"jobs with one event of their enqueueing", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
-	{"jobs with one event of their end", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
-	{"gaps between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
+	{"jobs with exactly one event \"enqueued\"", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
+	{"jobs with exactly one event \"ended\"", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
+	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
 // outputFact counts the attempts whose stored output contains the expected text.
@@ -52,13 +52,13 @@ func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
 		j, err := s.Show(s.ctx, control.Show{ID: control.Name(strconv.Itoa(seq))})
 		if err != nil {
-			return fmt.Errorf("check job %d: %w", seq, err)
+			return fmt.Errorf("cannot check job %d: %w", seq, err)
 		}
 		if len(j.History) != 1 {
-			return fmt.Errorf("check: job %d is shown with %d attempts, want 1", seq, len(j.History))
+			return fmt.Errorf("check: job %d has %d attempts, want 1", seq, len(j.History))
 		}
 		if a := j.History[0]; a.Attempt != 1 || a.ExitCode == nil || *a.ExitCode != 0 || a.StartedAt == 0 || a.FinishedAt < a.StartedAt {
-			return fmt.Errorf("check: job %d is shown with the attempt %+v, want one with exit code 0 that started and ended", seq, a)
+			return fmt.Errorf("check: job %d has the attempt %+v, want an attempt with exit code 0 that has started and ended", seq, a)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func (b *bench) checkTables(s *service, n int, output string) error {
 	for _, f := range facts {
 		var got int
 		if err := db.QueryRow(f.sql).Scan(&got); err != nil {
-			return fmt.Errorf("check %s: %w", f.what, err)
+			return fmt.Errorf("cannot count the %s: %w", f.what, err)
 		}
 		if want := f.want(n); got != want {
 			wrong = append(wrong, fmt.Errorf("check: %d %s, want %d", got, f.what, want))

@@ -26,8 +26,8 @@ func (b *bench) depth(short *service) (err error) {
 	if err := long.fill(waiting, "true"); err != nil {
 		return err
 	}
-	b.report.add(fmt.Sprintf("filling a queue with %d jobs, batches of %d", waiting, queue.MaxBatch), rate(float64(waiting)/time.Since(began).Seconds()), "", "")
-	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting", waiting))
+	b.report.add(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxBatch), rate(float64(waiting)/time.Since(began).Seconds()), "", "")
+	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
 // compare measures whether the content of the second queue makes its next enqueue or claim slower
@@ -51,15 +51,15 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 			drains[i] = append(drains[i], d)
 		}
 	}
-	b.judgeCosts("enqueue, p50 with "+full, asks)
-	b.judgeCosts("service's CPU a job drained (claim, settle) with "+full, drains)
+	b.judgeCosts("`enqueue` with "+full+", p50", asks)
+	b.judgeCosts("CPU time of the service per job with "+full, drains)
 	return nil
 }
 
 // judgeCosts compares the costs of an empty queue (of[0]) and of a full one (of[1]).
 func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
-	b.report.judge(row{what, us(median(of[1])), "with none " + us(median(of[0])), asRatio(ratio), "≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
+	b.report.judge(row{what, us(median(of[1])), "empty queue " + us(median(of[0])), asRatio(ratio), "≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
 // enqueueMany enqueues n jobs one after the other, and returns how long each took, in seconds.

@@ -45,7 +45,7 @@ func (b *bench) ended(empty *service) (err error) {
 	if err := b.readCommands(full, n); err != nil {
 		return err
 	}
-	if err := b.compare([2]*service{empty, full}, [2]int{0, n}, fmt.Sprintf("%d ended", n)); err != nil {
+	if err := b.compare([2]*service{empty, full}, [2]int{0, n}, fmt.Sprintf("%d ended jobs", n)); err != nil {
 		return err
 	}
 	return b.retention(full, n)
@@ -104,7 +104,7 @@ func (b *bench) readCommands(s *service, n int) error {
 		for _, w := range look.words[1:] {
 			what += " " + w
 		}
-		b.report.judge(row{fmt.Sprintf("%s` with %d ended", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.limit.Seconds()), ""},
+		b.report.judge(row{fmt.Sprintf("%s` with %d ended jobs", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.limit.Seconds()), ""},
 			median(waits) <= look.limit.Seconds())
 	}
 	return nil
@@ -128,7 +128,7 @@ func (b *bench) retention(s *service, n int) error {
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-s.ctx.Done():
-				return fmt.Errorf("%d of %d ended jobs are left: %w", have, n, s.ctx.Err())
+				return fmt.Errorf("retention has not finished, %d of %d ended jobs remain: %w", have, n, s.ctx.Err())
 			}
 		}
 	})
@@ -136,7 +136,7 @@ func (b *bench) retention(s *service, n int) error {
 		return err
 	}
 	p99 := quantile(other.waits, 0.99)
-	b.report.judge(row{fmt.Sprintf("another client's enqueue while retention removes %d, p99", n-keep), ms(p99) + " (worst " + ms(quantile(other.waits, 1)) + ")",
-		rate(float64(n-keep)/took.Seconds()) + " removed", "", "≤ " + ms(maxBesideP99.Seconds()), ""}, p99 <= maxBesideP99.Seconds())
+	b.report.judge(row{fmt.Sprintf("`enqueue` by another client while retention removes %d ended jobs, p99", n-keep), ms(p99) + " (worst " + ms(quantile(other.waits, 1)) + ")",
+		rate(float64(n-keep)/took.Seconds()) + " jobs removed", "", "≤ " + ms(maxBesideP99.Seconds()), ""}, p99 <= maxBesideP99.Seconds())
 	return nil
 }

@@ -55,11 +55,11 @@ func (b *bench) enqueue(s *service) error {
 		b.report.add(what, c.String(), name+" "+baseline.String(), asRatio(median(ratios(c.rates, baseline.rates))))
 	}
 	compare("durable enqueues, 1 client", &one, &syncs, "write + fsync")
-	compare("durable enqueues, 1 client", &one, &alone, "SQLite alone")
+	compare("durable enqueues, 1 client", &one, &alone, "SQLite without queuectl")
 	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
-	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite alone " + alone.String(),
+	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite without queuectl " + alone.String(),
 		asRatio(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
-	compare(fmt.Sprintf("one batch of %d, rows", queue.MaxBatch), &batch, &rawBatch, "SQLite alone, one commit")
+	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxBatch), &batch, &rawBatch, "SQLite without queuectl, one commit")
 	return nil
 }
 

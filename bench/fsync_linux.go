@@ -19,14 +19,14 @@ import (
 // written, and the WAL must have been written after the request was read.
 func (b *bench) fsync() error {
 	if _, err := exec.LookPath("strace"); err != nil {
-		return fmt.Errorf("the check that answers follow fsync needs strace: %w", err)
+		return fmt.Errorf("strace is needed to check that answers follow an fsync: %w", err)
 	}
 	for _, clients := range []int{1, 64} {
 		answers, syncs, err := b.traceEnqueues(clients)
 		if err != nil {
 			return fmt.Errorf("%d clients: %w", clients, err)
 		}
-		b.report.judge(row{fmt.Sprintf("answers that followed an fsync of their commit, %d clients", clients),
+		b.report.judge(row{fmt.Sprintf("answers sent after an fsync of their commit, %d clients", clients),
 			strconv.Itoa(answers), fmt.Sprintf("%d fsyncs of the WAL", syncs), "", "all", ""}, true)
 	}
 	return nil
@@ -67,7 +67,7 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	defer f.Close()
 	answers, syncs, err = readTrace(bufio.NewScanner(f))
 	if err == nil && answers != len(done.waits) {
-		err = fmt.Errorf("%d answers in the trace, %d were received", answers, len(done.waits))
+		err = fmt.Errorf("the trace contains %d answers, but the clients received %d", answers, len(done.waits))
 	}
 	return answers, syncs, err
 }
@@ -137,7 +137,7 @@ func (t *traceState) begin(c call) {
 			return
 		}
 		if len(t.problems) < 5 {
-			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: an answer without an fsync after its request, which was read at line %d", c.line, asked))
+			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: the service sent an answer without an fsync after it read the request (line %d)", c.line, asked))
 		}
 	}
 }

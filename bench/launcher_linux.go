@@ -43,7 +43,7 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 	s.launcher = p
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
 		p.end()
-		return nil, fmt.Errorf("the launcher said %q: %w", line, err)
+		return nil, fmt.Errorf("the launcher printed %q, then ended: %w", line, err)
 	}
 	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy", policy}, nil
 }

@@ -18,11 +18,11 @@ import (
 func realDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return "", fmt.Errorf("look at the file system of %s: %w", dir, err)
+		return "", fmt.Errorf("cannot check the file system of %s: %w", dir, err)
 	}
 	switch s.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
-		return "", fmt.Errorf("%s is on a file system in memory, where fsync costs nothing; name a folder on a disk with -dir", dir)
+		return "", fmt.Errorf("%s is on a file system in memory, where fsync costs nothing; choose a directory on a disk with -dir", dir)
 	case unix.EXT4_SUPER_MAGIC:
 		return "ext4", nil
 	case unix.XFS_SUPER_MAGIC:
@@ -42,7 +42,7 @@ func cpuModel() string {
 			return strings.TrimSpace(value)
 		}
 	}
-	return "CPU of unknown make"
+	return "unknown CPU"
 }
 
 // ownCPU returns the CPU time of a process and its threads, without children. It reads the CPU-time
@@ -51,7 +51,7 @@ func ownCPU(pid int) (time.Duration, error) {
 	const allThreads = 2 // CPUCLOCK_SCHED: the clock of a whole process
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &t); err != nil {
-		return 0, fmt.Errorf("read the CPU clock of %d: %w", pid, err)
+		return 0, fmt.Errorf("cannot read the CPU clock of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()), nil
 }
@@ -69,7 +69,7 @@ func childCPU(pid int) (time.Duration, error) {
 	for _, f := range fields[13:15] {
 		n, err := strconv.ParseInt(string(f), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+			return 0, fmt.Errorf("cannot read /proc/%d/stat: %w", pid, err)
 		}
 		ticks += n
 	}
@@ -103,7 +103,7 @@ func memoryOf(pid int) (m memory, err error) {
 			}
 			kib, err := strconv.ParseFloat(words[1], 64)
 			if err != nil {
-				return m, fmt.Errorf("read %s of %d: %w", name, pid, err)
+				return m, fmt.Errorf("cannot read %s of process %d: %w", name, pid, err)
 			}
 			*fields[words[0]] += kib * 1024 / 1e6
 		}

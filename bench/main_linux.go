@@ -60,13 +60,13 @@ func main() {
 		return
 	}
 	b := &bench{}
-	only := flag.String("only", "", "measure these subjects only, comma-separated")
-	dir := flag.String("dir", ".", "folder on a real disk, for a temporary one")
-	flag.BoolVar(&b.quick, "quick", false, "the short form, whose misses do not count")
-	flag.BoolVar(&b.smoke, "smoke", false, "each measurement once and as small as possible, to see that all of them work; misses do not count")
-	flag.IntVar(&b.pairs, "pairs", 0, "runs of each thing measured; default 5, or 2 with -quick")
-	flag.IntVar(&b.jobs, "jobs", 0, "jobs of a drain; default 3000, or 600 with -quick")
-	flag.StringVar(&b.user, "as", "", "have root's runners run all jobs as this `USER`, with run_as = submitter; needs root")
+	only := flag.String("only", "", "comma-separated list of the subjects to measure (default: all)")
+	dir := flag.String("dir", ".", "directory on a real disk, in which to create a temporary directory")
+	flag.BoolVar(&b.quick, "quick", false, "take fewer and shorter measurements; missed targets do not change the exit code")
+	flag.BoolVar(&b.smoke, "smoke", false, "take each measurement once, as small as possible, to check that it works; missed targets do not change the exit code")
+	flag.IntVar(&b.pairs, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
+	flag.IntVar(&b.jobs, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
+	flag.StringVar(&b.user, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners of root; needs root")
 	flag.Parse()
 	b.setDefaults()
 	if err := b.run(*dir, *only); err != nil {
@@ -133,7 +133,7 @@ func (b *bench) run(dir, only string) (err error) {
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.name, time.Since(start).Round(100*time.Millisecond))
 	}
-	fmt.Printf("%d CPUs, %s, Go %s, disk %s; %d runs of each in turns, medians; %v in all.\n\n",
+	fmt.Printf("%d CPUs, %s, Go %s, disk %s; medians of %d alternating runs; total time %v.\n\n",
 		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.pairs, time.Since(began).Round(time.Second))
 	b.report.print(os.Stdout)
 	return errors.Join(failed...)
@@ -145,7 +145,7 @@ func (b *bench) prepare(dir string) (err error) {
 		return err
 	}
 	if dir, err = os.MkdirTemp(dir, ".bench-*"); err != nil {
-		return fmt.Errorf("make the folder: %w", err)
+		return fmt.Errorf("cannot create a temporary directory: %w", err)
 	}
 	if b.dir, err = filepath.Abs(dir); err != nil {
 		return err
@@ -176,7 +176,7 @@ func build(dir, source string) error {
 	cmd := exec.Command("go", "build", "-trimpath", "-o", linked+"/", source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", source, err, out)
+		return fmt.Errorf("cannot build %s: %w\n%s", source, err, out)
 	}
 	programs, err := os.ReadDir(linked)
 	if err != nil {

@@ -8,6 +8,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "bench: it reads /proc and needs Linux; run it there")
+	fmt.Fprintln(os.Stderr, "bench: this benchmark reads /proc, so it runs only on Linux")
 	os.Exit(1)
 }

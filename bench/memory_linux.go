@@ -44,7 +44,7 @@ func (b *bench) memory(s *service) error {
 	if service, runner, err = s.memories(); err != nil {
 		return err
 	}
-	b.report.add("memory: service, after 1,000 jobs and 1,000 lists", service.String(), "runner "+runner.String(), "")
+	b.report.add("memory: service, after 1,000 jobs and 1,000 `list` requests", service.String(), "runner "+runner.String(), "")
 	if err := s.scale(100); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (b *bench) memory(s *service) error {
 	if service, runner, err = s.memories(); err != nil {
 		return err
 	}
-	b.report.add("memory: runner, 100 jobs that sleep", runner.String(), "service "+service.String(), "")
+	b.report.add("memory: runner, while 100 jobs sleep", runner.String(), "service "+service.String(), "")
 	_, err = s.WorkerStop(s.ctx, control.WorkerStop{All: true, Force: true})
 	return err
 }
@@ -69,7 +69,7 @@ func (s *service) memories() (service, runner memory, err error) {
 	}
 	pids := s.runners()
 	if len(pids) != 1 {
-		return service, runner, fmt.Errorf("%d runners, want 1", len(pids))
+		return service, runner, fmt.Errorf("%d runners are running, want 1", len(pids))
 	}
 	runner, err = memoryOf(pids[0])
 	return service, runner, err
@@ -106,7 +106,7 @@ func (b *bench) idle(s *service) error {
 		return err
 	}
 	used := after.minus(before)
-	b.report.judge(row{fmt.Sprintf("idle for %v: CPU", span), fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
+	b.report.judge(row{fmt.Sprintf("CPU time while idle for %v", span), fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
 		used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "", "≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)
 	return nil
 }

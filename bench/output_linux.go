@@ -20,7 +20,7 @@ const maxOutputRatio = 2
 // compared with cat. script(1) creates and reads the terminals.
 func (b *bench) output(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
-		return fmt.Errorf("measure the output on a terminal: %w", err)
+		return fmt.Errorf("cannot measure the output on a terminal: %w", err)
 	}
 	size := b.size(500_000_000, 50_000_000)
 	file, gate := filepath.Join(s.dir, "printed"), filepath.Join(s.dir, "gate")
@@ -35,7 +35,7 @@ func (b *bench) output(s *service) (err error) {
 		id := fmt.Sprintf("attached-%d", i)
 		enqueue := exec.Command(b.bin, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G", "read go <"+gate+"; exec cat "+file)
 		if out, err := enqueue.CombinedOutput(); err != nil {
-			return fmt.Errorf("enqueue: %w: %s", err, out)
+			return fmt.Errorf("cannot enqueue a job: %w: %s", err, out)
 		}
 		for _, one := range []struct {
 			words   string
@@ -59,7 +59,7 @@ func (b *bench) output(s *service) (err error) {
 		took []float64
 	}{{"run", run}, {"attach", attach}} {
 		ratio := median(ratios(r.took, cat))
-		b.report.judge(row{fmt.Sprintf("%d MB with carriage returns by `%s` on a terminal", size/1_000_000, r.verb), fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), asRatio(ratio), "≤ " + asRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
+		b.report.judge(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000, r.verb), fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), asRatio(ratio), "≤ " + asRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
 	}
 	return nil
 }

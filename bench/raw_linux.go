@@ -38,7 +38,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 	defer from.Close()
 	rows, err := from.Query(`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid`)
 	if err != nil {
-		return nil, fmt.Errorf("read the schema: %w", err)
+		return nil, fmt.Errorf("cannot read the schema: %w", err)
 	}
 	defer rows.Close()
 	db, err := openDB(filepath.Join(b.dir, "raw.db"), "&_pragma=journal_mode(wal)&_pragma=synchronous(FULL)&_pragma=cache_size(-8192)")
@@ -52,7 +52,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 			return nil, errors.Join(err, db.Close())
 		}
 		if _, err := db.Exec(text); err != nil {
-			return nil, errors.Join(fmt.Errorf("copy the schema: %w", err), db.Close())
+			return nil, errors.Join(fmt.Errorf("cannot copy the schema: %w", err), db.Close())
 		}
 	}
 	if _, err := db.Exec(`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
@@ -62,7 +62,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 	for _, text := range enqueueSQL {
 		stmt, err := db.Prepare(text)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("prepare %s: %w", text, err), db.Close())
+			return nil, errors.Join(fmt.Errorf("cannot prepare the statement %s: %w", text, err), db.Close())
 		}
 		r.stmts = append(r.stmts, stmt)
 	}
@@ -84,7 +84,7 @@ func (r *rawQueue) commit(n int) error {
 		id := strconv.FormatInt(r.seq, 10)
 		var taken int64
 		if err := r.stmts[1].QueryRow(id).Scan(&taken); !errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("id %s is taken, or: %w", id, err)
+			return fmt.Errorf("the id %s is already in use, or its lookup failed: %w", id, err)
 		}
 		if _, err := r.stmts[2].Exec(r.seq, id, now-300_000, now, now, now, now, now, r.seq, terms); err != nil {
 			return err

@@ -40,7 +40,7 @@ func (r *report) judge(w row, met bool) {
 }
 
 func (r *report) print(w io.Writer) {
-	fmt.Fprint(w, "| what | queuectl | beside it | ratio | target | |\n|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "| measurement | queuectl | baseline | ratio | target | |\n|---|---|---|---|---|---|\n")
 	for _, l := range r.rows {
 		fmt.Fprintf(w, "| %s |\n", strings.Join([]string{l.what, l.queuectl, l.limit, l.ratio, l.target, l.verdict}, " | "))
 	}

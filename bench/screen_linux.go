@@ -41,15 +41,15 @@ func (b *bench) screen() (err error) {
 			cmd.Env = plainEnv(one.s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
-				return fmt.Errorf("queuectl %v: %w", one.words, err)
+				return fmt.Errorf("the command queuectl %v failed: %w", one.words, err)
 			}
 			*one.samples = append(*one.samples, time.Since(began).Seconds())
 		}
 	}
-	what := fmt.Sprintf("the default screen with %d waiting and %d ended", n, n)
+	what := fmt.Sprintf("default screen with %d waiting and %d ended jobs", n, n)
 	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")", "`version` " + ms(median(bareRuns)), asRatio(median(many) / median(bareRuns)),
 		"≤ " + ms(maxScreen.Seconds()), ""}, median(many) <= maxScreen.Seconds())
 	ratio := median(ratios(many, little))
-	b.report.judge(row{"the same beside a queue that is shown whole", ms(median(many)), fmt.Sprintf("with %d of each %s", screenful, ms(median(little))), asRatio(ratio), "≤ " + asRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
+	b.report.judge(row{what + ", compared with a small queue", ms(median(many)), fmt.Sprintf("with %d jobs of each kind %s", screenful, ms(median(little))), asRatio(ratio), "≤ " + asRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
 	return nil
 }

@@ -92,9 +92,9 @@ func (b *bench) serveIn(dir string) (*service, error) {
 		select {
 		case err := <-s.ended:
 			s.ended <- err
-			return nil, fmt.Errorf("the service ended: %w\n%s", errors.Join(err, errors.New("before it was ready")), text)
+			return nil, fmt.Errorf("the service ended before it was ready: %w", errors.Join(err, errors.New(string(text))))
 		case <-s.ctx.Done():
-			return nil, errors.Join(errors.New("the service does not get ready"), s.stop())
+			return nil, errors.Join(errors.New("the service did not become ready in time"), s.stop())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -196,7 +196,7 @@ func (s *service) waitForState(state queue.State, n int) error {
 		select {
 		case <-time.After(min(max(pause, 2*time.Millisecond), 100*time.Millisecond)):
 		case <-s.ctx.Done():
-			return fmt.Errorf("%d of %d jobs %s: %w", have, n, state, s.ctx.Err())
+			return fmt.Errorf("only %d of %d jobs are %s: %w", have, n, state, s.ctx.Err())
 		}
 	}
 }
@@ -257,7 +257,7 @@ func (l *clientConn) request(payload []byte) error {
 		case err != nil:
 			return err
 		case !whole:
-			return fmt.Errorf("the service refused: %s", answer)
+			return fmt.Errorf("the service rejected the request: %s", answer)
 		default:
 			return nil
 		}

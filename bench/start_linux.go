@@ -29,12 +29,12 @@ func (b *bench) start(s *service) error {
 	fifo := filepath.Join(b.dir, "fifo")
 	// The jobs may run as another account, which must be able to open the FIFO.
 	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil {
-		return fmt.Errorf("make a FIFO: %w", err)
+		return fmt.Errorf("cannot create a FIFO: %w", err)
 	}
 	// The FIFO is also opened for writing. Otherwise reading would end when a process closes it.
 	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open the FIFO: %w", err)
+		return fmt.Errorf("cannot open the FIFO: %w", err)
 	}
 	defer syscall.Close(fd)
 	c, err := s.dial()
@@ -66,9 +66,9 @@ func (b *bench) start(s *service) error {
 		return err
 	}
 	over := median(queuectl) - median(bareRuns)
-	b.report.judge(row{"idle: enqueue → process started, p50", ms(median(queuectl)), "bare spawn " + ms(median(bareRuns)),
+	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50", ms(median(queuectl)), "start of the process without queuectl " + ms(median(bareRuns)),
 		"+" + ms(over), "≤ +" + ms(maxStartOver.Seconds()), ""}, over <= maxStartOver.Seconds())
-	b.report.add("the same, p99", ms(quantile(queuectl, 0.99)), "bare spawn "+ms(quantile(bareRuns, 0.99)), "+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
+	b.report.add("idle queue: time from the enqueue request to the start of the process, p99", ms(quantile(queuectl, 0.99)), "start of the process without queuectl "+ms(quantile(bareRuns, 0.99)), "+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
 	return nil
 }
 
@@ -147,11 +147,11 @@ func (b *bench) cli(s *service) error {
 		return err
 	}
 	ratio := median(queuectl) / median(bareRuns)
-	b.report.judge(row{"`queuectl enqueue` as a process, p50", ms(median(queuectl)), "Go hello " + ms(median(bareRuns)) + " (from connect to answer " + ms(median(asked)) + ", an fsync " + ms(median(syncs)) + ")",
+	b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)), "Go program that prints one line " + ms(median(bareRuns)) + " (from connect to answer " + ms(median(asked)) + ", an fsync " + ms(median(syncs)) + ")",
 		asRatio(ratio), "≤ " + asRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
 	if pueue != nil {
 		ratio := median(queuectl) / median(theirs)
-		b.report.judge(row{"the same", ms(median(queuectl)), "`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueue), ""}, ratio <= maxPueue)
+		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)), "`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueue), ""}, ratio <= maxPueue)
 	}
 	return nil
 }
