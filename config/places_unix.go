@@ -47,7 +47,7 @@ func User() (Places, error) {
 	if !filepath.IsAbs(state) || !filepath.IsAbs(config) {
 		home := os.Getenv("HOME")
 		if !filepath.IsAbs(home) {
-			return Places{}, errors.New("the variable HOME does not contain an absolute path; set it, or use --dir DIR")
+			return Places{}, errors.New("the variable HOME is not set to an absolute path; set it, or use --dir DIR")
 		}
 		if !filepath.IsAbs(state) {
 			state = filepath.Join(home, ".local", "state")
@@ -77,7 +77,7 @@ func (p Places) CheckOwner() error {
 			return nil // creating the directory reports the problem
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d, not to root; use sudo -H or --dir DIR", dir, st.Uid)
+			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR", dir, st.Uid)
 		}
 		return nil
 	}

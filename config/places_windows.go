@@ -70,7 +70,7 @@ func System() Places {
 func User() (Places, error) {
 	local := os.Getenv("LOCALAPPDATA")
 	if !filepath.IsAbs(local) {
-		return Places{}, errors.New("the variable LOCALAPPDATA does not contain an absolute path; set it, or use --dir DIR")
+		return Places{}, errors.New("the variable LOCALAPPDATA is not set to an absolute path; set it, or use --dir DIR")
 	}
 	return In(filepath.Join(local, "queuectl")), nil
 }

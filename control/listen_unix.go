@@ -123,10 +123,10 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 		c.Close()
 	}
 	if err == nil || errors.Is(err, sockpath.ErrBacklogFull) {
-		return nil, nil, fmt.Errorf("cannot listen on %s: a service answers there already", path)
+		return nil, nil, fmt.Errorf("cannot listen on %s: another process already listens there; stop it first", path)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, nil, fmt.Errorf("cannot listen on %s: there is a file with this name that is not a socket; move it away", path)
+		return nil, nil, fmt.Errorf("cannot listen on %s: this file exists and is not a socket; move it away", path)
 	}
 	removeStale(filepath.Dir(path))
 	temp, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)

@@ -138,7 +138,7 @@ func prioritized(s queue.Spec) bool { return s.Priority != nil }
 // enqueueRules returns the rulesets of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
 	const twoPriorities = `cannot be combined with field "priority"; use one of them`
-	next := free("next", "start before all your waiting jobs; the service chooses the priority for that")
+	next := free("next", "start before your other waiting jobs (the service chooses the priority)")
 	jobs := opt("jobs", "jobs to enqueue; if one is refused, none is enqueued", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
 		overStep, func(v reflect.Value) bool { return v.Len() > BatchStep }, schema{"minItems": BatchStep + 1},
@@ -155,7 +155,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			opt("batch", "name of the batch; required if it is sent in several requests", filledUpTo(queue.MaxKey)),
 			jobs,
 			free("commit", "this is the last or only request of the batch"),
-			opt("key", `idempotency key for the request with parameter "commit": if repeated, it gets the same answer`,
+			opt("key", `idempotency key, only with parameter "commit": a repeated request with this key gets the same answer`,
 				filledUpTo(queue.MaxKey)),
 			free("abort", "discard the jobs that were sent for this batch so far"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
@@ -218,7 +218,7 @@ func outputRules() map[reflect.Type]*ruleset {
 			free("until", "only output printed before this time"),
 			free("ends", `with parameter "follow": report when an attempt has ended and another will follow`),
 		}, []group{
-			excludes(`selects past output; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
+			excludes(`works only for past output; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
 			requires(`works only with parameter "follow"; set both`, []string{"all"}, []string{"follow"}),
 			excludes(`prints all output from the first attempt on; leave out parameters "attempt" and "n"`,
 				[]string{"all"}, []string{"attempt", "n"}),
@@ -262,8 +262,8 @@ func verbRules() map[reflect.Type]*ruleset {
 			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
 		}),
 		reflect.TypeFor[Retry](): selection(free("only",
-			"do not also retry the jobs that were cancelled because the selected jobs failed")),
-		reflect.TypeFor[Remove](): selection(free("force", "end the jobs that are running, then remove them")),
+			"retry only the selected jobs, not the jobs that were cancelled because the selected jobs failed")),
+		reflect.TypeFor[Remove](): selection(free("force", "end running jobs, then remove them")),
 		reflect.TypeFor[DLQRetry](): {[]param{
 			opt("id", "id of a dead job", notEmpty),
 			opt("ids", "ids of dead jobs", nonEmpty(atMost(MaxNames))),
@@ -369,7 +369,7 @@ func gateRules() map[reflect.Type]*ruleset {
 			need("key", "shared key, which begins with @", matching(key)),
 			opt("lock", "maximum number of jobs with this key that run at the same time", between(1, queue.MaxDemand)),
 			opt("rate", "maximum number of jobs with this key that start per period, such as 10/m", matching(rate)),
-			opt("unset", "rule of the key to remove: lock or rate", words("lock", "rate")),
+			opt("unset", "rule to remove from the key: lock or rate", words("lock", "rate")),
 		}, []group{
 			either(`no rule given; set parameter "lock", "rate" or "unset"`,
 				[]string{"lock"}, []string{"rate", "unset"}),
@@ -483,7 +483,7 @@ func serviceRules() map[reflect.Type]*ruleset {
 			event,
 			free("audit", "also list audit events: who did what, how and to what (admins only)"),
 		}, []group{
-			excludes(`selects past events; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
+			excludes(`works only for past events; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
 			requires(`the kind "audit" works only with parameter "audit"; set both (admins only)`,
 				[]string{audited}, []string{"audit"}),
 		}},
@@ -491,7 +491,7 @@ func serviceRules() map[reflect.Type]*ruleset {
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
 			opt("state", "remove jobs in these states (default: completed and cancelled)",
 				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "never remove this many of the newest selected jobs, whatever their state",
+			opt("keep", "keep this many of the newest selected jobs, whatever their state",
 				between(0, maxCount)),
 			free("dry_run", "count the jobs without removing them"),
 		}},

@@ -124,11 +124,11 @@ func TestHideFollowsVisibility(t *testing.T) {
 // The hidden parts of a job appear in none of its fields.
 func TestHidden(t *testing.T) {
 	canary := "c4n4ry"
-	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "start " + canary, MaxAttempts: 1, Execution: queue.Execution{
+	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{
 		Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary, Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) JobDetail {
 		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary,
-			Spec: queue.SpecOf(&j).Given(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "start " + canary})}}
+			Spec: queue.SpecOf(&j).Given(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "cannot start " + canary})}}
 	}
 	argv := j
 	argv.Command, argv.Argv = "", []string{canary}

@@ -188,7 +188,7 @@ func rejectConn(l net.Listener) {
 	defer d.SetDeadline(time.Time{})
 	if c, err := l.Accept(); err == nil {
 		defer c.Close()
-		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again later, or raise that limit")), answerTimeout)
+		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again later, or raise the limit")), answerTimeout)
 	}
 }
 

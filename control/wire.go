@@ -143,7 +143,7 @@ func (r *request) read(name string, value json.RawMessage) error {
 			return requestError("id", "too long; the maximum is %d bytes", maxRequestID)
 		}
 		if first != '"' && first != '-' && (first < '0' || first > '9') {
-			return requestError("id", "must be a number or text; without one, the request is a notification and gets no answer")
+			return requestError("id", "must be a number or text; without an id, the request is a notification and gets no answer")
 		}
 		r.id = bytes.Clone(value) // the id is needed longer than the line
 	case "method":

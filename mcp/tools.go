@@ -387,7 +387,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s was enqueued, but showing it failed: %w", id, err)
+		return nil, fmt.Errorf("job %s was enqueued, but its details cannot be read: %w", id, err)
 	}
 	if a.full {
 		return d, nil

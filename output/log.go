@@ -271,7 +271,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			next[s] += n
 			return chunks, next, false, nil
 		case err != nil:
-			return chunks, next, false, fmt.Errorf("read output: %w", err)
+			return chunks, next, false, fmt.Errorf("cannot read the output: %w", err)
 		}
 		if n < p.n-skip {
 			complete := n - int64(Unfinished(data))

@@ -262,7 +262,7 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
-		d.Error = fmt.Sprintf("%d runners died, each while running only this job", PoisonCrashes)
+		d.Error = fmt.Sprintf("not retried: %d runner processes died, each while running only this job", PoisonCrashes)
 		return d
 	}
 	switch j.OnLost {

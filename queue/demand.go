@@ -77,7 +77,7 @@ func CheckDemands(list []Demand) error {
 	for i, d := range list {
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind) || d.Key == "":
-			return Invalid("demands", "a demand has no key, or has no valid kind")
+			return Invalid("demands", "a demand has no key or an unknown kind")
 		case !validKey(d):
 			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:

@@ -50,7 +50,7 @@ func parseGlob(pattern string) (g glob, err error) {
 			}
 			class, ok := parseClass(pattern[i+1 : i+end])
 			if !ok {
-				return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", Clip(pattern))
+				return nil, Invalid("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", Clip(pattern))
 			}
 			t, size = class, end+1
 		}

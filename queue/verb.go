@@ -48,7 +48,7 @@ func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := verbRules[v]
 	switch {
 	case r.startsJob && j.Disowned():
-		return 0, "", false, Errorf(CodeWrongState, "the account of job %s no longer exists; an admin can set another one: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
+		return 0, "", false, Errorf(CodeWrongState, "the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
 	case slices.Contains(r.doneIn, j.State):
 		return j.State, "", false, nil
 	case slices.Contains(r.actsIn, j.State):

@@ -145,7 +145,7 @@ func parseFields(words []string) (Line, error) {
 	days.DowOrDom = !isUnrestricted(words[dayOfMonth]) && !isUnrestricted(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return Line{}, queue.Invalid("cron", "the schedule would never start a job: none of its months has that day; change the day or the month")
+		return Line{}, queue.Invalid("cron", "the schedule would never start a job: the given day does not exist in any of the given months; change the day or the month")
 	}
 	return l, nil
 }

@@ -270,7 +270,7 @@ func (s *Service) takeOver(ctx context.Context) {
 		list, err := s.cluster.TakeOver(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("a lost node's jobs are not taken over yet; trying again", "error", err)
+				s.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
 			}
 			return
 		}
@@ -280,7 +280,7 @@ func (s *Service) takeOver(ctx context.Context) {
 				byNode[list[i].From]++
 			}
 			for _, name := range slices.Sorted(maps.Keys(byNode)) {
-				s.log.Warn("another node is gone; its running jobs are treated as lost", "node", name, "jobs", byNode[name])
+				s.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name, "jobs", byNode[name])
 			}
 			s.pool.Lost(list)
 		}
@@ -328,7 +328,7 @@ func (s *Service) keepLease(ctx context.Context) {
 			})
 			if !failing {
 				failing = true
-				s.log.Warn("cannot renew this node's right to run jobs (node lease); if this does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
+				s.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
 			}
 		}
 	}

@@ -148,7 +148,7 @@ func (s *Service) examineAccess() []store.Finding {
 func (s *Service) examineInherited() (list []store.Finding) {
 	for _, attribute := range s.opt.Inherited {
 		list = append(list, store.Finding{
-			Check: "start", Level: store.Warning, Message: "the service inherited this from the process that started it: " + attribute,
+			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
 			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}

@@ -53,7 +53,7 @@ func limitError(short queue.Shortfall, others []string, jobs int) error {
 	if len(others) > 0 {
 		what += "; also not fully enforced: " + strings.Join(others, ", ")
 	}
-	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit, or do not require it; see: queuectl doctor", what)
+	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit or parameter \"require_limits\"; see: queuectl doctor", what)
 	e.Field = short.Limit
 	if jobs > 1 {
 		return e.At(short.Index + 1)

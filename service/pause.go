@@ -50,7 +50,7 @@ func notPaused(j *queue.Job, on bool) error {
 	next := "only running jobs can be paused"
 	switch {
 	case on && j.State.Waiting() && j.State != queue.Held:
-		next += "; keep it from starting with: queuectl hold " + j.ID
+		next += "; to keep it from starting: queuectl hold " + j.ID
 	case !on && j.State == queue.Held:
 		next = "let it run with: queuectl release " + j.ID
 	case !on:

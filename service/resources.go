@@ -59,7 +59,7 @@ func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
 			all = append(all, d.String())
 		}
 	}
-	return queue.Invalid("resources", "no single node has all of this: %s; see: queuectl node list", strings.Join(all, ", "))
+	return queue.Invalid("resources", "no single node has everything that the job needs: %s; see: queuectl node list", strings.Join(all, ", "))
 }
 
 // checkResource returns an error if no node has enough units of a resource.

@@ -107,7 +107,7 @@ func (w *runningService) startWithin(tries int) {
 	case <-ready:
 	case err := <-w.ended:
 		// Retry: a child process that another test has forked may still hold the lock or the socket.
-		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "a service answers there already")) {
+		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
 			w.startWithin(tries - 1)
 			return

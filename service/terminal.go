@@ -22,7 +22,7 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 		return control.Attached{}, err
 	}
 	if !j.TTY {
-		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; start a job with a terminal with: queuectl run --tty", j.ID)
+		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
 	}
 	running, err := s.startedAttempt(ctx, &j, &p)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 			return control.Attached{}, err
 		}
 	}
-	errEnded := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected", joined.Attempt, j.ID)
+	errEnded := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
 	if p.Rows != 0 && !s.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
 		return joined, errEnded
 	}

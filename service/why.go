@@ -119,7 +119,7 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.How.Met(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("job %s ended in a way that did not meet the dependency, and is %s now", id, l.State), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}

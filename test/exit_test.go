@@ -222,9 +222,9 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
 		{"--stdin-file " + filepath.ToSlash(q.dir) + " true", "--stdin-file: " + filepath.ToSlash(q.dir) + " is not a regular file", "stdin_file: "},
 		{"--env-secret A=" + missing + " true", "--env-secret: " + missing + " does not exist", "env_secret A: "},
-		{"-- " + missing + " x", "program: " + missing + " does not exist", "start "},
-		{"-- no-such-program x", "program: no-such-program is not in PATH", "start no-such-program: "},
-		{"--env PATH=" + filepath.ToSlash(q.dir) + " -- no-such-program", "", "start no-such-program: "},
+		{"-- " + missing + " x", "program: " + missing + " does not exist", "cannot start "},
+		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
+		{"--env PATH=" + filepath.ToSlash(q.dir) + " -- no-such-program", "", "cannot start no-such-program: "},
 	}
 	if runtime.GOOS != "windows" { // credentials come from systemd, which Windows does not have
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})

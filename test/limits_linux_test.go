@@ -99,7 +99,7 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 			break
 		}
 	}
-	if !strings.Contains(messages, "you have 34 connections, all in use") {
+	if !strings.Contains(messages, "you have 34 open connections to the service, all in use") {
 		t.Errorf("the last one was told %q", messages)
 	}
 }

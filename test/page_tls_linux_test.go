@@ -146,7 +146,7 @@ func TestPageAtASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Close()
-	if got := q.cli("web", "start", "--listen", "unix:"+q.path("others")); got.code != 5 || !strings.Contains(got.err, "answers there already") {
+	if got := q.cli("web", "start", "--listen", "unix:"+q.path("others")); got.code != 5 || !strings.Contains(got.err, "already listens there") {
 		t.Errorf("where another one listens: %+v", got)
 	}
 	answers := func() bool {

@@ -92,7 +92,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because its expiry time is ", "job 2: this job will not run, because its expiry time is "}},
 		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job will not run, because its expiry time is "}},
 		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job will not run, because its expiry time is "}},
-		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: the job expires ", "line 2: this job will not run, because its expiry time is "}},
 		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because its expiry time is ", "line 10: this job will not run, because its expiry time is ", "2 more jobs "}},
 		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because its expiry time is "}},
 	} {

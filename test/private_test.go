@@ -216,7 +216,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 	for want, with := range map[string][]string{
 		"--timeout was 10s, now it is 20s; use":                    {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
-		"--env A has another value than before; --label l is new":  {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--env A has changed; --label l is new":                    {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
 		"--ok-code was 0,3, now it is missing; use":                {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "+{}+"},
 		`the program was "echo +{}+", now it is "echo {}"; use`:    {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
 		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
@@ -275,10 +275,10 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 func (p *private) checkReadOnly(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
-	const nothing = "; reading the files there\n"
+	const nothing = "; reading its files\n"
 	run := func(args ...string) string {
 		r := p.cli(append([]string{"--dir", p.dir}, args...)...)
-		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
+		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running for the queue in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", when, args, r)
 		}
 		return r.out

@@ -22,7 +22,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	}{
 		{[]string{"b", "--unique", "k"}, "queuectl: --unique: " + conflictText + "\n"},
 		{[]string{"b", `{"unique":"k"}`}, "queuectl: unique: " + conflictText + "\n"},
-		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + conflictText + "; refused for b, c\n"},
+		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + conflictText + "; jobs refused: b, c\n"},
 	} {
 		if r := q.cli(append([]string{"edit"}, c.args...)...); r.code != 5 || r.err != c.want {
 			t.Errorf("edit %q: %+v, want 5, %q", c.args, r, c.want)
@@ -75,7 +75,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --memory x -- true", `--memory: "x" is not a size; write it like 4096, 64K or 1MiB`, 2},
 		{"enqueue --ok-code 99999999999 -- true", "--ok-code: must be a list of exit codes; use numbers from 0 to ", 2},
 		{"enqueue --on-lost x -- true", `--on-lost: unknown value "x"; use retry, dead or hold`, 2},
-		{"enqueue --allow-past=x -- true", `--allow-past: "x" is not true or false; give the flag alone for true`, 2},
+		{"enqueue --allow-past=x -- true", `--allow-past: "x" is not true or false; for true, leave out the value`, 2},
 		{"enqueue --unique-for 1h -- true", "--unique-for: works only with --unique; use both or neither", 2},
 		{"enqueue --on-conflict reject -- true", "--on-conflict: works only with --unique; use both or neither", 2},
 		{"enqueue --mask-secrets -- true", "--mask-secrets: works only with --env-secret; use both or neither", 2},

@@ -361,7 +361,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 	for _, id := range bad {
 		q.cli("wait", id)
-		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "start "+leased+": not started within 1s") {
+		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)
 		}
 	}

@@ -40,7 +40,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			if err := os.Rename(q.writeFile("file", "mine"), socket); err != nil {
 				return err
 			}
-			q.waitUntil("the service names the file in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "that is not a socket") })
+			q.waitUntil("the service names the file in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "this file exists and is not a socket") })
 			if text := q.readFile(socketName); text != "mine" {
 				t.Errorf("the file became %q", text)
 			}
@@ -101,7 +101,7 @@ func TestOtherServicesSocketIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.waitUntil("the service says who stands in its way", 10*time.Second, func() bool {
-		return strings.Contains(q.logText(), "answers there already")
+		return strings.Contains(q.logText(), "already listens there")
 	})
 	c, err := net.Dial("unix", socket)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		{"locked", "--lock db", "lock", "db", "lock db"},
 		{"rated", "--rate-limit api=1/h", "rate", "api", "rate api"},
 		{"large", "--resource gpu=1", "resource", "gpu", "resource gpu"},
-		{"narrowed", "-Q narrow", "queue", "narrow", "queue full"},
+		{"narrowed", "-Q narrow", "queue", "narrow", "queue limit"},
 		{"closed", "-Q closed", "queue", "closed", "queue paused"},
 		{"child", "--after locked", "dependency", "locked", "after locked"},
 		{"late", "--in 1h", "time", "", `in \S+`},

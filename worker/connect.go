@@ -232,7 +232,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // the job is not leased any more, so the attempt has no use
-			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job",
+			l.cfg.Log.Warn("a runner has a job that is not running according to this queue; ending the job",
 				"runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
 				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})

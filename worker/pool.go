@@ -206,7 +206,7 @@ func (p *Pool) Paused() string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs",
+		"some jobs could not start (last error: %s), so the service starts fewer jobs for a while; its log names the failed jobs",
 		p.lastStartErr)
 }
 

@@ -207,7 +207,7 @@ settings of the machine's service; all settings are described in
 .I /usr/share/doc/queuectl/queuectl.toml.example
 .TP
 .I /etc/queuectl/runner.conf
-users whose jobs the runner, which runs as root, may start, and the location of its private directories
+settings of the runner that runs as root: whose jobs it may start, and where its private directories are
 .TP
 .I /var/lib/queuectl
 the queue of the machine's service

@@ -44,7 +44,7 @@ func serviceVerb(a *app) *cobra.Command {
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
-	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running; the service adopts them when it starts again")
+	stop.Flags().BoolVar(&keep, "keep-jobs", false, "let running jobs continue; the service takes them over when it starts again")
 	stop.Flags().BoolVar(&runners, "runners", false, "stop the runners that a service has left behind, and their jobs; the service must not be running")
 	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.Group("service", "Install, start, stop and check the service",

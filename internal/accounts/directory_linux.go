@@ -173,7 +173,7 @@ func StampOf(path string) (Stamp, error) {
 	var st syscall.Stat_t
 	err := syscall.Stat(path, &st)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Stamp{}, fmt.Errorf("stat %s: %w", path, err)
+		return Stamp{}, fmt.Errorf("cannot check %s: %w", path, err)
 	}
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }

@@ -125,7 +125,7 @@ func (s *sids) of(id int) (*windows.SID, bool) {
 var Self = sync.OnceValue(func() int {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
-		panic("accounts: read the user of this process: " + err.Error())
+		panic("accounts: cannot read the user of this process: " + err.Error())
 	}
 	return ID(user.User.Sid)
 })

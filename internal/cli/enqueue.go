@@ -364,7 +364,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 // if another message already says that.
 func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && hasExpired(s.ExpiresAt, now) {
-		fmt.Fprintf(a.Err, "queuectl: %s\n", expiryText(s.ExpiresAt.Time(), now))
+		fmt.Fprintf(a.Err, "queuectl: the job %s\n", expiryText(s.ExpiresAt.Time(), now))
 	}
 }
 

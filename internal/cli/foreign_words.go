@@ -186,7 +186,7 @@ const (
 --queued --pending: use --state waiting
 `
 	logsFlagsElsewhere = `--tail -l: use queuectl logs -n N
---full: leave this flag out, because the whole output is printed by default (-n N prints the last N lines)
+--full: leave this flag out, because the whole output is printed by default
 -t: use queuectl logs --timestamps
 `
 	jobFlagsElsewhere = `--pty --interactive: use --tty

@@ -119,7 +119,7 @@ func gateSetVerb(a *App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with KEY at the same time")
-	f.Var(NonEmpty(&rate), "rate", "limit of starts of jobs with KEY: `N/PERIOD`, such as 5/m (5 per minute); PERIOD is s, m, h or d")
+	f.Var(NonEmpty(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); PERIOD is s, m, h or d")
 	f.Var(NonEmpty(&p.Unset), "unset", "`KIND` of limit to remove: lock or rate")
 	// This call fails only if the flag does not exist.
 	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp))

@@ -160,25 +160,25 @@ gets one attempt unless you set --max-retries or --max-attempts.
 With --private, run works through a list of jobs in the foreground. It keeps
 them in a separate queue in the directory --dir (default: .queuectl). The exit
 code is 1 if a job is dead. After a crash, repeat the same command to continue.
-The command is rejected if the jobs or flags have changed. To append jobs to the
-list, add --add-new. You can use queuectl list, show, logs and status with --dir
-at any time.
+The command is rejected if the jobs or flags have changed. After you have
+appended jobs to the list, add --add-new. You can use queuectl list, show, logs
+and status with --dir at any time.
 
   queuectl run --private --file jobs.jsonl
   find -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
 		"attach": `Follow the output of a job and exit with its exit code.
 
 If the job has a terminal (run --tty, enqueue --tty), attach joins it: what you
-type goes to the job, including Ctrl-C. After Enter, ~. detaches (the job goes
-on, the exit code is 130), ~~ sends a tilde, and ~? lists these sequences. When
-several people attach to one job, the last one sets the size of the terminal.`,
+type goes to the job, including Ctrl-C. After Enter, ~. detaches (the job
+continues, the exit code is 130), ~~ sends a tilde, and ~? lists these
+sequences. When several people attach to one job, the last one sets the size of
+the terminal.`,
 		"wait": `Wait for jobs to end, then exit with their exit code.
 
 The exit code is 0 if all jobs succeeded. Otherwise it is the exit code of the
-first job, in the order given, that did not succeed. Jobs that ended earlier
-count too, except with --all, or with --user and no other selection: these
-select only unfinished jobs. If no job matches, wait prints a message and exits
-with 0.`,
+first job, in the order given, that did not succeed. The flags also select jobs
+that ended earlier, but --all, or --user alone, selects only unfinished jobs. If
+no job matches, wait prints a message and exits with 0.`,
 		"progress": `Report progress from inside a job: N percent and, if you like, a short message.
 
 list, show, status and events show the last report. Instead of running this

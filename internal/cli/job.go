@@ -57,12 +57,12 @@ func waitsForText(j *control.Job) string {
 		return "no workers"
 	case "queue":
 		if full {
-			return "queue full"
+			return "queue limit"
 		}
 		return "queue paused"
 	case "user":
 		if full {
-			return "user's limit"
+			return "user limit"
 		}
 		return "no account"
 	}

@@ -88,7 +88,7 @@ func nodeDrainVerb(a *App) *cobra.Command {
 
 func nodeRemoveVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NODE", Short: "Remove a stopped node; its running jobs count as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
+		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
 				a.Say("node %s was removed", n.Name)

@@ -52,7 +52,7 @@ type privateFlags struct {
 
 func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.enabled, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (default: .queuectl)")
-	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time; auto means one per processor")
 	p.source.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
 	f.BoolVar(&p.addNew, "add-new", false, "with --private: also run jobs that were added to the end of the list since the first run")

@@ -58,7 +58,7 @@ func progressLine(args []string) (string, error) {
 // another one.
 func tellProgress(path, line string) error {
 	if path == "" {
-		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, where the variable QUEUECTL_PROGRESS is set; here it is not set")
+		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the variable QUEUECTL_PROGRESS")
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {

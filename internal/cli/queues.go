@@ -372,7 +372,7 @@ func (a *App) printNewQueues(list []control.NewQueue) {
 		if q.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.Near)
 		}
-		fmt.Fprintf(a.Err, "queuectl: queue %s has no other waiting or running jobs%s\n", q.Queue, hint)
+		fmt.Fprintf(a.Err, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
 	}
 }
 
@@ -393,8 +393,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {themeOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
-	list("after", "", "start when all these jobs have succeeded: one ID, or several as `ID,ID`")
-	list("after-any", ":ended", "start when all these jobs have ended in any way: one ID, or several as `ID,ID`")
+	list("after", "", "start when all jobs in the list `ID,ID` have succeeded")
+	list("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")
 }
 
 // afterBatch makes a job depend on all jobs of one of the user's batches.

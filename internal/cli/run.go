@@ -92,7 +92,7 @@ func runVerb(a *App) *cobra.Command {
 // can run them.
 func manyJobsError(program []string) error {
 	line := programText(program)
-	return Usage("run takes one job; run several in the foreground, in a separate queue, with: queuectl run --private -- %s ::: …, or add them to this queue with: queuectl enqueue -- %s ::: …", line, line)
+	return Usage("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; to add them to this queue: queuectl enqueue -- %s ::: …", line, line)
 }
 
 // programText returns a program and its arguments quoted for the shell, except words with

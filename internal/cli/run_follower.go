@@ -73,7 +73,7 @@ func (f *runFollower) run(ctx context.Context) error {
 	}
 	if open, _ := f.counts(); open > 0 {
 		f.a.Exit = exitDetached
-		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output pipe is closed; to continue, repeat the command\n", Jobs(int(open)))
+		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command\n", Jobs(int(open)))
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 		value, has := now[name]
 		switch {
 		case had && has && old != value:
-			list = append(list, fmt.Sprintf("%s %s has another value than before", flag, name))
+			list = append(list, fmt.Sprintf("%s %s has changed", flag, name))
 		case !has:
 			list = append(list, fmt.Sprintf("%s %s is missing", flag, name))
 		case !had:

@@ -35,7 +35,7 @@ func scheduleAddVerb(a *App) *cobra.Command {
 directory, umask and environment. To change a schedule, add --replace.
 
   queuectl schedule add nightly '0 3 * * *' -- make backup  each day at 3:00
-  queuectl schedule add poll '*/10 * * * * *' ./poll.sh     seconds come first
+  queuectl schedule add poll '*/10 * * * * *' ./poll.sh     first field: seconds
   queuectl schedule add report '@weekly' --jitter 10m ./report
   queuectl schedule add sync '@every 90s' --overlap queue -- rsync -a in/ out/
   queuectl schedule add warm '@reboot' ./warm-up.sh         at each boot
@@ -59,7 +59,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	}
 	specFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
-	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: yours)")
+	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: your time zone)")
 	durationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
 	f.Var(NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
 	f.Var(NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue (let the new job wait) or replace (cancel the earlier job)")

@@ -60,15 +60,15 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 
 // statesUsage returns the end of the description of --state: the states that it accepts.
 func (s *selection) statesUsage() string {
-	const waiting = "; waiting selects blocked, held and pending jobs, and failed jobs that will be retried"
+	const waiting = "; waiting means blocked, held, pending or failed (to be retried)"
 	if s.states == nil {
 		return waiting + "; done means completed"
 	}
 	text := ": " + strings.Join(s.states, ", ")
-	switch {
-	case s.states[0] != "waiting" && len(s.states) == 1:
+	if len(s.states) == 1 {
 		text = "; the only value is " + s.states[0]
-	case s.states[0] == "waiting":
+	}
+	if s.states[0] == "waiting" {
 		text += waiting
 	}
 	return text
@@ -81,11 +81,11 @@ func (s *selection) usage() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
 	case s.states == nil:
-		older = "select jobs that ended at least `DURATION` ago; unfinished jobs count from when they were enqueued"
+		older = "select jobs that ended (or, if unfinished, were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.states, "dead"):
-		older = "select jobs that ended at least `DURATION` ago; failed jobs count from when they were enqueued"
+		older = "select jobs that ended (or, if in state failed, were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.states, "failed"), slices.Contains(s.states, "waiting"):
-		failed = "select failed jobs (dead jobs too, each of which is reported as refused)"
+		failed = "select dead and failed jobs; each dead job is reported as refused"
 	default:
 		hidden = true
 	}

@@ -27,7 +27,7 @@ type source struct {
 func (m *source) add(f *pflag.FlagSet) {
 	f.Var(NonEmpty(&m.file), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
 	f.Var(NonEmpty(&m.lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program given after \"--\" for each line of `FILE`, which replaces {} or is added at the end; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "for each line of `FILE`, run the program after \"--\"; the line replaces {} or is added at the end; - is stdin")
 	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 

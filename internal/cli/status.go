@@ -239,7 +239,7 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	above := []string{p.verdict()}
 	if st.Reranking {
-		above = append(above, "a setting that affects the order of jobs has changed; the service is sorting the waiting jobs again")
+		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting the waiting jobs again")
 	}
 	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
 		above = append(above, "your storage: "+used(st.UserBytes, st.MaxBytesUser)+"; remove completed jobs with: queuectl rm --state done")
@@ -432,7 +432,7 @@ func (p *screenPrinter) parts() []section {
 	}
 	for i := range s.Paused[:min(len(s.Paused), maxNotes)] {
 		q := &s.Paused[i]
-		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s: %s", q.Queue, pauseText(q), waitText(q.Waiting)))
+		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s; %s", q.Queue, pauseText(q), waitText(q.Waiting)))
 	}
 	next.more, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), ": queuectl list -s waiting"
 	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}

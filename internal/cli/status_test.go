@@ -72,8 +72,8 @@ RUNNING   FOR    COMMAND   LAST LINE
 UP NEXT  WHEN            COMMAND
 ○ r1     ready           make docs
 ○ b1     lock db         ./migrate
-○ b2     user's limit    ./migrate
-○ b3     queue full      ./migrate
+○ b2     user limit      ./migrate
+○ b3     queue limit     ./migrate
 ○ t1     23:00, in 6h48  ./backup.sh
 ↻ f1     in 8s           ./flaky.sh
 ‖ h1     held            true

@@ -163,7 +163,7 @@ func bothServices(user, system config.Places) string {
 		return ""
 	}
 	mark.Close()
-	return "queuectl: using your own service (" + user.Socket + "); to use the service of the machine: --socket " + system.Socket
+	return "queuectl: using your own service (" + user.Socket + "); to use the machine's service, add --socket " + system.Socket
 }
 
 // Client returns a client that is connected to the chosen service.
@@ -202,7 +202,7 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	fmt.Fprintf(a.Err, "queuectl: no service is running in %s; reading the files there\n", dir)
+	fmt.Fprintf(a.Err, "queuectl: no service is running for the queue in %s; reading its files\n", dir)
 	a.lastClient, a.offline = nil, opened
 	return opened, nil
 }

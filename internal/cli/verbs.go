@@ -301,9 +301,9 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
 		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
-			line += "; refused for " + firstIDs(ids[reason])
+			line += "; jobs refused: " + firstIDs(ids[reason])
 		case n > 0:
-			line += fmt.Sprintf("; the same for %d more: %s", n, firstIDs(others))
+			line += fmt.Sprintf("; the same applies to %d more: %s", n, firstIDs(others))
 		}
 		lines = append(lines, line)
 	}

@@ -295,7 +295,7 @@ func (w *waiter) printEnds(ctx context.Context) error {
 	text := w.counts()
 	switch stopped {
 	case exitTimeout:
-		text += fmt.Sprintf("; not all finished within %s", queue.FormatDuration(w.timeout))
+		text += fmt.Sprintf("; timed out after %s", queue.FormatDuration(w.timeout))
 	case exitDetached:
 		text += "; stopped waiting, the jobs continue"
 	}

@@ -38,7 +38,7 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 		}
 		return Usage("unknown flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &bare):
-		return Usage("--%s: has no value; give one", bare.GetFlag().Name)
+		return Usage("--%s: no value given; write it after the flag", bare.GetFlag().Name)
 	case errors.As(err, &wrong):
 		return Usage("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong))
 	}
@@ -56,7 +56,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		// The flag library accepts numbers like 0x10 or 1_000, but queue.ReadInteger does not.
 		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text))
 	case "bool":
-		return fmt.Sprintf("%q is not true or false; give the flag alone for true", queue.Clip(text))
+		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.Clip(text))
 	case "stringToString":
 		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.Clip(text))
 	}

@@ -74,7 +74,7 @@ A duration is between 0 and ten years. On the command line, every flag with a DU
 
 ## Times
 
-On the command line, every flag with a TIME accepts all of these forms, in your time zone. If you leave out the day or the year, the time means its next occurrence. With ` + "`--since`" + ` and ` + "`--until`" + `, the last one is meant, and a duration such as ` + "`2h`" + ` means 2 hours ago. JSON and the protocol accept only RFC 3339.
+On the command line, every flag with a TIME accepts all of these forms, in your time zone. If you leave out the day or the year, the time means its next occurrence. With ` + "`--since`" + ` and ` + "`--until`" + `, the time means its last occurrence, and a duration such as ` + "`2h`" + ` means 2 hours ago. JSON and the protocol accept only RFC 3339.
 
 | written | meaning |
 |---|---|
@@ -84,7 +84,7 @@ On the command line, every flag with a TIME accepts all of these forms, in your 
 | ` + "`11/30/2026`, `30.11.2026`, `11/30/26`, `26-11-30`" + ` | other dates of at(1) |
 | ` + "`15:04`, `15:04:05`, `0930`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" + ` | a time of day; teatime is 16:00 |
 | ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, at midnight |
-| ` + "`next friday`, `last friday`" + ` | the nearest one after or before today |
+| ` + "`next friday`, `last friday`" + ` | the nearest Friday after or before today |
 | ` + "`Nov 30`, `30 November`, `Nov 30 2026`" + ` | a day of a month |
 | ` + "`tonight`, `tonight 23:00`" + ` | today at 20:00, or today at the given time, which must be noon or later |
 | ` + "`friday 18:00`, `friday at 18:00`, `3am tomorrow`, `noon Nov 30`, `2026-12-24 3pm`, `15:04 2026-12-24`" + ` | a day and a time of day, in either order |
@@ -96,11 +96,11 @@ An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `
 
 **Time zone.** Your time zone is the value of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a POSIX time zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX time zone has summer time but no rule for it, ` + "`M3.2.0,M11.1.0`" + ` applies, as in the C libraries. Without ` + "`TZ`" + `, the time zone of ` + "`/etc/localtime`" + ` applies. Time zone names also work on machines without zone files. Commands that read or print times reject an unknown time zone. Other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, ignore it. On Windows, the time zone of the machine applies and ` + "`TZ`" + ` has no effect.
 
-**Output.** A printed date and time has the abbreviation of its time zone, which differs between summer and winter. A time of day without a date is in your time zone. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if it is the same for all times in the column. Otherwise, the abbreviation is printed after each time in the column. JSON output uses UTC.
+**Output.** A printed date and time has the abbreviation of its time zone, which differs between summer and winter. A time of day without a date is in your time zone. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if all times in the column have the same abbreviation. Otherwise, the abbreviation is printed after each time in the column. JSON output uses UTC.
 
-**Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first one is meant.
+**Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first occurrence is meant.
 
-**Times in the past.** ` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` reject an ` + "`--at`" + ` or ` + "`--expires-at`" + ` time that passed more than a minute ago, unless you add ` + "`--allow-past`" + `. JSON and the protocol accept it.
+**Times in the past.** ` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` reject an ` + "`--at`" + ` or ` + "`--expires-at`" + ` time that passed more than a minute ago, unless you add ` + "`--allow-past`" + `. JSON and the protocol accept such a time.
 `
 
 // reference returns the page of fields, settings, methods, states and errors.
@@ -139,7 +139,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc)
 	}
-	b.WriteString("\n## Protocol methods\n\nEach method needs a [right](users.md). Some need a stronger one for the jobs of other users.\n\n| method | right | right for other users' jobs | streams |\n|---|---|---|---|\n")
+	b.WriteString("\n## Protocol methods\n\nEach method needs a [right](users.md). Some methods need a stronger right for the jobs of other users.\n\n| method | right | right for other users' jobs | streams |\n|---|---|---|---|\n")
 	for _, m := range control.Methods() {
 		streams := ""
 		if m.Stream {

@@ -47,7 +47,7 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
 // ErrBusy means that the server of a pipe has not accepted a client within busyFor.
-var ErrBusy = errors.New("its server accepts no more clients")
+var ErrBusy = errors.New("the server of this pipe accepts no more clients")
 
 // Dial connects to a pipe of this machine. The server learns the identity of the caller, but cannot
 // act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if

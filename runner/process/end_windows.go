@@ -60,7 +60,7 @@ func (r *run) end() {
 // anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs
 // of a session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of
 // memory error").
-const desktopHeapFull = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
+const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
 // drain waits until both pipes are at end of file, at most until a deadline.
 func (r *run) drain(deadline time.Time) {

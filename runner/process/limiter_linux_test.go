@@ -173,7 +173,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	w.limiterWithin = 300 * time.Millisecond
-	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "not started within 300ms") {
+	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
 		t.Errorf("%+v", r)
 	}
 	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {

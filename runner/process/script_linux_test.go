@@ -69,7 +69,7 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	} {
 		path := executable(t, "job", c.script)
 		withAndWithoutLimits(t, []string{path}, func(r Result, said string) {
-			if r.ExitCode != c.code || r.Shortage || said != "" || !strings.HasPrefix(r.Error, "start "+path+": ") {
+			if r.ExitCode != c.code || r.Shortage || said != "" || !strings.HasPrefix(r.Error, "cannot start "+path+": ") {
 				t.Errorf("%s: got %+v, %q, want exit code %d", name, r, said, c.code)
 			}
 			for _, text := range c.says {
@@ -100,12 +100,12 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 		code         int64
 		says         string
 	}{
-		"itself":            {"./job", dir, 126, `start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
-		"itself, by a path": {job, dir, 126, `start ` + job + `: interpreter "./job" leads back to ` + job + `; after #!, name a program such as /bin/sh`},
-		"another one":       {"./a", dir, 126, `start ./a: interpreter "` + dir + `/a" leads back to ./a; after #!, name a program such as /bin/sh`},
-		"relative": {job, elsewhere, 127, `start ` + job + `: interpreter "./job": no such file or directory; ` +
+		"itself":            {"./job", dir, 126, `cannot start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
+		"itself, by a path": {job, dir, 126, `cannot start ` + job + `: interpreter "./job" leads back to ` + job + `; after #!, name a program such as /bin/sh`},
+		"another one":       {"./a", dir, 126, `cannot start ./a: interpreter "` + dir + `/a" leads back to ./a; after #!, name a program such as /bin/sh`},
+		"relative": {job, elsewhere, 127, `cannot start ` + job + `: interpreter "./job": no such file or directory; ` +
 			`it is relative to the working directory, not to ` + job + `; write its whole path after #!`},
-		"a directory": {inRoot, dir, 126, `start ` + inRoot + `: interpreter "/": is a directory`},
+		"a directory": {inRoot, dir, 126, `cannot start ` + inRoot + `: interpreter "/": is a directory`},
 	} {
 		for _, nice := range []int{0, 1} {
 			cmd := command(t, c.program)

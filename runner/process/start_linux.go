@@ -351,7 +351,7 @@ func (r *run) startFailed(err error) {
 		r.r.ExitCode = 127
 	}
 	r.r.CannotStart = IsLasting(err)
-	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitHint(err)
+	r.r.Error = fmt.Sprintf("cannot start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitHint(err)
 }
 
 func enterable(dir string) error {

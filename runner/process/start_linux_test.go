@@ -86,10 +86,10 @@ func TestUnusableFileIsNoShortage(t *testing.T) {
 		{"a directory as input", func(c *Command) { c.StdinFile = "/etc" }, 126, "stdin_file: /etc is not", true},
 		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126, "env_secret A: open", true},
 		{"a secret with NUL", func(c *Command) { c.Secrets = []Secret{{Name: "A", Value: []byte{0}}} }, 126, "env_secret A: the value contains a NUL", true},
-		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127, "start /no/such/program: no such file", true},
-		{"no program, limited", func(c *Command) { c.Argv[0], c.NoFile = "/no/such/program", 100 }, 127, "start /no/such/program: no such file", true},
-		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "start no-such-program: ", true},
-		{"a directory as program", func(c *Command) { c.Argv[0] = "/etc" }, 126, "start /etc: permission denied", true},
+		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127, "cannot start /no/such/program: no such file", true},
+		{"no program, limited", func(c *Command) { c.Argv[0], c.NoFile = "/no/such/program", 100 }, 127, "cannot start /no/such/program: no such file", true},
+		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "cannot start no-such-program: ", true},
+		{"a directory as program", func(c *Command) { c.Argv[0] = "/etc" }, 126, "cannot start /etc: permission denied", true},
 		{"no directory", func(c *Command) { c.Dir = "/no/such/dir" }, 126, "cwd: stat /no/such/dir", true},
 	} {
 		w := NewWorker(nil)

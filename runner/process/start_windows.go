@@ -319,7 +319,7 @@ func (r *run) startFailed(err error) {
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
 		err = UnusableError("not a program that Windows can run")
 	}
-	r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
+	r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("cannot start %s: %v", r.c.Argv[0], err)
 }
 
 // shortages are the errors of Windows for a lack of processes, handles or kernel memory, and for

@@ -26,12 +26,12 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 		}
 		switch {
 		case !rule.Ruled() || !strings.HasPrefix(rule.Key, "@"):
-			return queue.Invalid("key", "%q is not everybody's", rule.Key)
+			return queue.Invalid("key", "%q is not a shared key", rule.Key)
 		case rule.N == 0:
 			delete(s.fixedRules, g)
 			return nil
 		case len(s.fixedRules) >= store.MaxGates && !s.fixedRules[g]:
-			return queue.Errorf(queue.CodeFull, "%d keys have a rule", len(s.fixedRules))
+			return queue.Errorf(queue.CodeFull, "%d shared keys already have limits, the maximum", len(s.fixedRules))
 		}
 		s.forgetStarts(g, now)
 		s.gateRules[g], s.fixedRules[g] = rule, true

@@ -30,7 +30,7 @@ func (s *Store) createHooks(j *job, moments queue.HookSet, now queue.Millis) {
 		}
 		receipt, err := s.assignIDs([]queue.Job{draft})
 		if err != nil {
-			panic("memstore: a hook has no id of its own: " + err.Error())
+			panic("memstore: cannot assign an id to a hook: " + err.Error())
 		}
 		draft.ID, draft.Seq = receipt.IDs[0], receipt.Seqs[0]
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID

@@ -70,13 +70,13 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 		}
 		for _, d := range drafts[i].After {
 			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && d.ID == "" && s.jobs[d.Job] == nil {
-				return queue.Invalid("depends_on", "names a job that is not there")
+				return queue.Invalid("depends_on", "the job does not exist")
 			}
 		}
 	}
 	for i := range drafts {
 		if len(drafts[i].After) > queue.MaxDependencies || dependsOn(i, i, len(drafts)) {
-			return queue.Invalid("depends_on", "jobs would wait for each other, or for too many")
+			return queue.Invalid("depends_on", "jobs would wait for each other, or have too many dependencies")
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 		switch {
 		case parent == nil, dependsOnJob(d.Job),
 			parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
-			return queue.Invalid("depends_on", "names a job that this one cannot wait for")
+			return queue.Invalid("depends_on", "the job cannot wait for this dependency")
 		}
 	}
 	links := s.linksOf(drafts[0].After, j.Seq, edited.OtherwiseDo)

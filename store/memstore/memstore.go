@@ -216,7 +216,7 @@ func (s *Store) rankNewlyDue(now queue.Millis) {
 // setState changes a job's state. It panics if the state table does not allow the transition.
 func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	if to != j.State && !j.State.May(to) {
-		panic("memstore: " + j.State.String() + " may not become " + to.String())
+		panic("memstore: " + j.State.String() + " cannot change to " + to.String())
 	}
 	ends := to.Ended() && !j.State.Ended()
 	j.State = to

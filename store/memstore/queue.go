@@ -23,7 +23,7 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	k := requestKey{r.UID, r.Key}
 	if m, found := s.keys[k]; found && r.Key != "" {
 		if m.checksum != r.Sum {
-			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was used for another request; give a new one"}
+			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "the key was already used for another request; use a new key"}
 		}
 		found := m.receipt
 		found.IDs, found.Seqs, found.Duplicate = slices.Clone(found.IDs), slices.Clone(found.Seqs), true
@@ -124,7 +124,7 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 		}
 		earlier, duplicate := draftsByKey[d.Unique]
 		if duplicate && d.OnConflict == queue.ConflictReject {
-			return queue.Errorf(queue.CodeExists, "another draft has the key")
+			return queue.Errorf(queue.CodeExists, "another job of the request has the same unique key")
 		}
 		if duplicate && d.OnConflict == queue.ConflictReturn {
 			found(i, receipt.IDs[earlier], receipt.Seqs[earlier])
@@ -157,7 +157,7 @@ func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
 }
 
 func errDrafts(n int) error {
-	return queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
+	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxBatch)
 }
 
 // assignIDs chooses a seq and an id for each draft. It stores nothing.
@@ -194,7 +194,7 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 }
 
 func idTaken(id string, i, n int) error {
-	e := queue.Errorf(queue.CodeExists, "%s exists already; give another id or none", id)
+	e := queue.Errorf(queue.CodeExists, "another job has the id %q; choose another id, or leave the id out", id)
 	e.Field = "id"
 	if n > 1 {
 		return e.At(i + 1)
@@ -271,7 +271,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 			return err
 		}
 		if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
-			return queue.Errorf(queue.CodeExists, "job %s has the key", other.ID)
+			return queue.Errorf(queue.CodeExists, "job %s already has the unique key", other.ID)
 		}
 		if !c.Alone {
 			s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
@@ -347,7 +347,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 		}
 	}
 	if edited.Unique != j.Unique && s.keyHolder(edited.UID, edited.Unique, now) != nil {
-		return queue.Errorf(queue.CodeExists, "another job has the key")
+		return queue.Errorf(queue.CodeExists, "another job already has the unique key")
 	}
 	if edited.After != nil {
 		if err := s.replaceLinks(j, &edited); err != nil {
@@ -403,7 +403,7 @@ func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
 	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.leased:
 		return nil, nil // the other job is cancelled later, when the request can no longer be rejected
 	}
-	e := queue.Errorf(queue.CodeExists, "job %s has the key", j.ID)
+	e := queue.Errorf(queue.CodeExists, "job %s already has the unique key", j.ID)
 	e.Field = "unique"
 	return nil, e
 }

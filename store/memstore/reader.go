@@ -283,7 +283,7 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (atte
 
 func checkLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPage {
-		return queue.Invalid("limit", "must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
+		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
 	}
 	return nil
 }
@@ -410,7 +410,7 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 // Screen reads an overview of the queue, in parts.
 func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
+		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
 	}
 	err = s.read(ctx, func() error {
 		now := s.now()

@@ -286,7 +286,7 @@ func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func()
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinished[len(unfinished)-1].ID)
 	}
 	if len(unfinished) >= store.MaxUnfinished && known.Overlap == store.OverlapQueue {
-		return queue.Errorf(queue.CodeFull, "too many jobs of the schedule have not ended")
+		return queue.Errorf(queue.CodeFull, "the schedule has too many unfinished jobs")
 	}
 	return checkCreate()
 }
@@ -334,7 +334,7 @@ func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis
 	draft := copyJob(known.Draft)
 	draft.UID, draft.Schedule = known.UID, known.Name
 	if len(unfinished) >= store.MaxUnfinished {
-		return refuse(store.OutcomeRefused, "too many have not ended")
+		return refuse(store.OutcomeRefused, "the schedule has too many unfinished jobs")
 	}
 	if len(unfinished) > 0 {
 		newest := unfinished[len(unfinished)-1]
@@ -368,5 +368,5 @@ func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis
 		run.Job, run.ID = draft.Seq, draft.ID
 		return run, []*job{s.jobs[draft.Seq]}
 	}
-	return refuse(store.OutcomeRefused, "all ids are taken")
+	return refuse(store.OutcomeRefused, "all ids for this run are used by other jobs")
 }

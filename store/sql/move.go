@@ -211,7 +211,7 @@ func (m *move) refuseNodes(c conn) error {
 		return true, nil
 	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.Folder)
 	if err == nil && len(alive) > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again; a killed service still counts until its lease ends (setting node_lease)", strings.Join(alive, ", "))
+		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again; a killed service stays in this list until its lease expires (setting node_lease)", strings.Join(alive, ", "))
 	}
 	if err != nil {
 		return err

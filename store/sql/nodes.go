@@ -198,7 +198,7 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 				return err
 			}
 			j.Fence = s.mem.leases[seq].Job.Fence
-			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, Was: l.Job.Fence, From: cmp.Or(name, "a node that was removed")})
+			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, Was: l.Job.Fence, From: cmp.Or(name, "a removed node")})
 		}
 		return nil
 	})

@@ -178,9 +178,9 @@ func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string
 		return err
 	}
 	if who == "" {
-		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move, but is not any more; try again", s.config.Database)
+		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move and is free again; try again", s.config.Database)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked by %s, as it is while a queue is moved; try again later, or end that program if it is not queuectl", s.config.Database, who)
+	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked by %s, probably to move the queue; try again later, or end that program if it is not queuectl", s.config.Database, who)
 }
 
 // open creates or updates the tables and loads the writer's memory.

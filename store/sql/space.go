@@ -92,7 +92,7 @@ func (s *Store) Room() error {
 }
 
 func (s *Store) noSpaceError() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database there; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(minFreeBytes), s.dir)
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(minFreeBytes), s.dir)
 }
 
 // withoutReserve makes Room refuse new jobs with this error until the reserve exists again.

@@ -134,7 +134,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	case system.note != "":
 		add("file system", store.Warning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s, which is none of the unsupported file systems (%s)", dir, system.name, refusedNames())
+		add("file system", store.Fine, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
 		add("disk", store.Failure, "check the disk", "%v", err)

@@ -138,7 +138,7 @@ func (s *Store) readBudget() time.Duration {
 // readTooLong implements backend.
 func (s *Store) readTooLong(budget time.Duration) error {
 	if err := s.Starved(); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v, which applies while %v", budget, err)
+		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the following problem lasts: %v", budget, err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
 }
