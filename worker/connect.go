@@ -51,6 +51,11 @@ type contact struct {
 	dead        bool // the runner is dead; guarded by the pool's mu
 }
 
+// unreachableAt returns when the pool has tried to connect to the runner for the time limit.
+func (c *contact) unreachableAt(limit time.Duration) deadline {
+	return deadlineAfter(c.tryingSince, limit)
+}
+
 // contactResult is the outcome of a contact. Exactly one field is set.
 type contactResult struct {
 	client    *runner.Client // the runner is alive and connected
@@ -137,7 +142,7 @@ func (l *loop) connectOrRecover(c *contact) {
 				l.post(func() error { return l.finishContact(c, f) })
 				return
 			}
-			if !logged && time.Since(c.tryingSince) > replaceAfter && l.ctx.Err() == nil {
+			if !logged && c.unreachableAt(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
 				logged = true
 				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again",
 					"dir", c.dir, "error", err)

@@ -18,10 +18,10 @@ import (
 func (p *Pool) Prolong(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until.IsZero() && p.leasesLapseAt.IsZero() {
+	if until.IsZero() && p.leasesLapse.never() {
 		return
 	}
-	p.leasesLapseAt = until
+	p.leasesLapse = deadline{until}
 	for _, conn := range p.runners.clients {
 		p.sendLeaseDeadlineLocked(conn)
 	}
@@ -32,8 +32,8 @@ func (p *Pool) Prolong(until time.Time) {
 // caller holds mu.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.Prolong{} // the leases never lapse
-	if !p.leasesLapseAt.IsZero() {
-		f.For = max(time.Nanosecond, time.Until(p.leasesLapseAt))
+	if !p.leasesLapse.never() {
+		f.For = max(time.Nanosecond, time.Until(p.leasesLapse.at))
 		f.By = (runner.SinceBoot() + f.For).Milliseconds() // an absolute time, as the frame may arrive late
 	}
 	conn.Send(f)
@@ -42,7 +42,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 // leasesLapsedLocked reports whether the leases have lapsed, so that other nodes may hold them. The
 // caller holds mu.
 func (p *Pool) leasesLapsedLocked() bool {
-	return !p.leasesLapseAt.IsZero() && !time.Now().Before(p.leasesLapseAt)
+	return p.leasesLapse.passed(time.Now())
 }
 
 // endOrphanProcesses ends the processes that a dead runner left behind, if the leases may lapse.
@@ -50,7 +50,7 @@ func (p *Pool) leasesLapsedLocked() bool {
 // leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	p.mu.Lock()
-	mayLapse := !p.leasesLapseAt.IsZero()
+	mayLapse := !p.leasesLapse.never()
 	p.mu.Unlock()
 	if !mayLapse {
 		return

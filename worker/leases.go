@@ -239,6 +239,15 @@ func (h *leaseState) markRunning() {
 	}
 }
 
+// recallDueLocked returns when a job that has not started is recalled from its runner.
+func (h *leaseState) recallDueLocked() deadline { return deadlineAfter(h.sentAt, recallAfter) }
+
+// startDueLocked returns when the pool takes the job back if its runner does not answer. Its start
+// deadline has passed by then.
+func (h *leaseState) startDueLocked() deadline {
+	return deadlineAfter(h.sentAt, startDeadline+startDeadlineMargin)
+}
+
 // recordEndedBy records in the settlement which user ended the attempt.
 func (h *leaseState) recordEndedBy(s *store.Settlement) {
 	reason := s.Decision.Reason

@@ -38,8 +38,9 @@ func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 func (l *loop) startLivenessChecks() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
 	for _, conn := range l.runners.clients {
-		if !l.needsLivenessCheckLocked(conn) || time.Since(conn.lastChecked) < l.cfg.HeardEvery() {
+		if !l.needsLivenessCheckLocked(conn) || !conn.checkDueLocked(l.cfg.HeardEvery()).passed(now) {
 			continue
 		}
 		conn.checking = true
@@ -155,15 +156,15 @@ func (p *Pool) awaitAnswer(ctx context.Context, h *leaseState, answer <-chan err
 func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
 	conn, dir := h.conn, h.runnerDir
-	unreachable := time.Duration(0) // how long the runner has had no connection
+	now, unreachable := time.Now(), false
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.foundAtStart) {
-			unreachable, dir = time.Since(c.tryingSince), c.dir
+			unreachable, dir = c.unreachableAt(livenessTimeout).passed(now), c.dir
 		}
 	}
 	p.mu.Unlock()
 	if conn == nil {
-		if unreachable < livenessTimeout {
+		if !unreachable {
 			return nil
 		}
 		return p.unresponsiveError(runner.PID(dir), h)

@@ -166,37 +166,41 @@ func (l *loop) step() error {
 func (l *loop) nextTimer() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wait := time.Hour
 	now := time.Now()
+	next := deadlineAfter(now, time.Hour)
 	for _, h := range l.leases.byLease {
-		switch {
-		case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheckLocked(h):
-		case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
-			wait = min(wait, h.sentAt.Add(recallAfter).Sub(now))
-		default:
-			wait = min(wait, max(h.sentAt.Add(startDeadline+startDeadlineMargin).Sub(now), time.Second))
-		}
+		next = next.earliest(l.nextLookLocked(h, now))
 	}
 	// When a contact has been unreachable for replaceAfter, ensureRunner starts another runner.
 	for _, c := range l.runners.contacts {
-		if remaining := c.tryingSince.Add(replaceAfter).Sub(now); remaining > 0 {
-			wait = min(wait, remaining)
+		if due := c.unreachableAt(replaceAfter); !due.passed(now) {
+			next = next.earliest(due)
 		}
 	}
-	if due := l.progress.nextDue(); !due.IsZero() {
-		wait = min(wait, due.Sub(now))
-	}
+	next = next.earliest(deadline{l.progress.nextDue()})
 	for _, conn := range l.runners.clients {
 		if l.needsLivenessCheckLocked(conn) {
-			wait = min(wait, conn.lastChecked.Add(l.cfg.HeardEvery()).Sub(now))
+			next = next.earliest(conn.checkDueLocked(l.cfg.HeardEvery()))
 		}
 	}
 	// Before session.retryAt, flush does nothing, so claimsPausedUntil does not matter until then.
 	// If the time chosen here has passed already, the next flush resets it.
-	if due := cmp.Or(l.session.retryAt, l.claimsPausedUntil); !due.IsZero() {
-		wait = min(wait, due.Sub(now))
+	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
+	return max(next.at.Sub(now), time.Millisecond)
+}
+
+// nextLookLocked returns when recallStale must look at a lease again. The caller holds mu.
+func (l *loop) nextLookLocked(h *leaseState, now time.Time) deadline {
+	switch {
+	case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheckLocked(h):
+		return deadline{}
+	case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
+		return h.recallDueLocked()
 	}
-	return max(wait, time.Millisecond)
+	if due := h.startDueLocked(); due.at.After(now.Add(time.Second)) {
+		return due
+	}
+	return deadlineAfter(now, time.Second)
 }
 
 // recallStale recalls all jobs that a runner has not started, if one of them has waited there for
@@ -207,20 +211,21 @@ func (l *loop) nextTimer() time.Duration {
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*leaseState{}
 	l.mu.Lock()
+	now := time.Now()
 	for _, h := range l.leases.byLease {
-		switch since := time.Since(h.sentAt); {
+		switch {
 		case h.settling || h.running:
 		case h.unsent && (h.dropSent || len(h.pendingChanges) > 0):
 			l.returnToQueueLocked(h)
 		case h.unsent:
 		case h.conn == nil:
-			if (!h.mayHaveStarted || l.needsFileCheckLocked(h)) && since >= startDeadline+startDeadlineMargin {
+			if (!h.mayHaveStarted || l.needsFileCheckLocked(h)) && h.startDueLocked().passed(now) {
 				expired[leaseLocation{dir: h.runnerDir}] = append(expired[leaseLocation{dir: h.runnerDir}], h)
 			}
-		case !h.dropSent && !h.mayHaveStarted && since >= recallAfter:
+		case !h.dropSent && !h.mayHaveStarted && h.recallDueLocked().passed(now):
 			stale[h.conn] = true
 		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheckLocked(h)) &&
-			since >= startDeadline+startDeadlineMargin:
+			h.startDueLocked().passed(now):
 			expired[leaseLocation{h.conn, h.runnerDir}] = append(expired[leaseLocation{h.conn, h.runnerDir}], h)
 		}
 	}

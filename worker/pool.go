@@ -8,7 +8,7 @@
 //   - recall.go: how prefetched jobs keep their order
 //   - connect.go: how runners are connected
 //   - recover.go: what happens when a runner dies
-//   - liveness.go: runners that do not answer
+//   - liveness.go and deadline.go: runners that do not answer
 //   - isolation.go: separate runners for some jobs
 //   - drain.go and pause.go: drains and pauses
 package worker
@@ -135,18 +135,17 @@ type Pool struct {
 	// maxGrace is the longest time between SIGTERM and SIGKILL, for requests that do not wait for
 	// the job's own kill_after.
 	maxGrace          time.Duration
-	draining          bool      // a drain is on: no job is sent to a runner
-	allPaused         bool      // all jobs are paused
-	claimsPausedUntil time.Time // no job is claimed before this time; zero if claims are not paused
-	lastStartErr      string    // error of the last job whose start failed and paused claims
-	// leasesLapseAt is when the leases of this pool lapse; zero means never.
-	leasesLapseAt time.Time
-	endedRate     rate       // attempts recorded as ended
-	endedRates    queueRates // attempts recorded as ended, for each queue
-	leases        leases
-	recallCount   int // number of recalls since the start of the pool, see recall.go
-	runners       runners
-	lostLeases    []store.LostLease // leases of lost nodes that Run has to settle
+	draining          bool       // a drain is on: no job is sent to a runner
+	allPaused         bool       // all jobs are paused
+	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
+	lastStartErr      string     // error of the last job whose start failed and paused claims
+	leasesLapse       deadline   // when the leases of this pool lapse
+	endedRate         rate       // attempts recorded as ended
+	endedRates        queueRates // attempts recorded as ended, for each queue
+	leases            leases
+	recallCount       int // number of recalls since the start of the pool, see recall.go
+	runners           runners
+	lostLeases        []store.LostLease // leases of lost nodes that Run has to settle
 }
 
 // New returns a pool with a number of workers. It starts nothing until Run is called.
@@ -336,6 +335,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 	p.heartbeat(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	var list []Status
 	busy := map[string]bool{}
 	for _, h := range p.leases.oldestFirst() {
@@ -348,7 +348,8 @@ func (p *Pool) List(ctx context.Context) []Status {
 			Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
 		}
 		if h.conn != nil {
-			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || time.Since(h.conn.lastMessageAt) > p.cfg.StaleAfter()
+			stale := deadlineAfter(h.conn.lastMessageAt, p.cfg.StaleAfter())
+			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || stale.passed(now)
 		}
 		list = append(list, w)
 	}

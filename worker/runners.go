@@ -80,8 +80,9 @@ func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 
 // lacksCurrent reports whether no runner for new jobs exists and none is expected soon.
 func (r *runners) lacksCurrent() bool {
+	now := time.Now()
 	for _, c := range r.contacts {
-		if (c.current || c.foundAtStart) && !c.dead && time.Since(c.tryingSince) < replaceAfter {
+		if (c.current || c.foundAtStart) && !c.dead && !c.unreachableAt(replaceAfter).passed(now) {
 			return false
 		}
 	}
@@ -117,8 +118,9 @@ func (r *runners) leaseDirs(dirs []string) []string {
 // unreachableFor returns the directories of runners that have been unreachable for at least this
 // time.
 func (r *runners) unreachableFor(atLeast time.Duration) (dirs []string) {
+	now := time.Now()
 	for dir, c := range r.contacts {
-		if !c.dead && time.Since(c.tryingSince) >= atLeast {
+		if !c.dead && c.unreachableAt(atLeast).passed(now) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -166,6 +168,12 @@ func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
 		r.cfg.Log.Info("processes that survived SIGKILL are gone; their worker is free", "left", len(attempts))
 	}
 	conn.stuck = attempts
+}
+
+// checkDueLocked returns when the runner needs a liveness check, which is interval after its last sign of
+// life.
+func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
+	return deadlineAfter(conn.lastChecked, interval)
 }
 
 // unlinkOwner unlinks the runner from its user, if it is a user's separate runner. The user's next
@@ -251,8 +259,9 @@ func (p *Pool) Connected() <-chan struct{} {
 // are alive.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
+	now := time.Now()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool {
-		return conn.unresponsive || time.Since(conn.lastChecked) < p.cfg.HeardEvery()
+		return conn.unresponsive || !conn.checkDueLocked(p.cfg.HeardEvery()).passed(now)
 	})
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)

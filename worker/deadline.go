@@ -1,0 +1,37 @@
+package worker
+
+import "time"
+
+// This file has the one clock by which the pool notices that something is no longer alive. A sign of
+// life starts the clock, and the deadline passes if no other one follows in time:
+//
+//	sign of life                       limit                             then
+//	message of a runner                Config.HeardEvery                 the pool checks that the runner is alive
+//	message of a worker's runner       Config.StaleAfter                 List reports the worker as stale
+//	last connection to a runner        replaceAfter, livenessTimeout     another runner is used; requests fail
+//	Start frame of a job               startDeadline and its margin      the pool takes the job back
+//	Prolong                            its argument                      other nodes may hold the leases
+//
+// The time limit of a single liveness check is that of its context.
+
+// deadline is the end of a time limit. The zero deadline never passes.
+type deadline struct{ at time.Time }
+
+// deadlineAfter returns the deadline that passes when limit has passed since a sign of life.
+func deadlineAfter(signOfLife time.Time, limit time.Duration) deadline {
+	return deadline{signOfLife.Add(limit)}
+}
+
+// never reports whether the deadline never passes.
+func (d deadline) never() bool { return d.at.IsZero() }
+
+// passed reports whether the deadline has passed at the time now.
+func (d deadline) passed(now time.Time) bool { return !d.never() && !now.Before(d.at) }
+
+// earliest returns the earlier one of two deadlines.
+func (d deadline) earliest(other deadline) deadline {
+	if d.never() || !other.never() && other.at.Before(d.at) {
+		return other
+	}
+	return d
+}
