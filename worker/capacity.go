@@ -77,7 +77,7 @@ func (p *Pool) usableWorkersLocked() int {
 
 // learnFromResultLocked uses a result to update the state that later claims depend on: whether the
 // machine lacks resources, how long jobs run, and which users' starts hang. The caller holds mu.
-func (l *loop) learnFromResultLocked(h *leaseState, r *wire.Result) {
+func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)

@@ -40,7 +40,7 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !h.requeued {
+	if h.phase != phaseReturned {
 		err = ErrOtherwise
 	}
 	return true, err
@@ -57,12 +57,12 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.settling { // the job's end may already be visible in the store
+	if h.phase.isOver() { // the job's end may already be visible in the store
 		p.mu.Unlock()
 		_, err := p.awaitAnswer(ctx, h, nil)
 		return err != nil, err
 	}
-	if h.running || h.mayHaveStarted {
+	if h.phase.mayHaveStarted() {
 		p.mu.Unlock()
 		return true, ErrRuns
 	}
@@ -70,9 +70,16 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
+// pendingChange is a change of a leased job that a caller waits for.
+type pendingChange struct {
+	store.Change
+	releaseOnly bool       // only return the lease; change nothing
+	answer      chan error // has a buffer of one, so that answering does not block
+}
+
 // requestChange requests the return of a job that has not started, and waits for the answer. The
 // caller holds mu; requestChange unlocks it.
-func (p *Pool) requestChange(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
+func (p *Pool) requestChange(ctx context.Context, h *lease, a *pendingChange) (answered bool, err error) {
 	h.pendingChanges = append(h.pendingChanges, a)
 	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
 		p.sendDropLocked(h)
@@ -92,7 +99,7 @@ func (p *Pool) requestChange(ctx context.Context, h *leaseState, a *pendingChang
 func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
-	if h == nil || h.running || h.mayHaveStarted {
+	if h == nil || h.mayHaveStartedLocked() {
 		p.mu.Unlock()
 		if h == nil {
 			return false, nil
@@ -105,7 +112,7 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 
 // endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns
 // nil if the job is not leased.
-func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int, verb string) (*leaseState, error) {
+func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int, verb string) (*lease, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	p.mu.Unlock()
@@ -128,31 +135,36 @@ func withConsequence(err error, consequence string) error {
 
 // requestEnd ends an attempt that has started. If the attempt has not started, requestEnd takes the job
 // back.
-func (p *Pool) requestEnd(h *leaseState, end queue.End, endedBy *int, verb string) {
+func (p *Pool) requestEnd(h *lease, end queue.End, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.requestedEnd == nil || end == queue.Killed {
-		h.requestedEnd, h.grace, h.endedBy, h.endVerb = &end, h.job.KillAfter, endedBy, verb
+	if h.endRequest == nil || end == queue.Killed {
+		h.endRequest = &endRequest{end: end, grace: h.job.KillAfter, by: endedBy, verb: verb}
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
 	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {
-		h.grace = min(h.grace, p.maxGrace)
+		h.endRequest.grace = min(h.endRequest.grace, p.maxGrace)
 	}
 	switch {
-	case h.conn == nil && !h.unsent: // resendRequestsLocked sends the request when the runner is connected
-	case h.running || h.mayHaveStarted:
-		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(end), Grace: h.grace})
+	case h.conn == nil && !h.phase.neverSent(): // resendRequestsLocked sends the request when the runner is connected
+	case h.mayHaveStartedLocked():
+		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(end), Grace: h.endRequest.grace})
 	default:
 		p.sendDropLocked(h)
 	}
 }
 
 // sendDropLocked requests the return of a job that has not started. The caller holds mu.
-func (p *Pool) sendDropLocked(h *leaseState) {
-	h.dropSent = true
-	if h.conn == nil {
-		p.wake() // Run returns jobs that wait for a runner
+func (p *Pool) sendDropLocked(h *lease) {
+	switch {
+	case h.phase.neverSent():
+		h.advanceLocked(eventWithdrawn)
+		p.wake() // Run returns the job
 		return
+	case h.conn == nil: // resendRequestsLocked sends the Drop when the runner is connected
+		return
+	case h.phase == phaseSent:
+		h.advanceLocked(eventDropSent)
 	}
 	h.conn.Send(&wire.Drop{Lease: h.wireLease()})
 }
@@ -174,11 +186,11 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 
 // runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to
 // timeout for the job's start. It returns nil if the job does not run by then.
-func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration) *leaseState {
+func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration) *lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
-	if h != nil && !h.running && !h.unsent && h.conn != nil {
+	if h != nil && !h.hasStarted() && h.conn != nil {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
 		p.mu.Unlock()
 		select {
@@ -189,7 +201,7 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration
 		}
 		p.mu.Lock()
 	}
-	if h == nil || !h.running {
+	if h == nil || !h.hasStarted() {
 		return nil
 	}
 	return h

@@ -89,10 +89,10 @@ func (l *loop) adoptLeases() error {
 	l.mu.Lock()
 	for i := range previous.Leased {
 		j := &previous.Leased[i]
-		h := l.leases.add(j)
+		h := l.leases.addLocked(j, phaseSent)
 		if j.State == queue.Processing {
-			h.markRunning()
-			h.workerID, h.pid, h.startedAt = j.WorkerID, j.PID, j.StartedAt
+			h.markStartedLocked()
+			h.attempt = attemptInfo{j.WorkerID, j.PID, j.StartedAt}
 		}
 	}
 	l.mu.Unlock()
@@ -242,10 +242,10 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 			conn.Send(&wire.Drop{Lease: a.Lease},
 				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
-		case h.conn != nil:
-			continue // another runner holds the lease
+		case h.conn != nil || h.phase.neverSent():
+			continue // another runner holds the lease, or none does
 		}
-		h.assignTo(conn)
+		h.assignToLocked(conn)
 		if a.PID != 0 {
 			l.recordStartLocked(h, a)
 		}
@@ -253,9 +253,9 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		l.resendPauseLocked(h)
 	}
 	for _, lease := range c.Reply.Ended {
-		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil {
-			h.assignTo(conn)
-			h.markRunning()
+		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil && !h.phase.neverSent() {
+			h.assignToLocked(conn)
+			h.markStartedLocked()
 		}
 	}
 	l.runners.add(conn)
@@ -270,30 +270,30 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 
 // resendRequestsLocked repeats the requests for a lease, since they may have been lost with an earlier
 // connection. The caller holds mu.
-func (l *loop) resendRequestsLocked(h *leaseState) {
+func (l *loop) resendRequestsLocked(h *lease) {
 	if l.leases.watchers[h.job.Seq] > 0 {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
 	}
 	switch {
-	case h.requestedEnd != nil && h.running:
-		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(*h.requestedEnd), Grace: h.grace})
-	case h.requestedEnd != nil, len(h.pendingChanges) > 0:
+	case h.endRequest != nil && h.hasStarted():
+		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})
+	case h.endRequest != nil, len(h.pendingChanges) > 0:
 		l.sendDropLocked(h)
 	}
 }
 
 // recordStartLocked records that an attempt runs, and adds its start to the pending report. The
 // caller holds mu.
-func (l *loop) recordStartLocked(h *leaseState, a wire.Attempt) {
-	wasRunning := h.running
-	h.markRunning()
-	h.pid, h.startedAt, h.workerID = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)
-	if !wasRunning {
+func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
+	hadStarted := h.hasStarted()
+	h.markStartedLocked()
+	h.attempt = attemptInfo{runner.Worker(h.conn.Dir, a.Slot), int(a.PID), queue.Millis(a.StartedAt)}
+	if !hadStarted {
 		if l.draining {
 			l.leases.notifyChange()
 		}
 		l.session.pending.Started = append(l.session.pending.Started, store.Started{
-			Lease: queue.Lease(a.Lease), At: h.startedAt, Worker: h.workerID, PID: h.pid,
+			Lease: queue.Lease(a.Lease), At: h.attempt.startedAt, Worker: h.attempt.workerID, PID: h.attempt.pid,
 		})
 	}
 }
@@ -329,7 +329,8 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 	hasOpenLease := false
 	for _, h := range l.leases.byLease {
 		if h.conn == conn {
-			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.settling
+			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.phase.isOver()
+			h.advanceLocked(eventDisconnected)
 		}
 	}
 	finished := conn.dismissed && !hasOpenLease // a Shutdown caused the end of the connection

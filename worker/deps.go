@@ -30,8 +30,7 @@ const (
 // During the read the lease is kept, so the job occupies a worker.
 func (l *loop) readDeps(j queue.Job) {
 	l.mu.Lock()
-	h := l.leases.add(&j)
-	h.unsent, h.readingDeps = true, true
+	h := l.leases.addLocked(&j, phaseReadingDeps)
 	l.mu.Unlock()
 	l.Go(func() {
 		l.depsReads <- struct{}{}
@@ -44,18 +43,18 @@ func (l *loop) readDeps(j queue.Job) {
 		}
 		l.post(func() error {
 			l.mu.Lock()
-			if h.settling || h.dropSent || len(h.pendingChanges) > 0 { // the job is being returned to the queue
+			if h.phase != phaseReadingDeps { // the job is being returned to the queue
 				l.mu.Unlock()
 				return nil
 			}
 			if err == nil {
-				l.leases.remove(j.Lease()) // startAll adds the lease again
+				l.leases.removeLocked(j.Lease(), eventDepsRead) // startAll adds the lease again
 				l.mu.Unlock()
 				l.startAll([]queue.Job{j}, false)
 				return nil
 			}
 			defer l.mu.Unlock()
-			h.settling = true
+			h.advanceLocked(eventEnded)
 			l.session.logLines = append(l.session.logLines, logLine{
 				slog.LevelWarn, "could not read the results of a job's dependencies; trying again",
 				[]slog.Attr{slog.String("job", j.ID), slog.Any("error", err)},

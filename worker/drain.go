@@ -35,7 +35,7 @@ func (p *Pool) Drain(on bool) {
 // The caller holds mu.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
-		p.recallLocked(func(*leaseState) bool { return true })
+		p.recallLocked(func(*lease) bool { return true })
 	}
 }
 
@@ -87,7 +87,7 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 
 // stillStartingError returns the error about jobs that can still start during a drain. unresponsive
 // is the error about a runner that does not answer; nil if all runners answer.
-func stillStartingError(list []*leaseState, unresponsive error) error {
+func stillStartingError(list []*lease, unresponsive error) error {
 	if unresponsive == nil {
 		unresponsive = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
 	}
@@ -100,12 +100,12 @@ func stillStartingError(list []*leaseState, unresponsive error) error {
 
 // checkRunnersOf checks concurrently that the runners of leases answer, each runner once. It
 // returns the error about one runner that does not answer, or nil.
-func (p *Pool) checkRunnersOf(ctx context.Context, list []*leaseState) error {
+func (p *Pool) checkRunnersOf(ctx context.Context, list []*lease) error {
 	p.mu.Lock()
-	leaseAt := map[leaseLocation]*leaseState{}
+	leaseAt := map[leaseLocation]*lease{}
 	for _, h := range list {
-		if location := (leaseLocation{h.conn, h.runnerDir}); leaseAt[location] == nil && !h.unsent {
-			leaseAt[location] = h
+		if leaseAt[h.leaseLocation] == nil && h.phase.mayStart() && !h.phase.neverSent() {
+			leaseAt[h.leaseLocation] = h
 		}
 	}
 	p.mu.Unlock()

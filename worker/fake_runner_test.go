@@ -471,10 +471,29 @@ func config(home runner.Home) worker.Config {
 	}
 }
 
+// misfitHandler fails the test when the pool logs that an event does not fit the phase of a lease.
+type misfitHandler struct {
+	slog.Handler
+	t *testing.T
+}
+
+func (h misfitHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level == slog.LevelError
+}
+
+func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "does not fit the phase") {
+		r.Attrs(func(a slog.Attr) bool { h.t.Error(r.Message, a); return true })
+	}
+	return nil
+}
+
 // runWith is like runThatMayFail, with these runners.
 func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
-	p := worker.New(s, config(home), workers)
+	cfg := config(home)
+	cfg.Log = slog.New(misfitHandler{slog.DiscardHandler, t})
+	p := worker.New(s, cfg, workers)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	var loop sync.WaitGroup

@@ -130,7 +130,7 @@ func outcome(r *wire.Result) queue.Outcome {
 
 // settlement returns the settlement for a result. h is the lease of the result, and dir is the
 // directory of the runner that sent it.
-func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settlement {
+func (p *Pool) settlement(h *lease, r *wire.Result, dir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{
 		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),

@@ -108,7 +108,7 @@ func (l *loop) startSuspects(suspects []queue.Job) {
 			l.postpone(suspects[i:], cause)
 			break
 		}
-		l.leases.add(&suspects[i]).unsent = true
+		l.leases.addLocked(&suspects[i], phaseAwaitingRunner)
 	}
 	l.spawnForSuspectLocked()
 }
@@ -120,7 +120,7 @@ func (l *loop) spawnForSuspectLocked() {
 		return
 	}
 	for _, h := range l.leases.oldestFirst() {
-		if h.unsent && !h.readingDeps && !h.settling && h.job.Suspect {
+		if h.phase == phaseAwaitingRunner && h.job.Suspect {
 			l.isolation.spawning = true
 			l.spawn(true, false, func(conn *runnerConn, err error) { l.suspectSpawnedLocked(h, conn, err) })
 			return
@@ -141,7 +141,7 @@ func (l *loop) suspectLimitErrorLocked() error {
 		}
 	}
 	for _, h := range l.leases.byLease {
-		if h.unsent && !h.readingDeps && h.job.Suspect {
+		if h.phase == phaseAwaitingRunner && h.job.Suspect {
 			n++
 		}
 	}
@@ -156,11 +156,11 @@ func (l *loop) suspectLimitErrorLocked() error {
 // be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as after
 // any shortage. Suspects wait for longer than this pause. If they returned sooner, they would take all
 // claims. The caller holds mu.
-func (l *loop) suspectSpawnedLocked(h *leaseState, conn *runnerConn, err error) {
+func (l *loop) suspectSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
 		l.isolation.spawnPause = shortagePauseMin
-		if h.unsent && !h.settling {
+		if h.phase == phaseAwaitingRunner {
 			l.sendToLocked(h, conn)
 		}
 	} else if failed := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
@@ -178,12 +178,15 @@ func (l *loop) suspectSpawnedLocked(h *leaseState, conn *runnerConn, err error) 
 
 // sendToLocked sends a job to the runner that was started for it. If jobs may not start now, it
 // returns the job to the queue. The caller holds mu.
-func (l *loop) sendToLocked(h *leaseState, conn *runnerConn) {
-	if !l.mayStartLocked() || len(h.pendingChanges) > 0 || h.requestedEnd != nil {
+func (l *loop) sendToLocked(h *lease, conn *runnerConn) {
+	if !l.mayStartLocked() {
 		l.returnToQueueLocked(h)
 		return
 	}
-	h.assignTo(conn)
+	if !h.advanceLocked(eventSent) {
+		return
+	}
+	h.assignToLocked(conn)
 	conn.Send(l.startFramesLocked(nil, &h.job)...)
 }
 
@@ -297,8 +300,7 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 		return
 	}
 	for i := range jobs {
-		h := l.leases.add(&jobs[i])
-		h.unsent = true
+		h := l.leases.addLocked(&jobs[i], phaseAwaitingRunner)
 		if o.conn != nil {
 			l.sendToLocked(h, o.conn)
 		}

@@ -69,17 +69,10 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// leaseLocation identifies the runner that holds leases: a live connection, or the directory of a
-// disconnected runner. dir is "" if the runner is not known.
-type leaseLocation struct {
-	conn *runnerConn
-	dir  string
-}
-
 // expire returns to the queue the leases that a runner has not started before their start deadline.
 // That runner is unresponsive or disconnected. It checks the deadline too, so it cannot start these
 // jobs later. Leases that the runner may have started are kept, since their results may still arrive.
-func (l *loop) expire(location leaseLocation, list []*leaseState) {
+func (l *loop) expire(location leaseLocation, list []*lease) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
 		leases[i] = h.wireLease()
@@ -96,14 +89,16 @@ func (l *loop) expire(location leaseLocation, list []*leaseState) {
 	for i, h := range list {
 		hasProcess, found := started[leases[i]]
 		switch {
-		case h.settling || h.running || h.conn != location.conn: // the lease has changed in the meantime
+		case !h.phase.mayStart() || h.conn != location.conn: // the lease has changed in the meantime
 		case hasProcess:
-			h.mayHaveStarted, h.hasProcess = true, true
+			h.advanceLocked(eventFound)
 			l.leases.notifyChange()
-		case !found && !h.mayHaveStarted && ok:
+		case !found && h.phase != phaseBegun && ok:
 			l.returnToQueueLocked(h)
 		default: // the files cannot be read now, or do not name the process yet
-			h.mayHaveStarted = h.mayHaveStarted || found
+			if found {
+				h.advanceLocked(eventBegun)
+			}
 			h.sentAt = time.Now().Add(-startDeadline)
 		}
 	}
@@ -130,7 +125,7 @@ func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool
 
 // awaitAnswer waits for an answer about a lease or for the lease's end. It fails with an error that
 // names the lease's runner if that runner does not answer liveness checks.
-func (p *Pool) awaitAnswer(ctx context.Context, h *leaseState, answer <-chan error) (answered bool, err error) {
+func (p *Pool) awaitAnswer(ctx context.Context, h *lease, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
 		case err := <-answer:
@@ -153,9 +148,9 @@ func (p *Pool) awaitAnswer(ctx context.Context, h *leaseState, answer <-chan err
 }
 
 // checkRunnerOf returns an error if the runner of a lease does not answer a liveness check.
-func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
+func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 	p.mu.Lock()
-	conn, dir := h.conn, h.runnerDir
+	conn, dir := h.conn, h.dir
 	now, unreachable := time.Now(), false
 	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.foundAtStart) {
@@ -181,7 +176,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *leaseState) error {
 }
 
 // unresponsiveError returns the error for a request about a lease whose runner does not answer.
-func (p *Pool) unresponsiveError(pid int64, h *leaseState) error {
+func (p *Pool) unresponsiveError(pid int64, h *lease) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s",
 		NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }

@@ -190,17 +190,17 @@ func (l *loop) nextTimer() time.Duration {
 }
 
 // nextLookLocked returns when recallStale must look at a lease again. The caller holds mu.
-func (l *loop) nextLookLocked(h *leaseState, now time.Time) deadline {
+func (l *loop) nextLookLocked(h *lease, now time.Time) deadline {
 	switch {
-	case h.running || h.settling || h.unsent || h.mayHaveStarted && !l.needsFileCheckLocked(h):
-		return deadline{}
-	case h.conn != nil && !h.dropSent && !h.mayHaveStarted:
+	case h.phase == phaseSent && h.conn != nil:
 		return h.recallDueLocked()
+	case h.phase == phaseSent, h.phase == phaseDropping, h.phase == phaseRecalling, l.needsFileCheckLocked(h):
+		if due := h.startDueLocked(); due.at.After(now.Add(time.Second)) {
+			return due
+		}
+		return deadlineAfter(now, time.Second)
 	}
-	if due := h.startDueLocked(); due.at.After(now.Add(time.Second)) {
-		return due
-	}
-	return deadlineAfter(now, time.Second)
+	return deadline{}
 }
 
 // recallStale recalls all jobs that a runner has not started, if one of them has waited there for
@@ -209,24 +209,17 @@ func (l *loop) nextLookLocked(h *leaseState, now time.Time) deadline {
 // causes no recall. If an unresponsive or unreachable runner does not return its jobs, recallStale
 // takes back those that it has not started before their start deadline.
 func (l *loop) recallStale() {
-	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*leaseState{}
+	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*lease{}
 	l.mu.Lock()
 	now := time.Now()
 	for _, h := range l.leases.byLease {
 		switch {
-		case h.settling || h.running:
-		case h.unsent && (h.dropSent || len(h.pendingChanges) > 0):
+		case h.phase == phaseWithdrawn:
 			l.returnToQueueLocked(h)
-		case h.unsent:
-		case h.conn == nil:
-			if (!h.mayHaveStarted || l.needsFileCheckLocked(h)) && h.startDueLocked().passed(now) {
-				expired[leaseLocation{dir: h.runnerDir}] = append(expired[leaseLocation{dir: h.runnerDir}], h)
-			}
-		case !h.dropSent && !h.mayHaveStarted && h.recallDueLocked().passed(now):
+		case h.phase == phaseSent && h.conn != nil && h.recallDueLocked().passed(now):
 			stale[h.conn] = true
-		case (h.dropSent && !h.mayHaveStarted && h.conn.unresponsive || l.needsFileCheckLocked(h)) &&
-			h.startDueLocked().passed(now):
-			expired[leaseLocation{h.conn, h.runnerDir}] = append(expired[leaseLocation{h.conn, h.runnerDir}], h)
+		case l.expiresLocked(h) && h.startDueLocked().passed(now):
+			expired[h.leaseLocation] = append(expired[h.leaseLocation], h)
 		}
 	}
 	for conn := range stale {
@@ -238,11 +231,23 @@ func (l *loop) recallStale() {
 	}
 }
 
+// expiresLocked reports whether the pool takes the job of a lease back after its start deadline, because
+// its runner is unresponsive or unreachable. The caller holds mu.
+func (l *loop) expiresLocked(h *lease) bool {
+	switch h.phase {
+	case phaseSent:
+		return h.conn == nil
+	case phaseDropping, phaseRecalling:
+		return h.conn.unresponsive
+	}
+	return l.needsFileCheckLocked(h)
+}
+
 // needsFileCheckLocked reports whether a drain waits for a job that an unresponsive or unreachable
 // runner may have started. For such a job, the pool reads the runner's files repeatedly until they
 // name the process. The caller holds mu.
-func (l *loop) needsFileCheckLocked(h *leaseState) bool {
-	return l.draining && h.mayHaveStarted && !h.hasProcess && (h.conn == nil || h.conn.unresponsive)
+func (l *loop) needsFileCheckLocked(h *lease) bool {
+	return l.draining && h.phase == phaseBegun && (h.conn == nil || h.conn.unresponsive)
 }
 
 // recallFromLocked recalls all jobs that wait in a runner. If it is the current runner, its jobs
@@ -253,7 +258,7 @@ func (l *loop) recallFromLocked(conn *runnerConn) {
 	if conn.current {
 		recall, l.meanRunTime = l.recallLocked, max(l.meanRunTime, recallAfter)
 	}
-	recall(func(h *leaseState) bool { return h.conn == conn })
+	recall(func(h *lease) bool { return h.conn == conn })
 }
 
 // flush records the pending events and claims jobs for the free workers in one commit. Then it
@@ -338,53 +343,63 @@ func (l *loop) handleDelivery(d delivery) {
 	}
 }
 
-// handleResultLocked settles an attempt. Results from a runner that does not hold the lease are
-// ignored. The caller holds mu.
+// handleResultLocked handles a result. Results from a runner that does not hold the lease are ignored.
+// The caller holds mu.
 func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
-	if h != nil && h.conn != conn {
+	switch {
+	case h == nil:
+		l.wake() // the attempt was settled before; the next flush acknowledges the result
+	case h.conn != conn:
 		return
+	case h.phase.isOver(): // this result was received before, through another connection
+	case !l.settleResultLocked(h, r, conn.Dir):
+		return // do not acknowledge the result, so that the runner keeps it
 	}
 	l.session.acks[conn] = append(l.session.acks[conn], r.Lease)
-	if h == nil {
-		l.wake() // the attempt was settled before; the next flush acknowledges the result
-		return
-	}
-	if h.settling {
-		return // this result was received before, through another connection
-	}
-	h.settling = true
-	if r.Cause == int64(queue.Stopped) && h.requestedEnd != nil {
+}
+
+// settleResultLocked adds the settlement for a result to the pending report. dir is the directory of the
+// runner. It reports whether the lease was open. The caller holds mu.
+func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
+	if r.Cause == int64(queue.Stopped) && h.endRequest != nil {
 		// The service first asked the runner to stop the attempt and then received another request,
 		// such as a cancellation. The later request applies.
-		r.Cause = int64(*h.requestedEnd)
+		r.Cause = int64(h.endRequest.end)
 	}
-	h.requeued = r.Cause == int64(queue.Stopped)
-	s := l.settlement(h, r, conn.Dir)
-	h.recordEndedBy(&s)
+	last := eventEnded
+	if r.Cause == int64(queue.Stopped) {
+		last = eventReturned
+	}
+	if !h.advanceLocked(last) {
+		return false
+	}
+	s := l.settlement(h, r, dir)
+	h.recordEndedByLocked(&s)
 	// Drop the pending report of the start, because the settlement includes the start.
 	started := &l.session.pending.Started
 	*started = slices.DeleteFunc(*started, func(st store.Started) bool { return st.Lease == s.Lease })
 	l.learnFromResultLocked(h, r)
 	l.session.addSettlement(s)
+	return true
 }
 
 // handleDroppedLocked handles the answer to a Drop. It returns a job that has not started to the
 // queue, and carries out pending requests to end a job that has started. The caller holds mu.
 func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
-	if h == nil || h.settling || h.conn != conn {
+	if h == nil || h.phase.isOver() || h.conn != conn {
 		return
 	}
-	h.dropSent, h.recalled, h.sentAt = false, false, time.Now()
+	h.sentAt = time.Now()
 	if f.Dropped {
 		l.returnToQueueLocked(h)
 		return
 	}
-	h.mayHaveStarted = true // the runner will send Started or Result for this attempt
+	h.advanceLocked(eventBegun) // the runner will send Started or Result for this attempt
 	l.leases.notifyChange()
-	if h.requestedEnd != nil {
-		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.requestedEnd), Grace: h.grace})
+	if h.endRequest != nil {
+		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})
 	}
 	for _, a := range h.pendingChanges {
 		a.answer <- ErrRuns
@@ -394,14 +409,20 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 
 // returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to
 // change the job, the first of their changes is stored in the same commit. The caller holds mu.
-func (l *loop) returnToQueueLocked(h *leaseState) {
-	h.settling = true
-	if first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly }); first >= 0 {
+func (l *loop) returnToQueueLocked(h *lease) {
+	first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly })
+	last := eventEnded
+	if first < 0 {
+		last = eventReturned
+	}
+	if !h.advanceLocked(last) {
+		return
+	}
+	if first >= 0 {
 		h.reportedChange = h.pendingChanges[first]
 		l.session.pending.Changed = append(l.session.pending.Changed,
 			store.Changed{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {
-		h.requeued = true
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
 	}
 	l.wake()

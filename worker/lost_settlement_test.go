@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
@@ -13,12 +14,14 @@ import (
 // attempt.
 func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
-	h := &leaseState{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
+	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}
+	h := newLease(&j, 1, phaseSent, slog.New(slog.DiscardHandler))
 	unknown := p.lostSettlement(h, nil, queue.PerhapsLost, "").Attempt
 	if unknown.StartedAt != unknown.EndedAt || unknown.EndedAt < 2000 || unknown.Worker != "" || unknown.PID != 0 {
 		t.Errorf("one that may have begun: %+v", unknown)
 	}
-	h.running, h.workerID, h.pid, h.startedAt = true, "new", 88, 3000
+	h.markStartedLocked()
+	h.attempt = attemptInfo{"new", 88, 3000}
 	started := p.lostSettlement(h, nil, queue.Lost, "").Attempt
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("one that began: %+v", started)

@@ -41,7 +41,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	}
 	defer unlock()
 	p.mu.Lock()
-	isEnding, pausedByAll := h.requestedEnd != nil, !on && !h.paused && p.isPausedLocked(h)
+	isEnding, pausedByAll := h.endRequest != nil, !on && !h.pause.recorded && p.isPausedLocked(h)
 	p.mu.Unlock()
 	switch {
 	case isEnding && on:
@@ -62,7 +62,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 		return true, err
 	}
 	p.mu.Lock()
-	h.paused = on
+	h.pause.recorded = on
 	p.mu.Unlock()
 	return true, p.applyPause(ctx, h)
 }
@@ -74,7 +74,7 @@ func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
 	h := p.leases.bySeq[seq]
 	paused := h != nil && p.isPausedLocked(h)
 	if paused {
-		h.exemptFromPauseAll = true
+		h.pause.exemptFromAll = true
 	}
 	p.mu.Unlock()
 	if !paused {
@@ -91,13 +91,13 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.allPaused = on
-	var list []*leaseState
+	var list []*lease
 	if on {
-		p.recallLocked(func(*leaseState) bool { return true })
+		p.recallLocked(func(*lease) bool { return true })
 	}
 	for _, h := range p.leases.oldestFirst() {
-		h.exemptFromPauseAll = false
-		if h.conn != nil && h.requestedEnd == nil && !h.paused {
+		h.pause.exemptFromAll = false
+		if h.conn != nil && h.endRequest == nil && !h.pause.recorded {
 			list = append(list, h)
 		}
 	}
@@ -112,20 +112,20 @@ func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
 	defer p.mu.Unlock()
 	for _, h := range p.leases.oldestFirst() {
 		switch {
-		case h.job.Queue != name || h.settling:
-		case h.running || h.mayHaveStarted:
+		case h.job.Queue != name || h.phase.isOver():
+		case h.phase.mayHaveStarted():
 			started = append(started, h.job.Seq)
 		default:
 			unstarted++
 		}
 	}
-	p.recallLocked(func(h *leaseState) bool { return h.job.Queue == name })
+	p.recallLocked(func(h *lease) bool { return h.job.Queue == name })
 	return started, unstarted
 }
 
 // applyPauses sends the pause states of leases to their runners concurrently, and waits for them.
 // It returns the ids of the jobs that run.
-func (p *Pool) applyPauses(ctx context.Context, list []*leaseState) (ids []string, err error) {
+func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, err error) {
 	errs := make([]error, len(list))
 	var calls sync.WaitGroup
 	for i, h := range list {
@@ -139,7 +139,7 @@ func (p *Pool) applyPauses(ctx context.Context, list []*leaseState) (ids []strin
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range list {
-		if h.running && !h.settling {
+		if h.phase == phaseRunning {
 			ids = append(ids, h.job.ID)
 		}
 	}
@@ -155,24 +155,24 @@ func (p *Pool) Frozen() bool {
 
 // isPausedLocked reports whether the job of a lease is paused, individually or with all jobs. The
 // caller holds mu.
-func (p *Pool) isPausedLocked(h *leaseState) bool {
-	return h.paused || p.allPaused && !h.exemptFromPauseAll
+func (p *Pool) isPausedLocked(h *lease) bool {
+	return h.pause.recorded || p.allPaused && !h.pause.exemptFromAll
 }
 
 // lockPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
 // the runner the same as the order of records in the store.
-func (p *Pool) lockPause(ctx context.Context, h *leaseState) (unlock func(), err error) {
+func (p *Pool) lockPause(ctx context.Context, h *lease) (unlock func(), err error) {
 	for {
 		p.mu.Lock()
-		held := h.pauseDone
+		held := h.pause.done
 		if held == nil {
 			done := make(chan struct{})
-			h.pauseDone = done
+			h.pause.done = done
 			p.mu.Unlock()
 			return func() {
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				h.pauseDone = nil
+				h.pause.done = nil
 				close(done)
 			}, nil
 		}
@@ -187,7 +187,7 @@ func (p *Pool) lockPause(ctx context.Context, h *leaseState) (unlock func(), err
 
 // applyPause sends a lease's pause state to its runner and waits until the runner has applied it. A
 // disconnected runner gets the state when it connects.
-func (p *Pool) applyPause(ctx context.Context, h *leaseState) error {
+func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 	for {
 		p.mu.Lock()
 		conn, paused := h.conn, p.isPausedLocked(h)
@@ -232,8 +232,8 @@ var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it can
 
 // resendPauseLocked sends a lease's pause state to a runner that has just connected. The caller
 // holds mu.
-func (p *Pool) resendPauseLocked(h *leaseState) {
-	if h.requestedEnd == nil {
+func (p *Pool) resendPauseLocked(h *lease) {
+	if h.endRequest == nil {
 		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.isPausedLocked(h)})
 	}
 }
@@ -241,6 +241,7 @@ func (p *Pool) resendPauseLocked(h *leaseState) {
 // holdOnReturn reports whether a job that returns to the queue is held. This is the case if a user has
 // paused the job and has not requeued it. Jobs of a paused queue need no hold, since the queue starts
 // none.
-func (p *Pool) holdOnReturn(h *leaseState) bool {
-	return h.paused && h.endVerb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
+func (p *Pool) holdOnReturn(h *lease) bool {
+	isRequeued := h.endRequest != nil && h.endRequest.verb == "requeue"
+	return h.pause.recorded && !isRequeued && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
 }

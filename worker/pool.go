@@ -3,7 +3,8 @@
 // Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The
 // other methods of Pool serve the API and may run concurrently.
 //
-// The hard parts have a file each, with an explanation at its top:
+// A lease is in one of several phases, from the claim until its end is stored. The picture of the phases
+// is in phase.go. The other hard parts have a file each too, with an explanation at its top:
 //
 //   - recall.go: how prefetched jobs keep their order
 //   - connect.go: how runners are connected
@@ -152,7 +153,7 @@ type Pool struct {
 func New(s store.Session, cfg Config, workers int) *Pool {
 	p := &Pool{
 		store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1),
-		leases: newLeases(),
+		leases: newLeases(cfg.Log),
 	}
 	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
 	return p
@@ -193,7 +194,7 @@ func (p *Pool) Scale(n int) {
 // recallFromCurrentLocked recalls all jobs that wait in the current runner or for a runner. The
 // caller holds mu.
 func (p *Pool) recallFromCurrentLocked() {
-	p.recallLocked(func(h *leaseState) bool { return h.unsent || h.conn.current })
+	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.current })
 }
 
 // Paused returns why the pool claims fewer jobs than usual, with the error of the last job whose
@@ -237,7 +238,7 @@ func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) 
 
 // requeueAll ends the jobs of leases, returns them to the queue and waits until the jobs of
 // responsive runners have returned.
-func (p *Pool) requeueAll(ctx context.Context, list []*leaseState, endedBy *int) (err error) {
+func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err error) {
 	for _, h := range list {
 		p.requestEnd(h, queue.Stopped, endedBy, "worker.stop")
 	}
@@ -271,9 +272,9 @@ func (p *Pool) Stopping() bool {
 func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
-	var paused []*leaseState // paused jobs, which would not finish
+	var paused []*lease // paused jobs, which would not finish
 	for _, h := range p.leases.byLease {
-		if h.running && p.isPausedLocked(h) {
+		if h.hasStarted() && p.isPausedLocked(h) {
 			paused = append(paused, h)
 		}
 	}
@@ -339,12 +340,13 @@ func (p *Pool) List(ctx context.Context) []Status {
 	var list []Status
 	busy := map[string]bool{}
 	for _, h := range p.leases.oldestFirst() {
-		if !h.running || h.workerID == "" {
+		if !h.hasStarted() || h.attempt.workerID == "" {
 			continue
 		}
-		busy[h.workerID] = true
+		busy[h.attempt.workerID] = true
 		w := Status{
-			ID: h.workerID, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.startedAt,
+			ID: h.attempt.workerID, Job: h.job.ID, Private: h.job.Private(),
+			PID: h.attempt.pid, StartedAt: h.attempt.startedAt,
 			Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
 		}
 		if h.conn != nil {
@@ -377,7 +379,7 @@ func (p *Pool) Busy() int {
 	defer p.mu.Unlock()
 	n := p.stuckWorkersLocked()
 	for _, h := range p.leases.byLease {
-		if h.running {
+		if h.hasStarted() {
 			n++
 		}
 	}

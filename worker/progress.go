@@ -19,19 +19,19 @@ const (
 // progressBatch collects the attempts whose progress is to be recorded. Callers of its methods hold
 // the pool's mu.
 type progressBatch struct {
-	unrecorded map[queue.Lease]*leaseState
+	unrecorded map[queue.Lease]*lease
 	lastReport time.Time // time of the last record
 }
 
 // add stores progress that a runner has sent for an attempt. Empty progress is ignored.
-func (t *progressBatch) add(h *leaseState, p wire.Progress) {
+func (t *progressBatch) add(h *lease, p wire.Progress) {
 	progress := progressOf(p)
-	if progress == nil || h.settling {
+	if progress == nil || h.phase.isOver() {
 		return
 	}
-	h.progress = progress
+	h.progress.last = progress
 	if t.unrecorded == nil {
-		t.unrecorded = map[queue.Lease]*leaseState{}
+		t.unrecorded = map[queue.Lease]*lease{}
 	}
 	t.unrecorded[h.job.Lease()] = h
 }
@@ -39,7 +39,7 @@ func (t *progressBatch) add(h *leaseState, p wire.Progress) {
 // nextDue returns when the next progress may be recorded; the zero time if all is recorded.
 func (t *progressBatch) nextDue() (next time.Time) {
 	for _, h := range t.unrecorded {
-		if at := h.progressRecordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
+		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
@@ -56,14 +56,14 @@ func (t *progressBatch) moveDue(now time.Time, report *store.Report) {
 	}
 	for lease, h := range t.unrecorded {
 		switch {
-		case h.settling:
+		case h.phase.isOver():
 			delete(t.unrecorded, lease) // the attempt's result contains its progress
-		case h.running && !now.Before(h.progressRecordedAt.Add(progressInterval)):
-			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress})
+		case h.phase == phaseRunning && !now.Before(h.progress.recordedAt.Add(progressInterval)):
+			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress.last})
 			delete(t.unrecorded, lease)
-			h.progressRecordedAt = now
-		case !h.running:
-			h.progressRecordedAt = now // try again later, since the attempt's start is not known yet
+			h.progress.recordedAt = now
+		case h.phase != phaseRunning:
+			h.progress.recordedAt = now // try again later, since the attempt's start is not known yet
 		}
 	}
 	t.lastReport = now

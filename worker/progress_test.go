@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 )
@@ -11,7 +13,7 @@ import (
 // Empty progress does not replace progress that the runner sent before.
 func TestEmptyProgressIsIgnored(t *testing.T) {
 	var batch progressBatch
-	h := &leaseState{running: true}
+	h := newLease(&queue.Job{}, 1, phaseRunning, slog.New(slog.DiscardHandler))
 	batch.add(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
 	batch.add(h, wire.Progress{})
 	var r store.Report

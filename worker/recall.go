@@ -33,32 +33,34 @@ import (
 
 // recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that
 // is in progress go back to the queue too, even if recallLocked finds no other job. The caller holds mu.
-func (p *Pool) recallLocked(selects func(*leaseState) bool) {
+func (p *Pool) recallLocked(selects func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(selects)
 }
 
 // dropUnstartedLocked sends a Drop for each selected job that has not started. The caller holds mu.
-func (p *Pool) dropUnstartedLocked(selects func(*leaseState) bool) {
-	var list []*leaseState
+func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
+	var list []*lease
 	for _, h := range p.leases.byLease {
-		if !h.running && !h.mayHaveStarted && !h.settling && !h.dropSent && (h.unsent || h.conn != nil) && selects(h) {
+		isSent := h.phase == phaseSent && h.conn != nil
+		if (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && selects(h) {
 			list = append(list, h)
 		}
 	}
 	if len(list) == 0 {
 		return
 	}
-	slices.SortFunc(list, func(a, b *leaseState) int {
+	slices.SortFunc(list, func(a, b *lease) int {
 		return cmp.Or(placeOf(&b.job).Compare(placeOf(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))
 	})
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
-		h.dropSent, h.recalled = true, true
-		if h.conn == nil {
-			p.wake() // Run returns jobs that wait for a runner
+		if h.phase.neverSent() {
+			h.advanceLocked(eventWithdrawn)
+			p.wake() // Run returns the job
 			continue
 		}
+		h.advanceLocked(eventRecallSent)
 		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.wireLease()})
 	}
 	for conn, frames := range drops {
@@ -71,10 +73,11 @@ func placeOf(j *queue.Job) wire.Place {
 	return wire.Place{Rank: j.Start.Rank, Seq: j.Start.Seq, Before: j.Start.Seq != j.Seq}
 }
 
-// recalling reports whether a recall is in progress: the current runner has not answered all Drops.
+// recalling reports whether a recall is in progress: the current runner has not answered all Drops, or
+// Run has not yet returned a job that no runner has.
 func (s *leases) recalling() bool {
 	for _, h := range s.byLease {
-		if h.recalled && !h.settling && !h.mayHaveStarted && !h.running && (h.unsent || h.conn != nil && h.conn.current) {
+		if h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.current {
 			return true
 		}
 	}

@@ -32,7 +32,7 @@ type deadRunner struct {
 
 // ending says how a lease ended. The runner of the lease is dead or does not know the lease.
 type ending struct {
-	*leaseState
+	*lease
 	result     *wire.Result  // result in the runner's journal; nil if it has none
 	tableEntry *wire.Attempt // entry in the runner's running table; nil if it has none
 	end        queue.End     // how the attempt ended, if result is nil; 0 if it never started
@@ -126,9 +126,9 @@ func (p *Pool) recoverVia(
 // runner's journal are final. Attempts in its running table were lost while they ran. Unless its
 // files are damaged, the runner never received the other leases. endings changes nothing.
 func (d *deadRunner) endings(held *leases) (list []ending) {
-	seen := map[*leaseState]bool{}
-	add := func(h *leaseState, result *wire.Result, tableEntry *wire.Attempt) {
-		if h != nil && !seen[h] && (h.isOrphanOf(d.dir) || h.isOrphanOf("")) {
+	seen := map[*lease]bool{}
+	add := func(h *lease, result *wire.Result, tableEntry *wire.Attempt) {
+		if h != nil && !seen[h] && (h.isOrphanOfLocked(d.dir) || h.isOrphanOfLocked("")) {
 			seen[h] = true
 			list = append(list, ending{h, result, tableEntry, d.endOf(h, tableEntry)})
 		}
@@ -140,7 +140,7 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 		add(held.byLease[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
 	}
 	for _, h := range held.byLease {
-		if h.isOrphanOf(d.dir) {
+		if h.isOrphanOfLocked(d.dir) {
 			add(h, nil, nil)
 		}
 	}
@@ -150,16 +150,16 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 // endOf returns how an attempt without a result ended. It ended in the requested way if it was
 // cancelled, or if recoverRunner found and ended its processes after a request. In all other cases
 // the outcome is unknown. endOf returns 0 if the attempt never started.
-func (d *deadRunner) endOf(h *leaseState, tableEntry *wire.Attempt) queue.End {
-	started := tableEntry != nil || h.running || h.mayHaveStarted
+func (d *deadRunner) endOf(h *lease, tableEntry *wire.Attempt) queue.End {
+	started := tableEntry != nil || h.phase.mayHaveStarted()
 	switch {
 	case !started && !d.Damaged:
 		return 0
 	case d.Unkilled[h.wireLease()]:
 		return queue.Unkillable
-	case h.requestedEnd != nil && (*h.requestedEnd == queue.Killed ||
+	case h.endRequest != nil && (h.endRequest.end == queue.Killed ||
 		tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):
-		return *h.requestedEnd
+		return h.endRequest.end
 	case started && d.SameBoot:
 		return queue.Lost
 	case started:
@@ -176,18 +176,18 @@ func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range d.endings(&l.leases) {
-		e.settling = true
 		switch {
+		case e.result == nil && e.end == 0:
+			l.returnToQueueLocked(e.lease)
+		case !e.advanceLocked(eventEnded):
 		case e.result != nil:
 			results++
-			l.session.addSettlement(l.settlement(e.leaseState, e.result, d.dir))
+			l.session.addSettlement(l.settlement(e.lease, e.result, d.dir))
 		case e.tableEntry != nil:
 			lost++
-			l.session.addSettlement(l.lostSettlement(e.leaseState, e.tableEntry, e.end, d.dir))
-		case e.end != 0:
-			l.session.addSettlement(l.lostSettlement(e.leaseState, nil, e.end, ""))
+			l.session.addSettlement(l.lostSettlement(e.lease, e.tableEntry, e.end, d.dir))
 		default:
-			l.returnToQueueLocked(e.leaseState)
+			l.session.addSettlement(l.lostSettlement(e.lease, nil, e.end, ""))
 		}
 	}
 	l.wake()
@@ -280,8 +280,8 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 	l.recovery.searching = false
 	l.mu.Lock()
 	for _, lease := range alive {
-		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil {
-			h.mayHaveStarted = true
+		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil && !h.phase.isOver() {
+			h.advanceLocked(eventBegun)
 		}
 	}
 	l.mu.Unlock()
@@ -293,7 +293,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 // lostSettlement returns the settlement of an attempt whose runner has died; dir is the runner's
 // directory. tableEntry is nil if the runner has not recorded a start. If the start was not
 // recorded anywhere, its time is unknown, and the attempt gets a duration of zero.
-func (p *Pool) lostSettlement(h *leaseState, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
+func (p *Pool) lostSettlement(h *lease, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
 	o := queue.Outcome{End: end, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.holdOnReturn(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
@@ -301,13 +301,13 @@ func (p *Pool) lostSettlement(h *leaseState, tableEntry *wire.Attempt, end queue
 	case tableEntry != nil:
 		a.Worker = runner.Worker(dir, tableEntry.Slot)
 		a.PID, a.StartedAt = int(tableEntry.PID), queue.Millis(tableEntry.StartedAt)
-	case h.running:
-		a.Worker, a.PID, a.StartedAt = h.workerID, h.pid, h.startedAt
+	case h.hasStarted():
+		a.Worker, a.PID, a.StartedAt = h.attempt.workerID, h.attempt.pid, h.attempt.startedAt
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
 	// The output may exist even if the runner did not report it.
 	output := runner.OutputRef(wire.Lease(j.Lease()))
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: output}
-	h.recordEndedBy(&s)
+	h.recordEndedByLocked(&s)
 	return s
 }

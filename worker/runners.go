@@ -201,7 +201,7 @@ func (p *Pool) sendSetup() {
 	defer p.mu.Unlock()
 	usedElsewhere := 0
 	for _, h := range p.leases.byLease {
-		if (h.conn == nil || !h.conn.current) && (h.running || h.conn != nil) {
+		if (h.conn == nil || !h.conn.current) && (h.hasStarted() || h.conn != nil) {
 			usedElsewhere++
 		}
 	}

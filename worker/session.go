@@ -127,11 +127,11 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 				}
 			}
 		}
-		l.leases.remove(lease)
+		l.leases.removeLocked(lease, eventRecorded)
 	}
 	l.endedRate.add(now, attempts)
 	for _, lease := range report.Released {
-		l.leases.remove(lease)
+		l.leases.removeLocked(lease, eventRecorded)
 	}
 	for i := range report.Changed {
 		lease := report.Changed[i].Lease
@@ -140,7 +140,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 			// the store.
 			h.reportedChange.answer <- refused[lease]
 		}
-		l.leases.remove(lease)
+		l.leases.removeLocked(lease, eventRecorded)
 	}
 	l.mu.Unlock()
 	clear(report.Ended)
@@ -169,8 +169,8 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 		delete(l.session.acks, conn)
 	}
 	for i := range jobs {
-		h := l.leases.add(&jobs[i])
-		h.conn, h.runnerDir = conn, conn.Dir
+		h := l.leases.addLocked(&jobs[i], phaseSent)
+		h.leaseLocation = leaseLocation{conn, conn.Dir}
 		frames = l.startFramesLocked(frames, &h.job)
 	}
 	conn.Send(frames...)

@@ -14,7 +14,7 @@ import (
 func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
-	running := h != nil && h.running
+	running := h != nil && h.hasStarted()
 	if h != nil && !running && h.conn != nil {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
 	}
@@ -69,11 +69,11 @@ func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 // runningAttempt returns the lease of a numbered attempt of a job, and the connection of its
 // runner. Both are nil if the attempt does not run. The connection is nil if the runner is not
 // connected.
-func (p *Pool) runningAttempt(seq int64, attempt int) (*leaseState, *runnerConn) {
+func (p *Pool) runningAttempt(seq int64, attempt int) (*lease, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
-	if h == nil || !h.running || h.job.Runs+1 != attempt {
+	if h == nil || !h.hasStarted() || h.job.Runs+1 != attempt {
 		return nil, nil
 	}
 	return h, h.conn

@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// lease is one lease of this service. phase.go has its phases.
+type lease struct {
+	job         queue.Job // does not change
+	claimNumber int64     // position of the lease in the order of claims
+	log         *slog.Logger
+	started     chan struct{} // closed when the attempt is known to have started
+	done        chan struct{} // closed when the end of the lease is recorded
+
+	// The pool's mu guards all fields below.
+
+	phase         phase         // advanceLocked changes it
+	leaseLocation               // the runner that has the job; zero if none has it, or if it is not known
+	sentAt        time.Time     // when the job was sent to the runner; before that, when it was claimed
+	lastMessageAt time.Time     // last message of the runner, while it is disconnected
+	attempt       attemptInfo   // what is known of the attempt; zero until it is known to have started
+	progress      progressState // what the attempt has reported
+	endRequest    *endRequest   // how the service ends the attempt; nil if it has not requested an end
+	pause         pauseState
+	// pendingChanges are the changes that callers wait for while the job has not started, the oldest
+	// first.
+	pendingChanges []*pendingChange
+	reportedChange *pendingChange // the change that is in session.pending
+}
+
+// leaseLocation identifies the runner that holds leases: a live connection, or the directory of a
+// disconnected runner. dir is "" if the runner is not known.
+type leaseLocation struct {
+	conn *runnerConn
+	dir  string
+}
+
+// attemptInfo describes an attempt that has started.
+type attemptInfo struct {
+	workerID  string
+	pid       int
+	startedAt queue.Millis
+}
+
+// progressState is the progress of an attempt.
+type progressState struct {
+	last *queue.Progress // last reported progress; nil if none was reported
+	// recordedAt is when progress was last recorded, or skipped because the attempt was not known to
+	// run.
+	recordedAt time.Time
+}
+
+// endRequest describes how the service ends an attempt.
+type endRequest struct {
+	end   queue.End
+	grace time.Duration // time between SIGTERM and SIGKILL
+	by    *int          // uid of the user who ended the attempt; nil if no user did
+	verb  string        // action with which the attempt was ended, such as "cancel"
+}
+
+// pauseState says whether the job of a lease is paused.
+type pauseState struct {
+	recorded      bool // the store has recorded the job as paused
+	exemptFromAll bool // the job was resumed while all jobs are paused
+	// done is closed when the caller that is pausing or resuming the job has finished. It is nil if
+	// there is no such caller.
+	done chan struct{}
+}
+
+// newLease returns a lease of a claimed job.
+func newLease(j *queue.Job, claimNumber int64, initial phase, log *slog.Logger) *lease {
+	now := time.Now()
+	return &lease{
+		job: *j, claimNumber: claimNumber, log: log, started: make(chan struct{}), done: make(chan struct{}),
+		phase: initial, sentAt: now, lastMessageAt: now, pause: pauseState{recorded: j.PausedAt != 0},
+	}
+}
+
+func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
+
+// advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
+// phase, advanceLocked logs that and returns false; the caller then must not act on the event.
+func (h *lease) advanceLocked(e event) bool {
+	next, ok := h.phase.after(e)
+	if !ok {
+		h.log.Error("an event does not fit the phase of a lease, so it is ignored; please report this as a bug",
+			"job", h.job.ID, "phase", h.phase.String(), "event", e.String())
+		return false
+	}
+	h.phase = next
+	return true
+}
+
+// hasStarted reports whether the attempt is known to have started. It remains true when the attempt
+// has ended.
+func (h *lease) hasStarted() bool {
+	select {
+	case <-h.started:
+		return true
+	default:
+		return false
+	}
+}
+
+// mayHaveStartedLocked reports whether the job's runner has recorded the attempt, so that it does not
+// drop the job any more.
+func (h *lease) mayHaveStartedLocked() bool { return h.phase.mayHaveStarted() || h.hasStarted() }
+
+// isOrphanOfLocked reports whether the lease is open and belongs to the disconnected runner with
+// directory dir. With dir "", it reports whether the runner of the lease is unknown.
+func (h *lease) isOrphanOfLocked(dir string) bool {
+	return h.conn == nil && !h.phase.neverSent() && !h.phase.isOver() && h.dir == dir
+}
+
+// assignToLocked assigns the lease to a connection. It keeps endRequest and pendingChanges.
+func (h *lease) assignToLocked(conn *runnerConn) {
+	h.leaseLocation, h.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
+}
+
+// markStartedLocked records that the attempt has started.
+func (h *lease) markStartedLocked() {
+	if h.advanceLocked(eventStarted) && !h.hasStarted() {
+		close(h.started)
+	}
+}
+
+// recallDueLocked returns when a job that has not started is recalled from its runner.
+func (h *lease) recallDueLocked() deadline { return deadlineAfter(h.sentAt, recallAfter) }
+
+// startDueLocked returns when the pool takes the job back if its runner does not answer. Its start
+// deadline has passed by then.
+func (h *lease) startDueLocked() deadline {
+	return deadlineAfter(h.sentAt, startDeadline+startDeadlineMargin)
+}
+
+// recordEndedByLocked records in the settlement which user ended the attempt.
+func (h *lease) recordEndedByLocked(s *store.Settlement) {
+	reason := s.Decision.Reason
+	if h.endRequest != nil && h.endRequest.by != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+		s.By, s.Verb = h.endRequest.by, h.endRequest.verb
+	}
+}

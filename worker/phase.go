@@ -1,0 +1,168 @@
+package worker
+
+// This file has the phases of a lease. A phase says what the pool knows about the job: which runner may
+// have it, whether it may have started, and what is still to be stored. An event moves a lease to
+// another phase. The possible moves are:
+//
+//	reading dependencies → withdrawn, settling, settled
+//	awaiting runner      → withdrawn, sent, settling, returning
+//	withdrawn            → settling, returning
+//	sent                 → dropping, recalling, begun, found, running, settling, returning
+//	dropping             → sent, begun, found, running, settling, returning
+//	recalling            → sent, begun, found, running, settling, returning
+//	begun                → found, running, settling, returning
+//	found                → running, settling, returning
+//	running              → settling, returning
+//	settling             → settled
+//	returning            → returned
+//
+// A typical lease is sent, running, settling and settled. For a short job the runner sends only the
+// result, so the lease goes from sent to settling.
+//
+// An event that the table does not list for a phase changes nothing: the pool logs it and does not act
+// on it. If the pool acted on it, a job could be settled twice, or be returned to the queue while it runs.
+
+// phase is what the pool knows about the job of a lease. The order of the constants matters to the
+// methods of phase.
+type phase uint8
+
+const (
+	// samePhase, in transitions, means that the event is expected but changes nothing.
+	samePhase phase = iota
+	// The service reads the results of the job's dependencies. No runner has the job.
+	phaseReadingDeps
+	// A separate runner is being started for the job. No runner has the job.
+	phaseAwaitingRunner
+	// The job is to be returned before any runner has it. Run returns it in its next step, and claims
+	// nothing until then.
+	phaseWithdrawn
+	// The job was sent to a runner, which may start it at any time. A lease of an earlier service is
+	// also in this phase, until its runner is found.
+	phaseSent
+	// A Drop was sent for a caller that changes or ends the job. The runner has not answered.
+	phaseDropping
+	// A Drop was sent because of a recall. The runner has not answered, and claims wait for the answer.
+	phaseRecalling
+	// The runner has recorded the attempt and may have started it. A Drop is too late.
+	phaseBegun
+	// The attempt has started: the files of a runner that does not answer name the process or hold the
+	// result.
+	phaseFound
+	// The attempt has started: the runner or the store said so.
+	phaseRunning
+	// The end of the lease is in session.pending.
+	phaseSettling
+	// The job's return to the queue is in session.pending. This attempt does not count.
+	phaseReturning
+	// The end is stored, or readDeps has replaced the lease. The lease is not in leases any more.
+	phaseSettled
+	// The return is stored. The lease is not in leases any more.
+	phaseReturned
+	phaseCount
+)
+
+// neverSent reports whether no runner has the job or had it before.
+func (p phase) neverSent() bool { return p <= phaseWithdrawn }
+
+// mayStart reports whether the job is not known to have started or ended.
+func (p phase) mayStart() bool { return p <= phaseBegun }
+
+// mayHaveStarted reports whether the runner has recorded the attempt, and the end is not decided.
+func (p phase) mayHaveStarted() bool { return p >= phaseBegun && p <= phaseRunning }
+
+// isOver reports whether the end of the lease, or its return, is decided.
+func (p phase) isOver() bool { return p >= phaseSettling }
+
+func (p phase) String() string { return phaseNames[p] }
+
+// event is something that may change the phase of a lease.
+type event uint8
+
+const (
+	eventDepsRead     event = iota // the dependencies' results are read, and another lease replaces this one
+	eventWithdrawn                 // a recall or a caller wants a job back that no runner has
+	eventSent                      // the job was sent to the separate runner that was started for it
+	eventDropSent                  // a caller wants the job back, and a Drop was sent
+	eventRecallSent                // a Drop was sent because of a recall
+	eventDisconnected              // the connection to the runner has ended
+	eventBegun                     // the runner has recorded the attempt
+	eventFound                     // the runner's files show that the attempt has started
+	eventStarted                   // the runner or the store says that the attempt has started
+	eventEnded                     // the end of the lease is decided
+	eventReturned                  // the return of the job to the queue is decided
+	eventRecorded                  // the store has recorded the end or the return
+	eventCount
+)
+
+func (e event) String() string { return eventNames[e] }
+
+// transition says to which phase an event moves the leases of some phases.
+type transition struct {
+	event event
+	from  []phase
+	to    phase
+}
+
+var transitions = []transition{
+	{eventDepsRead, []phase{phaseReadingDeps}, phaseSettled},
+	{eventWithdrawn, []phase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
+	{eventWithdrawn, []phase{phaseWithdrawn}, samePhase},
+	{eventSent, []phase{phaseAwaitingRunner}, phaseSent},
+
+	{eventDropSent, []phase{phaseSent}, phaseDropping},
+	{eventRecallSent, []phase{phaseSent}, phaseRecalling},
+	{eventDisconnected, []phase{phaseDropping, phaseRecalling}, phaseSent},
+	{eventDisconnected, []phase{
+		phaseSent, phaseBegun, phaseFound, phaseRunning, phaseSettling, phaseReturning,
+	}, samePhase},
+
+	{eventBegun, []phase{phaseSent, phaseDropping, phaseRecalling}, phaseBegun},
+	{eventBegun, []phase{phaseBegun, phaseFound, phaseRunning}, samePhase},
+	{eventFound, []phase{phaseSent, phaseDropping, phaseRecalling, phaseBegun}, phaseFound},
+	{eventStarted, []phase{phaseSent, phaseDropping, phaseRecalling, phaseBegun, phaseFound}, phaseRunning},
+	{eventStarted, []phase{phaseRunning, phaseSettling, phaseReturning}, samePhase},
+
+	{eventEnded, []phase{
+		phaseReadingDeps, phaseAwaitingRunner, phaseWithdrawn,
+		phaseSent, phaseDropping, phaseRecalling, phaseBegun, phaseFound, phaseRunning,
+	}, phaseSettling},
+	{eventReturned, []phase{
+		phaseAwaitingRunner, phaseWithdrawn,
+		phaseSent, phaseDropping, phaseRecalling, phaseBegun, phaseFound, phaseRunning,
+	}, phaseReturning},
+	{eventRecorded, []phase{phaseSettling}, phaseSettled},
+	{eventRecorded, []phase{phaseReturning}, phaseReturned},
+}
+
+// nextPhases has the phase that follows each phase after each event. It has samePhase where the table
+// has no transition.
+var nextPhases = func() (next [phaseCount][eventCount]phase) {
+	for _, t := range transitions {
+		for _, from := range t.from {
+			if next[from][t.event] = t.to; t.to == samePhase {
+				next[from][t.event] = from
+			}
+		}
+	}
+	return next
+}()
+
+// after returns the phase that follows p after an event. ok is false if the event does not fit p.
+func (p phase) after(e event) (next phase, ok bool) {
+	next = nextPhases[p][e]
+	return next, next != samePhase
+}
+
+var phaseNames = [phaseCount]string{
+	phaseReadingDeps: "reading dependencies", phaseAwaitingRunner: "awaiting runner", phaseWithdrawn: "withdrawn",
+	phaseSent: "sent", phaseDropping: "dropping", phaseRecalling: "recalling",
+	phaseBegun: "begun", phaseFound: "found", phaseRunning: "running",
+	phaseSettling: "settling", phaseReturning: "returning", phaseSettled: "settled", phaseReturned: "returned",
+}
+
+var eventNames = [eventCount]string{
+	eventDepsRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
+	eventDropSent: "drop sent", eventRecallSent: "recall sent", eventDisconnected: "disconnected",
+	eventBegun: "begun", eventFound: "found", eventStarted: "started",
+	eventEnded: "ended", eventReturned: "returned", eventRecorded: "recorded",
+}

@@ -1,0 +1,168 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// phaseTable says for each phase and event what the phase is afterwards; "." means that the event does
+// not fit the phase.
+const phaseTable = `
+event \ phase      reading-dependencies awaiting-runner withdrawn sent       dropping  recalling begun     found     running   settling  returning settled returned
+dependencies-read  settled              .               .         .          .         .         .         .         .         .         .         .       .
+withdrawn          withdrawn            withdrawn       withdrawn .          .         .         .         .         .         .         .         .       .
+sent               .                    sent            .         .          .         .         .         .         .         .         .         .       .
+drop-sent          .                    .               .         dropping   .         .         .         .         .         .         .         .       .
+recall-sent        .                    .               .         recalling  .         .         .         .         .         .         .         .       .
+disconnected       .                    .               .         sent       sent      sent      begun     found     running   settling  returning .       .
+begun              .                    .               .         begun      begun     begun     begun     found     running   .         .         .       .
+found              .                    .               .         found      found     found     found     .         .         .         .         .       .
+started            .                    .               .         running    running   running   running   running   running   settling  returning .       .
+ended              settling             settling        settling  settling   settling  settling  settling  settling  settling  .         .         .       .
+returned           .                    returning       returning returning  returning returning returning returning returning .         .         .       .
+recorded           .                    .               .         .          .         .         .         .         .         settled   returned  .       .
+`
+
+// allPhases returns the phases that a lease can have.
+func allPhases() (list []phase) {
+	for p := samePhase + 1; p < phaseCount; p++ {
+		list = append(list, p)
+	}
+	return list
+}
+
+// allEvents returns all events.
+func allEvents() (list []event) {
+	for e := range eventCount {
+		list = append(list, e)
+	}
+	return list
+}
+
+// Every event moves a lease of every phase as phaseTable says. An event that does not fit changes
+// nothing and is logged.
+func TestEveryEventInEveryPhase(t *testing.T) {
+	rows := strings.Split(strings.TrimSpace(phaseTable), "\n")
+	phases := strings.Fields(rows[0])[3:]
+	if len(phases) != len(allPhases()) || len(rows)-1 != len(allEvents()) {
+		t.Fatalf("the table has %d phases and %d events, want %d and %d",
+			len(phases), len(rows)-1, len(allPhases()), len(allEvents()))
+	}
+	for i, p := range allPhases() {
+		for k, e := range allEvents() {
+			cells := strings.Fields(rows[1+k])
+			if name := strings.ReplaceAll(e.String(), " ", "-"); cells[0] != name {
+				t.Fatalf("row %d of the table is for %q, want %q", k, cells[0], name)
+			}
+			if name := strings.ReplaceAll(p.String(), " ", "-"); phases[i] != name {
+				t.Fatalf("column %d of the table is for %q, want %q", i, phases[i], name)
+			}
+			var log bytes.Buffer
+			h := newLease(&queue.Job{ID: "a"}, 1, p, slog.New(slog.NewTextHandler(&log, nil)))
+			want, fits := cells[1+i], cells[1+i] != "."
+			if !fits {
+				want = phases[i]
+			}
+			if ok := h.advanceLocked(e); ok != fits || strings.ReplaceAll(h.phase.String(), " ", "-") != want {
+				t.Errorf("a lease that is %v became %v after %q (fits: %v); want %s (fits: %v)", p, h.phase, e, ok, want, fits)
+			}
+			if logged := strings.Contains(log.String(), "job=a"); logged == fits {
+				t.Errorf("a lease that is %v after %q: logged %v, want %v", p, e, logged, !fits)
+			}
+		}
+	}
+}
+
+// The comment in phase.go shows the moves of the table.
+func TestPhaseCommentMatchesTransitions(t *testing.T) {
+	source, err := os.ReadFile("phase.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(source)) {
+		if strings.Contains(line, " → ") {
+			got = append(got, strings.TrimSpace(strings.TrimPrefix(line, "//")))
+		}
+	}
+	var want []string
+	for _, p := range allPhases() {
+		if next := followers(p); len(next) > 0 {
+			want = append(want, fmt.Sprintf("%-20s → %s", p, strings.Join(next, ", ")))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the comment shows:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// followers returns the names of the phases that can follow a phase, in the order of the phases.
+func followers(p phase) (names []string) {
+	for _, q := range allPhases() {
+		for _, e := range allEvents() {
+			if next, ok := p.after(e); ok && next == q && q != p {
+				names = append(names, q.String())
+				break
+			}
+		}
+	}
+	return names
+}
+
+// No order of events loses a job or runs it twice: every lease can end, and it ends once. Once the
+// attempt may have started, the lease never becomes one that the pool takes back without an answer.
+func TestPhasesEndOnce(t *testing.T) {
+	for _, p := range allPhases() {
+		_, canEnd := p.after(eventEnded)
+		_, canReturn := p.after(eventReturned)
+		if canEnd == p.isOver() {
+			t.Errorf("an end in the phase %v is possible: %v, want %v", p, canEnd, !p.isOver())
+		}
+		if canReturn && p.isOver() {
+			t.Errorf("a lease that is %v can be returned", p)
+		}
+		if p.neverSent() && p.mayHaveStarted() || p.isOver() && (p.mayStart() || p.mayHaveStarted()) {
+			t.Errorf("the facts of the phase %v contradict each other", p)
+		}
+		for _, e := range allEvents() {
+			next, ok := p.after(e)
+			switch {
+			case !ok:
+			case p.mayHaveStarted() && !next.mayHaveStarted() && !next.isOver():
+				t.Errorf("an attempt that may have started (%v) is forgotten after %q", p, e)
+			case p.isOver() && !next.isOver():
+				t.Errorf("a lease that is %v is open again after %q", p, e)
+			case !p.neverSent() && next.neverSent():
+				t.Errorf("a job that a runner may have (%v) counts as never sent after %q", p, e)
+			}
+		}
+	}
+}
+
+// A lease knows that its attempt has started from the first report on, also while its end is stored.
+func TestStartedLeaseStaysStarted(t *testing.T) {
+	h := newLease(&queue.Job{}, 1, phaseSent, slog.New(slog.DiscardHandler))
+	if h.hasStarted() {
+		t.Error("a new lease counts as started")
+	}
+	for _, e := range []event{eventStarted, eventStarted, eventEnded, eventRecorded} {
+		if e == eventStarted {
+			h.markStartedLocked()
+		} else {
+			h.advanceLocked(e)
+		}
+		if !h.hasStarted() {
+			t.Errorf("not started after %q", e)
+		}
+	}
+	if h.phase != phaseSettled {
+		t.Errorf("the phase is %v, want %v", h.phase, phaseSettled)
+	}
+}
