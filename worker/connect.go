@@ -41,15 +41,26 @@ const (
 // contact is a runner that the pool is trying to connect to.
 type contact struct {
 	dir            string
-	current        bool  // the runner took new jobs before, and takes them again once it is connected
-	foundAtStart   bool  // the runner's directory existed when the service started
-	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless foundAtStart
-	// unknown is set if the store has no record of the runner. An unknown runner may be used if it is
-	// alive. If it is dead, it held no jobs of this queue.
-	unknown     bool
-	tryingSince time.Time
-	dead        bool // the runner is dead; guarded by the pool's mu
+	origin         contactOrigin
+	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless origin.atStart
+	tryingSince    time.Time
+	dead           bool // the runner is dead; guarded by the pool's mu
 }
+
+// contactOrigin says how the pool knows a contact.
+type contactOrigin uint8
+
+const (
+	contactLost    contactOrigin = iota // the connection was lost, or was never made to a new runner
+	contactCurrent                      // the connection to the runner for new jobs was lost; it gets them again
+	contactFound                        // the runner's directory existed when the service started
+	// contactUnknown is like contactFound, but the store has no record of the runner. An unknown runner
+	// may be used if it is alive. If it is dead, it held no jobs of this queue.
+	contactUnknown
+)
+
+// atStart reports whether the runner's directory existed when the service started.
+func (o contactOrigin) atStart() bool { return o >= contactFound }
 
 // unreachableAt returns when the pool has tried to connect to the runner for the time limit.
 func (c *contact) unreachableAt(limit time.Duration) deadline {
@@ -116,9 +127,9 @@ const maxUnknown = 16
 func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*contact) {
 	unknown := 0
 	for _, dir := range dirs {
-		c := &contact{dir: dir, foundAtStart: true, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
+		c := &contact{dir: dir, origin: contactFound, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
 		if runner.OfAnAccount(dir) && !slices.Contains(recorded, dir) {
-			c.unknown = true
+			c.origin = contactUnknown
 			if unknown++; unknown > maxUnknown || filepath.Dir(dir) != p.cfg.Runners.Root() {
 				continue
 			}
@@ -180,7 +191,7 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	case err != nil:
 		return f, err
 	}
-	if newestSeq := client.Newest(); c.foundAtStart && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
+	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
 		client.Close()
 		err := fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d",
 			c.dir, ErrOlder, newestSeq, c.maxAssignedSeq)
@@ -210,11 +221,14 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 	}
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
-	lastFoundAtStart := c.foundAtStart && !l.runners.adopting()
-	current := c.current || f.client != nil && l.runners.canTakeNewJobs(f.client)
+	lastFoundAtStart := c.origin.atStart() && !l.runners.adopting()
+	state := connOther
+	if c.origin == contactCurrent || f.client != nil && l.runners.canTakeNewJobs(f.client) {
+		state = connCurrent
+	}
 	l.mu.Unlock()
 	if f.client != nil {
-		l.adopt(f.client, current)
+		l.adopt(f.client, state)
 		// This settles the leases that the runner does not know. They were sent to the runner, but
 		// never arrived.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
@@ -229,9 +243,8 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 
 // adopt takes over the attempts that a connected runner runs, and the attempts whose results the runner
 // still keeps.
-func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
-	now := time.Now()
-	conn := &runnerConn{Client: c, current: current, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
+func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
+	conn := newRunnerConn(c, state)
 	l.mu.Lock()
 	for _, a := range c.Reply.Attempts {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
@@ -333,13 +346,17 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 			h.advanceLocked(eventDisconnected)
 		}
 	}
+	origin := contactLost
+	if conn.state == connCurrent {
+		origin = contactCurrent
+	}
 	finished := conn.dismissed && !hasOpenLease // a Shutdown caused the end of the connection
 	l.mu.Unlock()
 	if finished {
 		// The runner's results must be stored before its directory is removed.
 		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissed(l.ctx, conn.Dir) })
 	} else {
-		l.connectOrRecover(&contact{dir: conn.Dir, current: conn.current, tryingSince: time.Now()})
+		l.connectOrRecover(&contact{dir: conn.Dir, origin: origin, tryingSince: time.Now()})
 	}
 }
 
@@ -379,23 +396,32 @@ func (l *loop) ensureRunner() {
 	if !needed {
 		return
 	}
-	l.spawn(false, true, func(*runnerConn, error) { l.runners.spawning, l.runners.spawnErr = false, nil })
+	l.spawn(forNewJobs, func(*runnerConn, error) { l.runners.spawning, l.runners.spawnErr = false, nil })
 }
 
-// spawn starts a runner in the background. With forSuspect, the runner is for one suspect. With
-// forNew, it is for new jobs, and spawn retries until one has started. Run adopts the runner and
-// calls onSpawned, with mu held, with the connection or the error.
-func (l *loop) spawn(forSuspect, forNew bool, onSpawned func(*runnerConn, error)) {
+// purpose says which jobs a runner is started for.
+type purpose uint8
+
+const (
+	forNewJobs purpose = iota // all new jobs
+	forSuspect                // one suspect
+	forOwner                  // the jobs of one user
+)
+
+// spawn starts a runner in the background. It retries until a runner for new jobs has started, but does
+// not retry a separate runner. Run adopts the runner and calls onSpawned, with mu held, with the
+// connection or the error.
+func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
 		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
-			client, dir, err := l.trySpawn(l.ctx, forSuspect)
+			client, dir, err := l.trySpawn(l.ctx, jobs == forSuspect)
 			if err != nil && dir != "" { // the new runner has died or hangs
 				c := &contact{dir: dir, tryingSince: time.Now()}
 				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
-			if err == nil || !forNew {
-				l.post(func() error { l.adoptSpawned(client, forNew, onSpawned, err); return nil })
+			if err == nil || jobs != forNewJobs {
+				l.post(func() error { l.adoptSpawned(client, jobs, onSpawned, err); return nil })
 				return
 			}
 			l.mu.Lock()
@@ -421,10 +447,14 @@ func (l *loop) spawn(forSuspect, forNew bool, onSpawned func(*runnerConn, error)
 }
 
 // adoptSpawned adopts a runner that was started, and passes it to onSpawned.
-func (l *loop) adoptSpawned(client *runner.Client, forNew bool, onSpawned func(*runnerConn, error), err error) {
+func (l *loop) adoptSpawned(client *runner.Client, jobs purpose, onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
-		conn = l.adopt(client, forNew)
+		state := connOther
+		if jobs == forNewJobs {
+			state = connCurrent
+		}
+		conn = l.adopt(client, state)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -433,12 +463,12 @@ func (l *loop) adoptSpawned(client *runner.Client, forNew bool, onSpawned func(*
 
 // trySpawn starts a runner and connects to it. dir is the directory of that runner; it is "" if no
 // runner was started.
-func (p *Pool) trySpawn(ctx context.Context, forSuspect bool) (client *runner.Client, dir string, err error) {
+func (p *Pool) trySpawn(ctx context.Context, isolated bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if dir, err = p.cfg.Runners.Spawn(forSuspect); err != nil {
+	if dir, err = p.cfg.Runners.Spawn(isolated); err != nil {
 		return nil, "", err
 	}
 	client, err = runner.Connect(dir, epoch, p.cfg.Version)

@@ -122,7 +122,7 @@ func (l *loop) spawnForSuspectLocked() {
 	for _, h := range l.leases.oldestFirst() {
 		if h.phase == phaseAwaitingRunner && h.job.Suspect {
 			l.isolation.spawning = true
-			l.spawn(true, false, func(conn *runnerConn, err error) { l.suspectSpawnedLocked(h, conn, err) })
+			l.spawn(forSuspect, func(conn *runnerConn, err error) { l.suspectSpawnedLocked(h, conn, err) })
 			return
 		}
 	}
@@ -282,7 +282,7 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 		}
 	}
 	for _, conn := range l.runners.clients {
-		if conn.owner == o && conn.unresponsive {
+		if conn.owner == o && conn.state == connUnresponsive {
 			unresponsive++
 		}
 	}
@@ -308,7 +308,7 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	o.lastUsed = time.Now()
 	if o.conn == nil && !o.spawning {
 		o.spawning = true
-		l.spawn(false, false, func(conn *runnerConn, err error) { l.ownerSpawnedLocked(o, conn, err) })
+		l.spawn(forOwner, func(conn *runnerConn, err error) { l.ownerSpawnedLocked(o, conn, err) })
 	}
 }
 

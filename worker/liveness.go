@@ -31,7 +31,7 @@ const (
 // holds mu.
 // See docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
-	return !conn.checking && (conn.unresponsive || l.leases.anyHeldBy(conn))
+	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldBy(conn))
 }
 
 // startLivenessChecks starts the liveness checks that are due.
@@ -115,7 +115,7 @@ func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool
 	defer l.mu.Unlock()
 	all = location.dir != "" || !l.recovery.dirMissing && !l.recovery.storeMoved && len(l.recovery.uncertainDirs) == 0
 	for dir, c := range l.runners.contacts {
-		if dir == location.dir || location.dir == "" && c.foundAtStart && !c.unknown {
+		if dir == location.dir || location.dir == "" && c.origin == contactFound {
 			dirs = append(dirs, dir)
 			all = all && !c.dead
 		}
@@ -153,7 +153,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 	conn, dir := h.conn, h.dir
 	now, unreachable := time.Now(), false
 	for _, c := range p.runners.contacts {
-		if conn == nil && (c.dir == dir || dir == "" && c.foundAtStart) {
+		if conn == nil && (c.dir == dir || dir == "" && c.origin.atStart()) {
 			unreachable, dir = c.unreachableAt(livenessTimeout).passed(now), c.dir
 		}
 	}
@@ -195,7 +195,7 @@ func (p *Pool) Silent() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
-		if conn.unresponsive {
+		if conn.state == connUnresponsive {
 			pids = append(pids, conn.Reply.PID)
 		}
 	}
@@ -223,7 +223,7 @@ func (p *Pool) killUnresponsive() {
 	p.mu.Lock()
 	var dirs []string
 	for _, conn := range p.runners.clients {
-		if conn.unresponsive {
+		if conn.state == connUnresponsive {
 			dirs = append(dirs, conn.Dir)
 		}
 	}

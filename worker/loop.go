@@ -238,7 +238,7 @@ func (l *loop) expiresLocked(h *lease) bool {
 	case phaseSent:
 		return h.conn == nil
 	case phaseDropping, phaseRecalling:
-		return h.conn.unresponsive
+		return h.conn.state == connUnresponsive
 	}
 	return l.needsFileCheckLocked(h)
 }
@@ -247,7 +247,7 @@ func (l *loop) expiresLocked(h *lease) bool {
 // runner may have started. For such a job, the pool reads the runner's files repeatedly until they
 // name the process. The caller holds mu.
 func (l *loop) needsFileCheckLocked(h *lease) bool {
-	return l.draining && h.phase == phaseBegun && (h.conn == nil || h.conn.unresponsive)
+	return l.draining && h.phase == phaseBegun && (h.conn == nil || h.conn.state == connUnresponsive)
 }
 
 // recallFromLocked recalls all jobs that wait in a runner. If it is the current runner, its jobs
@@ -255,7 +255,7 @@ func (l *loop) needsFileCheckLocked(h *lease) bool {
 // jobs are prefetched. The caller holds mu.
 func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall := l.dropUnstartedLocked
-	if conn.current {
+	if conn.state == connCurrent {
 		recall, l.meanRunTime = l.recallLocked, max(l.meanRunTime, recallAfter)
 	}
 	recall(func(h *lease) bool { return h.conn == conn })

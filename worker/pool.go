@@ -194,7 +194,7 @@ func (p *Pool) Scale(n int) {
 // recallFromCurrentLocked recalls all jobs that wait in the current runner or for a runner. The
 // caller holds mu.
 func (p *Pool) recallFromCurrentLocked() {
-	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.current })
+	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }
 
 // Paused returns why the pool claims fewer jobs than usual, with the error of the last job whose
@@ -351,7 +351,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 		}
 		if h.conn != nil {
 			stale := deadlineAfter(h.conn.lastMessageAt, p.cfg.StaleAfter())
-			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.unresponsive || stale.passed(now)
+			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.state == connUnresponsive || stale.passed(now)
 		}
 		list = append(list, w)
 	}

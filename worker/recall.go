@@ -77,7 +77,7 @@ func placeOf(j *queue.Job) wire.Place {
 // Run has not yet returned a job that no runner has.
 func (s *leases) recalling() bool {
 	for _, h := range s.byLease {
-		if h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.current {
+		if h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent {
 			return true
 		}
 	}

@@ -55,7 +55,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 	p.mu.Unlock()
 	p.wake()
 	d := &deadRunner{dir: c.dir, keepDir: true, Remains: runner.Remains{SameBoot: true}}
-	if c.unknown {
+	if c.origin == contactUnknown {
 		return d, nil
 	}
 	via, err := p.recovererFor(filepath.Dir(c.dir))
@@ -84,7 +84,7 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
-		if filepath.Dir(conn.Dir) == root && !conn.unresponsive {
+		if filepath.Dir(conn.Dir) == root && conn.state != connUnresponsive {
 			return conn, nil
 		}
 	}

@@ -23,27 +23,51 @@ type runners struct {
 	spawnErr  error               // error of the last try to start a runner for new jobs
 }
 
-// runnerConn is a connected runner. The pool's mu guards its fields, except closed.
+// runnerConn is a connected runner.
 type runnerConn struct {
 	*runner.Client
-	current bool
+	closed chan struct{} // closed when the connection has ended
+
+	// The pool's mu guards all fields below.
+
+	state connState
 	// lastChecked is the time of the last message or of the last failed liveness check; the next
 	// check is HeardEvery later.
 	lastChecked   time.Time
-	lastMessageAt time.Time // time of the last message
-	checking      bool      // a liveness check is in progress
-	unresponsive  bool      // the runner did not answer the last liveness check
-	// closed is closed when the connection has ended.
-	closed    chan struct{}
-	dismissed bool           // a Shutdown was sent, since it has finished its jobs
-	owner     *owner         // user whose jobs the runner runs; nil if it is not a separate runner of one user
-	stuck     []wire.Attempt // ended attempts whose processes still occupy workers
-	sentSetup wire.Setup     // the Setup frame that was sent last
+	lastMessageAt time.Time      // time of the last message
+	checking      bool           // a liveness check is in progress
+	dismissed     bool           // a Shutdown was sent, since it has finished its jobs
+	owner         *owner         // user whose jobs the runner runs; nil if it is not a separate runner of one user
+	stuck         []wire.Attempt // ended attempts whose processes still occupy workers
+	sentSetup     wire.Setup     // the Setup frame that was sent last
+}
+
+// connState says whether a connected runner gets new jobs. A runner starts as connCurrent or connOther:
+//
+//	current      → other         another runner becomes the current one
+//	current      → unresponsive  it does not answer a liveness check
+//	other        → unresponsive  likewise
+//	unresponsive → current       it answers again, can take new jobs, and there is no current runner
+//	unresponsive → other         it answers again, and another runner takes new jobs
+//
+// Whether a runner was dismissed does not depend on its state: Stop dismisses all runners.
+type connState uint8
+
+const (
+	connOther        connState = iota // the runner answers, but gets no new jobs, or those of one user only
+	connCurrent                       // the runner for new jobs
+	connUnresponsive                  // the runner did not answer the last liveness check; it gets no new jobs
+)
+
+// newRunnerConn returns the connection to a runner that has just answered.
+func newRunnerConn(c *runner.Client, initial connState) *runnerConn {
+	now := time.Now()
+	return &runnerConn{Client: c, state: initial, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
 }
 
 // current returns the runner for new jobs, or nil.
 func (r *runners) current() *runnerConn {
-	if n := len(r.clients); n > 0 && r.clients[n-1].current {
+	if n := len(r.clients); n > 0 && r.clients[n-1].state == connCurrent {
 		return r.clients[n-1]
 	}
 	return nil
@@ -51,9 +75,11 @@ func (r *runners) current() *runnerConn {
 
 // add adds a connection and wakes the callers that wait for one.
 func (r *runners) add(conn *runnerConn) {
-	if conn.current {
+	if conn.state == connCurrent {
 		for _, other := range r.clients {
-			other.current = false
+			if other.state == connCurrent {
+				other.state = connOther
+			}
 		}
 		r.clients = append(r.clients, conn)
 	} else {
@@ -82,7 +108,7 @@ func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 func (r *runners) lacksCurrent() bool {
 	now := time.Now()
 	for _, c := range r.contacts {
-		if (c.current || c.foundAtStart) && !c.dead && !c.unreachableAt(replaceAfter).passed(now) {
+		if (c.origin == contactCurrent || c.origin.atStart()) && !c.dead && !c.unreachableAt(replaceAfter).passed(now) {
 			return false
 		}
 	}
@@ -93,7 +119,7 @@ func (r *runners) lacksCurrent() bool {
 // recovered.
 func (r *runners) adopting() bool {
 	for _, c := range r.contacts {
-		if c.foundAtStart {
+		if c.origin.atStart() {
 			return true
 		}
 	}
@@ -108,7 +134,7 @@ func (r *runners) leaseDirs(dirs []string) []string {
 		}
 	}
 	for dir, c := range r.contacts {
-		if !c.unknown {
+		if c.origin != contactUnknown {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -135,8 +161,8 @@ func (r *runners) markUnresponsive(conn *runnerConn) {
 	default:
 	}
 	conn.lastChecked = time.Now() // this delays the next liveness check
-	if !conn.unresponsive {
-		conn.unresponsive, conn.current = true, false
+	if conn.state != connUnresponsive {
+		conn.state = connUnresponsive
 		conn.unlinkOwner()
 		r.cfg.Log.Error("the runner does not answer; new jobs go to another runner", "runner", conn.Reply.PID)
 	}
@@ -149,12 +175,13 @@ func (r *runners) markAlive(conn *runnerConn) bool {
 		return false
 	default:
 	}
-	wasUnresponsive := conn.unresponsive
-	conn.lastChecked, conn.unresponsive = time.Now(), false
+	wasUnresponsive := conn.state == connUnresponsive
+	conn.lastChecked = time.Now()
 	conn.lastMessageAt = conn.lastChecked
 	if wasUnresponsive {
+		conn.state = connOther
 		if r.current() == nil && !r.spawning && r.canTakeNewJobs(conn.Client) {
-			conn.current = true
+			conn.state = connCurrent
 			r.clients = append(slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn }), conn)
 		}
 		r.cfg.Log.Info("the runner answers again", "runner", conn.Reply.PID)
@@ -201,12 +228,12 @@ func (p *Pool) sendSetup() {
 	defer p.mu.Unlock()
 	usedElsewhere := 0
 	for _, h := range p.leases.byLease {
-		if (h.conn == nil || !h.conn.current) && (h.hasStarted() || h.conn != nil) {
+		if (h.conn == nil || h.conn.state != connCurrent) && (h.hasStarted() || h.conn != nil) {
 			usedElsewhere++
 		}
 	}
 	for _, conn := range p.runners.clients {
-		if !conn.current {
+		if conn.state != connCurrent {
 			usedElsewhere += p.stuckWorkersOfLocked(conn)
 		}
 	}
@@ -215,7 +242,7 @@ func (p *Pool) sendSetup() {
 		switch {
 		case runner.Isolated(conn.Dir):
 			n = 1
-		case conn.current:
+		case conn.state == connCurrent:
 			n = max(0, p.wantedWorkers-usedElsewhere)
 		case conn.owner != nil:
 			n = p.wantedWorkers
@@ -235,7 +262,7 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.current || conn.dismissed || conn.unresponsive || l.stuckWorkersOfLocked(conn) > 0 ||
+		if conn.state != connOther || conn.dismissed || l.stuckWorkersOfLocked(conn) > 0 ||
 			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
 			continue
 		}
@@ -261,7 +288,7 @@ func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool {
-		return conn.unresponsive || !conn.checkDueLocked(p.cfg.HeardEvery()).passed(now)
+		return conn.state == connUnresponsive || !conn.checkDueLocked(p.cfg.HeardEvery()).passed(now)
 	})
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)

@@ -1,0 +1,57 @@
+package worker
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// A runner that does not answer gets no new jobs. When it answers again, it gets new jobs only if no
+// other runner gets them and if it can take them.
+func TestConnectionStates(t *testing.T) {
+	const version = "1"
+	root := t.TempDir()
+	cfg := Config{Version: version, Log: slog.New(slog.DiscardHandler), Runners: runner.Home{Dir: root}}
+	connect := func(name, version string, state connState) *runnerConn {
+		return newRunnerConn(&runner.Client{
+			Dir: filepath.Join(root, name), Reply: wire.HelloReply{Version: version},
+		}, state)
+	}
+	for _, c := range []struct {
+		name          string
+		runnerVersion string
+		replaced      bool // another runner becomes the current one while this one does not answer
+		spawning      bool // another runner is starting when this one answers again
+		want          connState
+	}{
+		{"no other runner", version, false, false, connCurrent},
+		{"another one is starting", version, false, true, connOther},
+		{"another one gets new jobs", version, true, false, connOther},
+		{"another version", "2", false, false, connOther},
+	} {
+		r := runners{cfg: &cfg, connected: make(chan struct{})}
+		conn := connect("first", c.runnerVersion, connCurrent)
+		r.add(conn)
+		r.markUnresponsive(conn)
+		if conn.state != connUnresponsive || r.current() != nil {
+			t.Errorf("%s: the state is %d and the current runner %v; want unresponsive and none", c.name, conn.state, r.current())
+		}
+		if c.replaced {
+			r.add(connect("second", version, connCurrent))
+			if conn.state != connUnresponsive {
+				t.Errorf("%s: another runner changed the state to %d", c.name, conn.state)
+			}
+		}
+		r.spawning = c.spawning
+		if !r.markAlive(conn) || conn.state != c.want {
+			t.Errorf("%s: the state is %d after an answer, want %d", c.name, conn.state, c.want)
+		}
+		next := connect("next", version, connCurrent)
+		if r.add(next); conn.state != connOther || r.current() != next {
+			t.Errorf("%s: the state is %d after another runner became current, want %d", c.name, conn.state, connOther)
+		}
+	}
+}
