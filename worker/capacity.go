@@ -10,24 +10,24 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStartLocked reports whether jobs may be sent to runners now: not during a stop, a drain or a
-// pause of the queue, and not after the node lease has ended. The caller holds mu.
+// mayStartLocked reports whether jobs may be sent to runners now: not during a stop, a drain or a pause
+// of the queue, and not after the node lease has ended.
 func (l *loop) mayStartLocked() bool {
 	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked()
 }
 
-// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
-// to prefetch if jobs are short. The caller holds mu.
+// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs to
+// prefetch if jobs are short.
 func (l *loop) capacityLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkersLocked()
-	if !l.mayStartLocked() || l.leases.recalling() {
+	if !l.mayStartLocked() || l.leases.recallingLocked() {
 		return 0
 	}
-	if workers == 0 || l.runners.current() == nil {
+	if workers == 0 || l.runners.currentLocked() == nil {
 		return 0
 	}
 	prefetch := 0
@@ -40,11 +40,10 @@ func (l *loop) capacityLocked() int {
 	if failpoint.On("ahead") {
 		prefetch = maxPrefetch
 	}
-	return max(0, workers+prefetch-l.leases.countOpen())
+	return max(0, workers+prefetch-l.leases.countOpenLocked())
 }
 
-// stuckWorkersLocked returns how many workers are occupied by processes that survive SIGKILL. The
-// caller holds mu.
+// stuckWorkersLocked returns how many workers are occupied by processes that survive SIGKILL.
 func (p *Pool) stuckWorkersLocked() (n int) {
 	for _, conn := range p.runners.clients {
 		n += p.stuckWorkersOfLocked(conn)
@@ -54,8 +53,7 @@ func (p *Pool) stuckWorkersLocked() (n int) {
 
 // stuckWorkersOfLocked returns how many workers of one runner are occupied by processes that survive
 // SIGKILL. The runner of an account may send false reports. If that runner takes no new jobs, its
-// reports are ignored. If it does take new jobs, at least one worker remains usable. The caller holds
-// mu.
+// reports are ignored. If it does take new jobs, at least one worker remains usable.
 func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.OfAnAccount(conn.Dir):
@@ -66,7 +64,7 @@ func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 	return min(len(conn.stuck), max(p.wantedWorkers-1, 0))
 }
 
-// usableWorkersLocked returns how many of the wanted workers can run jobs. The caller holds mu.
+// usableWorkersLocked returns how many of the wanted workers can run jobs.
 func (p *Pool) usableWorkersLocked() int {
 	atLeast := 0
 	if p.cfg.Runners.As != "" {
@@ -76,7 +74,7 @@ func (p *Pool) usableWorkersLocked() int {
 }
 
 // learnFromResultLocked uses a result to update the state that later claims depend on: whether the
-// machine lacks resources, how long jobs run, and which users' starts hang. The caller holds mu.
+// machine lacks resources, how long jobs run, and which users' starts hang.
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
@@ -117,8 +115,8 @@ func (s *shortage) record(seq int64, now time.Time) bool {
 // maxStartErr is the maximum length of the error in Paused, in bytes of JSON.
 const maxStartErr = 400
 
-// pauseClaimsLocked pauses claims because a job failed to start with this error. Each further pause
-// is longer, as long as starts keep failing. The caller holds mu.
+// pauseClaimsLocked pauses claims because a job failed to start with this error. Each further pause is
+// longer, as long as starts keep failing.
 func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.

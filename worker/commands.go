@@ -66,7 +66,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return true, ErrRuns
 	}
-	answered, err := p.requestChange(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
+	answered, err := p.requestChangeLocked(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
 	return answered || err != nil, err
 }
 
@@ -77,9 +77,9 @@ type pendingChange struct {
 	answer      chan error // has a buffer of one, so that answering does not block
 }
 
-// requestChange requests the return of a job that has not started, and waits for the answer. The
-// caller holds mu; requestChange unlocks it.
-func (p *Pool) requestChange(ctx context.Context, h *lease, a *pendingChange) (answered bool, err error) {
+// requestChangeLocked requests the return of a job that has not started, and waits for the answer. The
+// caller holds mu; requestChangeLocked unlocks it.
+func (p *Pool) requestChangeLocked(ctx context.Context, h *lease, a *pendingChange) (answered bool, err error) {
 	h.pendingChanges = append(h.pendingChanges, a)
 	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
 		p.sendDropLocked(h)
@@ -106,7 +106,7 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 		}
 		return true, ErrRuns
 	}
-	_, err := p.requestChange(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
+	_, err := p.requestChangeLocked(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
 	return true, err
 }
 
@@ -154,7 +154,7 @@ func (p *Pool) requestEnd(h *lease, end queue.End, endedBy *int, verb string) {
 	}
 }
 
-// sendDropLocked requests the return of a job that has not started. The caller holds mu.
+// sendDropLocked requests the return of a job that has not started.
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
 	case h.phase.neverSent():

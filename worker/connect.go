@@ -221,7 +221,7 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 	}
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
-	lastFoundAtStart := c.origin.atStart() && !l.runners.adopting()
+	lastFoundAtStart := c.origin.atStart() && !l.runners.adoptingLocked()
 	state := connOther
 	if c.origin == contactCurrent || f.client != nil && l.runners.canTakeNewJobs(f.client) {
 		state = connCurrent
@@ -271,7 +271,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 			h.markStartedLocked()
 		}
 	}
-	l.runners.add(conn)
+	l.runners.addLocked(conn)
 	l.recallForDrainLocked()
 	l.sendLeaseDeadlineLocked(conn)
 	l.mu.Unlock()
@@ -282,7 +282,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 }
 
 // resendRequestsLocked repeats the requests for a lease, since they may have been lost with an earlier
-// connection. The caller holds mu.
+// connection.
 func (l *loop) resendRequestsLocked(h *lease) {
 	if l.leases.watchers[h.job.Seq] > 0 {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
@@ -295,15 +295,14 @@ func (l *loop) resendRequestsLocked(h *lease) {
 	}
 }
 
-// recordStartLocked records that an attempt runs, and adds its start to the pending report. The
-// caller holds mu.
+// recordStartLocked records that an attempt runs, and adds its start to the pending report.
 func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	hadStarted := h.hasStarted()
 	h.markStartedLocked()
 	h.attempt = attemptInfo{runner.Worker(h.conn.Dir, a.Slot), int(a.PID), queue.Millis(a.StartedAt)}
 	if !hadStarted {
 		if l.draining {
-			l.leases.notifyChange()
+			l.leases.notifyChangeLocked()
 		}
 		l.session.pending.Started = append(l.session.pending.Started, store.Started{
 			Lease: queue.Lease(a.Lease), At: h.attempt.startedAt, Worker: h.attempt.workerID, PID: h.attempt.pid,
@@ -337,7 +336,7 @@ func (l *loop) receiveFrames(conn *runnerConn) {
 // recovers it if it has died.
 func (l *loop) connectionEnded(conn *runnerConn) {
 	l.mu.Lock()
-	l.runners.remove(conn)
+	l.runners.removeLocked(conn)
 	delete(l.session.acks, conn)
 	hasOpenLease := false
 	for _, h := range l.leases.byLease {
@@ -390,7 +389,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 // ensureRunner starts a runner for new jobs if none exists and none is expected soon.
 func (l *loop) ensureRunner() {
 	l.mu.Lock()
-	needed := !l.stopping && l.runners.lacksCurrent()
+	needed := !l.stopping && l.runners.lacksCurrentLocked()
 	l.runners.spawning = l.runners.spawning || needed
 	l.mu.Unlock()
 	if !needed {

@@ -26,13 +26,12 @@ func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
 	p.draining = on
 	p.recallForDrainLocked()
-	p.leases.notifyChange()
+	p.leases.notifyChangeLocked()
 	p.mu.Unlock()
 	p.wake()
 }
 
 // recallForDrainLocked recalls from all runners the jobs that have not started, if a drain is on.
-// The caller holds mu.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
 		p.recallLocked(func(*lease) bool { return true })
@@ -66,7 +65,7 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	defer tick.Stop()
 	for {
 		p.mu.Lock()
-		list, changed := p.leases.startable(), p.leases.changed
+		list, changed := p.leases.startableLocked(), p.leases.changed
 		done := len(list) == 0 || !p.draining
 		p.mu.Unlock()
 		if done {

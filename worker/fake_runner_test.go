@@ -1,28 +1,19 @@
 package worker_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
-	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // These are file names in a runner's directory; package runner defines them.
@@ -369,170 +360,3 @@ func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
 
 // longRun is a run time that is too long for prefetching.
 const longRun = time.Minute
-
-// run runs a pool until the test ends. It returns when the pool is ready.
-func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
-	t.Helper()
-	var ended <-chan error
-	t.Cleanup(func() { // this cleanup runs after the one that ends the pool
-		if ended == nil {
-			return // the pool never ran
-		}
-		if err := <-ended; err != nil {
-			t.Errorf("the pool ended: got error %v, want none", err)
-		}
-	})
-	var p *worker.Pool
-	p, ended = runThatMayFail(t, s, root, workers)
-	return p
-}
-
-// runThatMayFail is like run for a pool that may end with an error. The channel receives that
-// error.
-func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
-	t.Helper()
-	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { logs.Close() })
-	// If the pool starts a runner, it is the one named "second".
-	command := starter(t, uniqueName(root, "second"), "", "")
-	return runWith(t, s, runner.Home{Dir: root, Command: command, Log: logs}, workers)
-}
-
-// starterWord is the first argument with which the test binary acts as a starter of runners.
-const starterWord = "start-a-runner"
-
-// starter returns a command that starts runners. Each call adds a line to the file callLog and
-// waits until the file wait exists. It then prints the runner's name, with # replaced by the number
-// of the call. An empty file name skips that step. Without a name the command fails.
-func starter(t *testing.T, name, callLog, wait string) []string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{self, starterWord, name, callLog, wait}
-}
-
-// TestMain runs the starter command if the arguments say so.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 4 && os.Args[1] == starterWord {
-		startRunner(os.Args[2], os.Args[3], os.Args[4])
-		os.Exit(1) // the exit code matters only if startRunner was given no name to print
-	}
-	os.Exit(m.Run())
-}
-
-func startRunner(name, callLog, wait string) {
-	calls := 0
-	if callLog != "" {
-		f, err := os.OpenFile(callLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Fprintln(f)
-		f.Close()
-		calls = lines(callLog)
-	}
-	for wait != "" {
-		if _, err := os.Stat(wait); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if name != "" {
-		runner.Ready(strings.Replace(name, "#", strconv.Itoa(calls), 1))
-	}
-}
-
-// lines returns the number of lines in a file; 0 if it does not exist.
-func lines(path string) int {
-	text, _ := os.ReadFile(path) // does not exist before the first call
-	return bytes.Count(text, []byte("\n"))
-}
-
-// config returns the configuration of a pool with these runners.
-func config(home runner.Home) worker.Config {
-	return worker.Config{
-		Version: version, Node: "here",
-		Runners:     home,
-		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
-		Log:         slog.New(slog.DiscardHandler),
-		Disowned:    disowned,
-		EndHung:     func(int64) string { return "end it" },
-		Policy:      func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
-		StopTimeout: func() time.Duration { return 0 },
-		OutputGrace: func() time.Duration { return time.Second },
-		SettleDelay: func() time.Duration { return 0 },
-		HeardEvery:  func() time.Duration { return time.Hour },
-		StaleAfter:  func() time.Duration { return time.Hour },
-	}
-}
-
-// misfitHandler fails the test when the pool logs that an event does not fit the phase of a lease.
-type misfitHandler struct {
-	slog.Handler
-	t *testing.T
-}
-
-func (h misfitHandler) Enabled(_ context.Context, level slog.Level) bool {
-	return level == slog.LevelError
-}
-
-func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "does not fit the phase") {
-		r.Attrs(func(a slog.Attr) bool { h.t.Error(r.Message, a); return true })
-	}
-	return nil
-}
-
-// runWith is like runThatMayFail, with these runners.
-func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*worker.Pool, <-chan error) {
-	t.Helper()
-	cfg := config(home)
-	cfg.Log = slog.New(misfitHandler{slog.DiscardHandler, t})
-	p := worker.New(s, cfg, workers)
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	var loop sync.WaitGroup
-	loop.Go(func() { ended <- p.Run(ctx, func() { close(ready) }) })
-	t.Cleanup(func() {
-		cancel()
-		loop.Wait()
-	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		t.Fatalf("the pool ended before it was ready: %v", err)
-	case <-time.After(eventTimeout):
-		t.Fatal("the pool is not ready")
-	}
-	return p, ended
-}
-
-// firstDisownedUID is the first of the uids whose jobs may not start. otherNodesUID is a uid that
-// only other nodes know.
-const (
-	firstDisownedUID = 60_000
-	otherNodesUID    = 59_999
-)
-
-func disowned(j *queue.Job) error {
-	if j.UID == otherNodesUID {
-		return fmt.Errorf("%w: no account", worker.ErrNotHere)
-	}
-	if j.UID >= firstDisownedUID {
-		return errors.New("another account's")
-	}
-	return nil
-}
-
-// check compares two values.
-func check(t *testing.T, subject string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: got %v, want %v", subject, got, want)
-	}
-}

@@ -15,7 +15,7 @@ import (
 )
 
 // startFramesLocked appends the frames that start a job to frames. If a caller watches the job, the
-// frames also make the runner send the job's result immediately. The caller holds mu.
+// frames also make the runner send the job's result immediately.
 func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
@@ -128,9 +128,9 @@ func outcome(r *wire.Result) queue.Outcome {
 	return o
 }
 
-// settlement returns the settlement for a result. h is the lease of the result, and dir is the
+// settlementLocked returns the settlement for a result. h is the lease of the result, and dir is the
 // directory of the runner that sent it.
-func (p *Pool) settlement(h *lease, r *wire.Result, dir string) store.Settlement {
+func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{
 		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
@@ -145,7 +145,7 @@ func (p *Pool) settlement(h *lease, r *wire.Result, dir string) store.Settlement
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
 	o := outcome(r)
-	o.Paused = p.holdOnReturn(h)
+	o.Paused = p.holdOnReturnLocked(h)
 	a.Result, a.ResultError = resultValue(r)
 	d := queue.Decide(j, o, p.cfg.Policy())
 	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}

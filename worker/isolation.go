@@ -113,13 +113,12 @@ func (l *loop) startSuspects(suspects []queue.Job) {
 	l.spawnForSuspectLocked()
 }
 
-// spawnForSuspectLocked starts a runner for the next waiting suspect, unless another one is
-// starting. The caller holds mu.
+// spawnForSuspectLocked starts a runner for the next waiting suspect, unless another one is starting.
 func (l *loop) spawnForSuspectLocked() {
 	if l.isolation.spawning {
 		return
 	}
-	for _, h := range l.leases.oldestFirst() {
+	for _, h := range l.leases.oldestFirstLocked() {
 		if h.phase == phaseAwaitingRunner && h.job.Suspect {
 			l.isolation.spawning = true
 			l.spawn(forSuspect, func(conn *runnerConn, err error) { l.suspectSpawnedLocked(h, conn, err) })
@@ -128,8 +127,7 @@ func (l *loop) spawnForSuspectLocked() {
 	}
 }
 
-// suspectLimitErrorLocked returns why no further suspect may start now, or nil. The caller holds
-// mu.
+// suspectLimitErrorLocked returns why no further suspect may start now, or nil.
 func (l *loop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("a separate runner for this job could not be started a moment ago; the service tries again later")
@@ -155,7 +153,7 @@ func (l *loop) suspectLimitErrorLocked() error {
 // suspectSpawnedLocked sends a suspect to the runner that was started for it. If that runner could not
 // be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as after
 // any shortage. Suspects wait for longer than this pause. If they returned sooner, they would take all
-// claims. The caller holds mu.
+// claims.
 func (l *loop) suspectSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
@@ -163,7 +161,7 @@ func (l *loop) suspectSpawnedLocked(h *lease, conn *runnerConn, err error) {
 		if h.phase == phaseAwaitingRunner {
 			l.sendToLocked(h, conn)
 		}
-	} else if failed := l.leases.closeAwaitingRunner(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
+	} else if failed := l.leases.closeAwaitingRunnerLocked(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
 		l.pauseClaimsLocked(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
@@ -176,8 +174,8 @@ func (l *loop) suspectSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.spawnForSuspectLocked()
 }
 
-// sendToLocked sends a job to the runner that was started for it. If jobs may not start now, it
-// returns the job to the queue. The caller holds mu.
+// sendToLocked sends a job to the runner that was started for it. If jobs may not start now, it returns
+// the job to the queue.
 func (l *loop) sendToLocked(h *lease, conn *runnerConn) {
 	if !l.mayStartLocked() {
 		l.returnToQueueLocked(h)
@@ -312,17 +310,16 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	}
 }
 
-// ownerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. The
-// caller holds mu.
+// ownerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them.
 func (l *loop) ownerSpawnedLocked(o *owner, conn *runnerConn, err error) {
 	o.spawning, o.lastUsed = false, time.Now()
 	selects := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
 		o.conn, conn.owner = conn, o
-		for _, h := range l.leases.awaitingRunner(selects) {
+		for _, h := range l.leases.awaitingRunnerLocked(selects) {
 			l.sendToLocked(h, conn)
 		}
-	} else if failed := l.leases.closeAwaitingRunner(selects); len(failed) > 0 {
+	} else if failed := l.leases.closeAwaitingRunnerLocked(selects); len(failed) > 0 {
 		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)
 		l.postpone(failed, err)
 	}

@@ -27,9 +27,8 @@ func (p *Pool) Prolong(until time.Time) {
 	}
 }
 
-// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. It also sends that
-// they never lapse, because the runner may still have a deadline from an earlier service. The
-// caller holds mu.
+// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. It also sends that they
+// never lapse, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.Prolong{} // the leases never lapse
 	if !p.leasesLapse.never() {
@@ -39,8 +38,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	conn.Send(f)
 }
 
-// leasesLapsedLocked reports whether the leases have lapsed, so that other nodes may hold them. The
-// caller holds mu.
+// leasesLapsedLocked reports whether the leases have lapsed, so that other nodes may hold them.
 func (p *Pool) leasesLapsedLocked() bool {
 	return p.leasesLapse.passed(time.Now())
 }

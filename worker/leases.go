@@ -18,7 +18,7 @@ type leases struct {
 	// Number of watchers of each job, by job number; runners send results of watched jobs
 	// immediately.
 	watchers map[int64]int
-	changed  chan struct{} // closed and replaced by notifyChange
+	changed  chan struct{} // closed and replaced by notifyChangeLocked
 }
 
 func newLeases(log *slog.Logger) leases {
@@ -48,17 +48,17 @@ func (s *leases) removeLocked(id queue.Lease, last event) {
 		delete(s.bySeq, id.Seq)
 	}
 	close(h.done)
-	s.notifyChange()
+	s.notifyChangeLocked()
 }
 
-// notifyChange wakes the callers that wait for a change of the leases, such as the end of one.
-func (s *leases) notifyChange() {
+// notifyChangeLocked wakes the callers that wait for a change of the leases, such as the end of one.
+func (s *leases) notifyChangeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// countOpen returns how many leases remain after the pending events are recorded.
-func (s *leases) countOpen() (n int) {
+// countOpenLocked returns how many leases remain after the pending events are recorded.
+func (s *leases) countOpenLocked() (n int) {
 	for _, h := range s.byLease {
 		if !h.phase.isOver() {
 			n++
@@ -67,9 +67,9 @@ func (s *leases) countOpen() (n int) {
 	return n
 }
 
-// startable returns the leases whose jobs may still start, in the order of their claims. These are
+// startableLocked returns the leases whose jobs may still start, in the order of their claims. These are
 // the jobs that are not known to have started or ended.
-func (s *leases) startable() (list []*lease) {
+func (s *leases) startableLocked() (list []*lease) {
 	for _, h := range s.byLease {
 		if h.phase.mayStart() {
 			list = append(list, h)
@@ -79,9 +79,9 @@ func (s *leases) startable() (list []*lease) {
 	return list
 }
 
-// oldestFirst returns all leases, the oldest first. The clock may be too coarse to distinguish
+// oldestFirstLocked returns all leases, the oldest first. The clock may be too coarse to distinguish
 // leases of one claim, so job numbers break ties.
-func (s *leases) oldestFirst() []*lease {
+func (s *leases) oldestFirstLocked() []*lease {
 	list := make([]*lease, 0, len(s.byLease))
 	for _, h := range s.byLease {
 		list = append(list, h)
@@ -92,8 +92,8 @@ func (s *leases) oldestFirst() []*lease {
 	return list
 }
 
-// anyHeldBy reports whether a runner holds any lease.
-func (s *leases) anyHeldBy(conn *runnerConn) bool {
+// anyHeldByLocked reports whether a runner holds any lease.
+func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
 	for _, h := range s.byLease {
 		if h.conn == conn {
 			return true
@@ -102,10 +102,10 @@ func (s *leases) anyHeldBy(conn *runnerConn) bool {
 	return false
 }
 
-// orphansOf returns two lists: list has all leases that a dead runner may hold, and known has those
+// orphansOfLocked returns two lists: list has all leases that a dead runner may hold, and known has those
 // that were certainly sent to it. A lease that is only in list may belong to a living runner, and its
 // process may run there.
-func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
+func (s *leases) orphansOfLocked(dir string) (list, known []wire.Attempt) {
 	for _, h := range s.byLease {
 		isKnown := h.isOrphanOfLocked(dir)
 		if !isKnown && !h.isOrphanOfLocked("") {
@@ -120,8 +120,8 @@ func (s *leases) orphansOf(dir string) (list, known []wire.Attempt) {
 	return list, known
 }
 
-// anyOrphanIn reports whether a disconnected runner with one of these directories may hold a lease.
-func (s *leases) anyOrphanIn(dirs []string) bool {
+// anyOrphanInLocked reports whether a disconnected runner with one of these directories may hold a lease.
+func (s *leases) anyOrphanInLocked(dirs []string) bool {
 	for _, h := range s.byLease {
 		if h.conn == nil && !h.phase.neverSent() && (h.dir == "" || slices.Contains(dirs, h.dir)) {
 			return true
@@ -130,8 +130,8 @@ func (s *leases) anyOrphanIn(dirs []string) bool {
 	return false
 }
 
-// awaitingRunner returns the selected leases whose jobs wait for a separate runner.
-func (s *leases) awaitingRunner(selects func(*queue.Job) bool) (list []*lease) {
+// awaitingRunnerLocked returns the selected leases whose jobs wait for a separate runner.
+func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) (list []*lease) {
 	for _, h := range s.byLease {
 		if h.phase == phaseAwaitingRunner && selects(&h.job) {
 			list = append(list, h)
@@ -140,10 +140,10 @@ func (s *leases) awaitingRunner(selects func(*queue.Job) bool) (list []*lease) {
 	return list
 }
 
-// closeAwaitingRunner ends the selected leases whose separate runner could not be started, and
+// closeAwaitingRunnerLocked ends the selected leases whose separate runner could not be started, and
 // returns their jobs.
-func (s *leases) closeAwaitingRunner(selects func(*queue.Job) bool) (jobs []queue.Job) {
-	for _, h := range s.awaitingRunner(selects) {
+func (s *leases) closeAwaitingRunnerLocked(selects func(*queue.Job) bool) (jobs []queue.Job) {
+	for _, h := range s.awaitingRunnerLocked(selects) {
 		if h.advanceLocked(eventEnded) {
 			jobs = append(jobs, h.job)
 		}

@@ -26,12 +26,11 @@ const (
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool checks that a runner is alive when no message
-// has arrived for a while. It does so for runners that hold leases or are unresponsive. The caller
-// holds mu.
+// needsLivenessCheckLocked reports whether the pool checks that a runner is alive when no message has
+// arrived for a while. It does so for runners that hold leases or are unresponsive.
 // See docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
-	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldBy(conn))
+	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
 }
 
 // startLivenessChecks starts the liveness checks that are due.
@@ -64,7 +63,7 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runners.markUnresponsive(conn)
+	p.runners.markUnresponsiveLocked(conn)
 	p.wake()
 	return false
 }
@@ -92,7 +91,7 @@ func (l *loop) expire(location leaseLocation, list []*lease) {
 		case !h.phase.mayStart() || h.conn != location.conn: // the lease has changed in the meantime
 		case hasProcess:
 			h.advanceLocked(eventFound)
-			l.leases.notifyChange()
+			l.leases.notifyChangeLocked()
 		case !found && h.phase != phaseBegun && ok:
 			l.returnToQueueLocked(h)
 		default: // the files cannot be read now, or do not name the process yet
@@ -199,7 +198,7 @@ func (p *Pool) Silent() (pids []int64) {
 			pids = append(pids, conn.Reply.PID)
 		}
 	}
-	for _, dir := range p.runners.unreachableFor(livenessTimeout) {
+	for _, dir := range p.runners.unreachableForLocked(livenessTimeout) {
 		pids = append(pids, runner.PID(dir))
 	}
 	return pids
@@ -211,7 +210,7 @@ func (p *Pool) Silent() (pids []int64) {
 func (p *Pool) NoRunner() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runners.current() != nil {
+	if p.runners.currentLocked() != nil {
 		return nil
 	}
 	return cmp.Or(p.cfg.Runners.CheckLauncher(), p.runners.spawnErr)
@@ -227,7 +226,7 @@ func (p *Pool) killUnresponsive() {
 			dirs = append(dirs, conn.Dir)
 		}
 	}
-	dirs = append(dirs, p.runners.unreachableFor(0)...)
+	dirs = append(dirs, p.runners.unreachableForLocked(0)...)
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)

@@ -119,8 +119,8 @@ func (l *loop) awaitAdoption() error {
 func (l *loop) adopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.runners.adopting() || l.recovery.searching ||
-		l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
+	return l.runners.adoptingLocked() || l.recovery.searching ||
+		l.runners.currentLocked() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
 // handleNext waits for one event and handles it. It reports whether the timer fired first.
@@ -177,7 +177,7 @@ func (l *loop) nextTimer() time.Duration {
 			next = next.earliest(due)
 		}
 	}
-	next = next.earliest(deadline{l.progress.nextDue()})
+	next = next.earliest(deadline{l.progress.nextDueLocked()})
 	for _, conn := range l.runners.clients {
 		if l.needsLivenessCheckLocked(conn) {
 			next = next.earliest(conn.checkDueLocked(l.cfg.HeardEvery()))
@@ -189,7 +189,7 @@ func (l *loop) nextTimer() time.Duration {
 	return max(next.at.Sub(now), time.Millisecond)
 }
 
-// nextLookLocked returns when recallStale must look at a lease again. The caller holds mu.
+// nextLookLocked returns when recallStale must look at a lease again.
 func (l *loop) nextLookLocked(h *lease, now time.Time) deadline {
 	switch {
 	case h.phase == phaseSent && h.conn != nil:
@@ -231,8 +231,8 @@ func (l *loop) recallStale() {
 	}
 }
 
-// expiresLocked reports whether the pool takes the job of a lease back after its start deadline, because
-// its runner is unresponsive or unreachable. The caller holds mu.
+// expiresLocked reports whether the pool takes the job of a lease back after its start deadline,
+// because its runner is unresponsive or unreachable.
 func (l *loop) expiresLocked(h *lease) bool {
 	switch h.phase {
 	case phaseSent:
@@ -244,15 +244,15 @@ func (l *loop) expiresLocked(h *lease) bool {
 }
 
 // needsFileCheckLocked reports whether a drain waits for a job that an unresponsive or unreachable
-// runner may have started. For such a job, the pool reads the runner's files repeatedly until they
-// name the process. The caller holds mu.
+// runner may have started. For such a job, the pool reads the runner's files repeatedly until they name
+// the process.
 func (l *loop) needsFileCheckLocked(h *lease) bool {
 	return l.draining && h.phase == phaseBegun && (h.conn == nil || h.conn.state == connUnresponsive)
 }
 
-// recallFromLocked recalls all jobs that wait in a runner. If it is the current runner, its jobs
-// run for longer than expected. In that case recallFromLocked raises the mean run time, so fewer
-// jobs are prefetched. The caller holds mu.
+// recallFromLocked recalls all jobs that wait in a runner. If it is the current runner, its jobs run
+// for longer than expected. In that case recallFromLocked raises the mean run time, so fewer jobs are
+// prefetched.
 func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall := l.dropUnstartedLocked
 	if conn.state == connCurrent {
@@ -274,7 +274,7 @@ func (l *loop) flush() error {
 	}
 	l.mu.Lock()
 	capacity, workers, recalls := l.capacityLocked(), l.usableWorkersLocked(), l.recallCount
-	l.progress.moveDue(time.Now(), &s.pending)
+	l.progress.moveDueLocked(time.Now(), &s.pending)
 	l.mu.Unlock()
 	report, callCount := s.pending, len(s.afterExchange)
 	if s.cancelAwait == nil {
@@ -322,7 +322,7 @@ func (l *loop) handleDelivery(d delivery) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runners.markAlive(d.conn)
+	l.runners.markAliveLocked(d.conn)
 	for _, f := range d.frames {
 		switch f := f.(type) {
 		case *wire.Started:
@@ -331,20 +331,19 @@ func (l *loop) handleDelivery(d delivery) {
 			}
 		case *wire.Telling:
 			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
-				l.progress.add(h, f.Progress)
+				l.progress.addLocked(h, f.Progress)
 			}
 		case *wire.Result:
 			l.handleResultLocked(d.conn, f)
 		case *wire.Dropped:
 			l.handleDroppedLocked(d.conn, f)
 		case *wire.Stuck:
-			l.runners.stuck(d.conn, f.Attempts)
+			l.runners.stuckLocked(d.conn, f.Attempts)
 		}
 	}
 }
 
 // handleResultLocked handles a result. Results from a runner that does not hold the lease are ignored.
-// The caller holds mu.
 func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
 	switch {
@@ -359,8 +358,8 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	l.session.acks[conn] = append(l.session.acks[conn], r.Lease)
 }
 
-// settleResultLocked adds the settlement for a result to the pending report. dir is the directory of the
-// runner. It reports whether the lease was open. The caller holds mu.
+// settleResultLocked adds the settlement for a result to the pending report. dir is the directory of
+// the runner. It reports whether the lease was open.
 func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	if r.Cause == int64(queue.Stopped) && h.endRequest != nil {
 		// The service first asked the runner to stop the attempt and then received another request,
@@ -374,7 +373,7 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	if !h.advanceLocked(last) {
 		return false
 	}
-	s := l.settlement(h, r, dir)
+	s := l.settlementLocked(h, r, dir)
 	h.recordEndedByLocked(&s)
 	// Drop the pending report of the start, because the settlement includes the start.
 	started := &l.session.pending.Started
@@ -384,8 +383,8 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	return true
 }
 
-// handleDroppedLocked handles the answer to a Drop. It returns a job that has not started to the
-// queue, and carries out pending requests to end a job that has started. The caller holds mu.
+// handleDroppedLocked handles the answer to a Drop. It returns a job that has not started to the queue,
+// and carries out pending requests to end a job that has started.
 func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isOver() || h.conn != conn {
@@ -397,7 +396,7 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 		return
 	}
 	h.advanceLocked(eventBegun) // the runner will send Started or Result for this attempt
-	l.leases.notifyChange()
+	l.leases.notifyChangeLocked()
 	if h.endRequest != nil {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})
 	}
@@ -407,8 +406,8 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 	h.pendingChanges = nil
 }
 
-// returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to
-// change the job, the first of their changes is stored in the same commit. The caller holds mu.
+// returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to change
+// the job, the first of their changes is stored in the same commit.
 func (l *loop) returnToQueueLocked(h *lease) {
 	first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly })
 	last := eventEnded

@@ -16,17 +16,17 @@ func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
 	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}
 	h := newLease(&j, 1, phaseSent, slog.New(slog.DiscardHandler))
-	unknown := p.lostSettlement(h, nil, queue.PerhapsLost, "").Attempt
+	unknown := p.lostSettlementLocked(h, nil, queue.PerhapsLost, "").Attempt
 	if unknown.StartedAt != unknown.EndedAt || unknown.EndedAt < 2000 || unknown.Worker != "" || unknown.PID != 0 {
 		t.Errorf("one that may have begun: %+v", unknown)
 	}
 	h.markStartedLocked()
 	h.attempt = attemptInfo{"new", 88, 3000}
-	started := p.lostSettlement(h, nil, queue.Lost, "").Attempt
+	started := p.lostSettlementLocked(h, nil, queue.Lost, "").Attempt
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("one that began: %+v", started)
 	}
-	recorded := p.lostSettlement(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
+	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
 	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
 		t.Errorf("one that its runner has noted: %+v", recorded)
 	}

@@ -95,7 +95,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	if on {
 		p.recallLocked(func(*lease) bool { return true })
 	}
-	for _, h := range p.leases.oldestFirst() {
+	for _, h := range p.leases.oldestFirstLocked() {
 		h.pause.exemptFromAll = false
 		if h.conn != nil && h.endRequest == nil && !h.pause.recorded {
 			list = append(list, h)
@@ -110,7 +110,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.leases.oldestFirst() {
+	for _, h := range p.leases.oldestFirstLocked() {
 		switch {
 		case h.job.Queue != name || h.phase.isOver():
 		case h.phase.mayHaveStarted():
@@ -153,8 +153,7 @@ func (p *Pool) Frozen() bool {
 	return p.allPaused
 }
 
-// isPausedLocked reports whether the job of a lease is paused, individually or with all jobs. The
-// caller holds mu.
+// isPausedLocked reports whether the job of a lease is paused, individually or with all jobs.
 func (p *Pool) isPausedLocked(h *lease) bool {
 	return h.pause.recorded || p.allPaused && !h.pause.exemptFromAll
 }
@@ -230,18 +229,17 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 // errEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
-// resendPauseLocked sends a lease's pause state to a runner that has just connected. The caller
-// holds mu.
+// resendPauseLocked sends a lease's pause state to a runner that has just connected.
 func (p *Pool) resendPauseLocked(h *lease) {
 	if h.endRequest == nil {
 		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.isPausedLocked(h)})
 	}
 }
 
-// holdOnReturn reports whether a job that returns to the queue is held. This is the case if a user has
-// paused the job and has not requeued it. Jobs of a paused queue need no hold, since the queue starts
-// none.
-func (p *Pool) holdOnReturn(h *lease) bool {
+// holdOnReturnLocked reports whether a job that returns to the queue is held. This is the case if a
+// user has paused the job and has not requeued it. Jobs of a paused queue need no hold, since the queue
+// starts none.
+func (p *Pool) holdOnReturnLocked(h *lease) bool {
 	isRequeued := h.endRequest != nil && h.endRequest.verb == "requeue"
 	return h.pause.recorded && !isRequeued && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
 }

@@ -1,7 +1,8 @@
 // Package worker claims jobs, sends them to runners, and records how they ended.
 //
 // Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The
-// other methods of Pool serve the API and may run concurrently.
+// other methods of Pool serve the API and may run concurrently. Callers of a method whose name ends in
+// Locked hold Pool.mu.
 //
 // A lease is in one of several phases, from the claim until its end is stored. The picture of the phases
 // is in phase.go. The other hard parts have a file each too, with an explanation at its top:
@@ -191,8 +192,7 @@ func (p *Pool) Scale(n int) {
 	p.wake()
 }
 
-// recallFromCurrentLocked recalls all jobs that wait in the current runner or for a runner. The
-// caller holds mu.
+// recallFromCurrentLocked recalls all jobs that wait in the current runner or for a runner.
 func (p *Pool) recallFromCurrentLocked() {
 	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }
@@ -218,7 +218,7 @@ func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) 
 	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
-		running, changed, n := p.leases.oldestFirst(), p.leases.changed, p.wantedWorkers
+		running, changed, n := p.leases.oldestFirstLocked(), p.leases.changed, p.wantedWorkers
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil
@@ -339,7 +339,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 	now := time.Now()
 	var list []Status
 	busy := map[string]bool{}
-	for _, h := range p.leases.oldestFirst() {
+	for _, h := range p.leases.oldestFirstLocked() {
 		if !h.hasStarted() || h.attempt.workerID == "" {
 			continue
 		}

@@ -16,15 +16,14 @@ const (
 	progressReportInterval = 200 * time.Millisecond
 )
 
-// progressBatch collects the attempts whose progress is to be recorded. Callers of its methods hold
-// the pool's mu.
+// progressBatch collects the attempts whose progress is to be recorded. Only Run's goroutine uses it.
 type progressBatch struct {
 	unrecorded map[queue.Lease]*lease
 	lastReport time.Time // time of the last record
 }
 
-// add stores progress that a runner has sent for an attempt. Empty progress is ignored.
-func (t *progressBatch) add(h *lease, p wire.Progress) {
+// addLocked stores progress that a runner has sent for an attempt. Empty progress is ignored.
+func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 	progress := progressOf(p)
 	if progress == nil || h.phase.isOver() {
 		return
@@ -36,8 +35,8 @@ func (t *progressBatch) add(h *lease, p wire.Progress) {
 	t.unrecorded[h.job.Lease()] = h
 }
 
-// nextDue returns when the next progress may be recorded; the zero time if all is recorded.
-func (t *progressBatch) nextDue() (next time.Time) {
+// nextDueLocked returns when the next progress may be recorded; the zero time if all is recorded.
+func (t *progressBatch) nextDueLocked() (next time.Time) {
 	for _, h := range t.unrecorded {
 		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
 			next = at
@@ -49,9 +48,9 @@ func (t *progressBatch) nextDue() (next time.Time) {
 	return next
 }
 
-// moveDue moves the progress that is due to a report.
-func (t *progressBatch) moveDue(now time.Time, report *store.Report) {
-	if len(t.unrecorded) == 0 || len(report.Progress) > 0 || now.Before(t.nextDue()) {
+// moveDueLocked moves the progress that is due to a report.
+func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
+	if len(t.unrecorded) == 0 || len(report.Progress) > 0 || now.Before(t.nextDueLocked()) {
 		return
 	}
 	for lease, h := range t.unrecorded {

@@ -14,10 +14,10 @@ import (
 func TestEmptyProgressIsIgnored(t *testing.T) {
 	var batch progressBatch
 	h := newLease(&queue.Job{}, 1, phaseRunning, slog.New(slog.DiscardHandler))
-	batch.add(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
-	batch.add(h, wire.Progress{})
+	batch.addLocked(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
+	batch.addLocked(h, wire.Progress{})
 	var r store.Report
-	batch.moveDue(time.Now(), &r)
+	batch.moveDueLocked(time.Now(), &r)
 	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
 		t.Errorf("got %+v", r.Progress)
 	}

@@ -31,14 +31,14 @@ import (
 // The rules do not cover separate runners of suspects, of users whose starts hang, and unresponsive
 // runners. If the rules covered them, other jobs would have to wait for these runners.
 
-// recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that
-// is in progress go back to the queue too, even if recallLocked finds no other job. The caller holds mu.
+// recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that is
+// in progress go back to the queue too, even if recallLocked finds no other job.
 func (p *Pool) recallLocked(selects func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(selects)
 }
 
-// dropUnstartedLocked sends a Drop for each selected job that has not started. The caller holds mu.
+// dropUnstartedLocked sends a Drop for each selected job that has not started.
 func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 	var list []*lease
 	for _, h := range p.leases.byLease {
@@ -73,9 +73,9 @@ func placeOf(j *queue.Job) wire.Place {
 	return wire.Place{Rank: j.Start.Rank, Seq: j.Start.Seq, Before: j.Start.Seq != j.Seq}
 }
 
-// recalling reports whether a recall is in progress: the current runner has not answered all Drops, or
-// Run has not yet returned a job that no runner has.
-func (s *leases) recalling() bool {
+// recallingLocked reports whether a recall is in progress: the current runner has not answered all
+// Drops, or Run has not yet returned a job that no runner has.
+func (s *leases) recallingLocked() bool {
 	for _, h := range s.byLease {
 		if h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent {
 			return true

@@ -51,7 +51,7 @@ type recovery struct {
 func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, error) {
 	p.mu.Lock()
 	c.dead = true
-	leased, known := p.leases.orphansOf(c.dir)
+	leased, known := p.leases.orphansOfLocked(c.dir)
 	p.mu.Unlock()
 	p.wake()
 	d := &deadRunner{dir: c.dir, keepDir: true, Remains: runner.Remains{SameBoot: true}}
@@ -122,15 +122,15 @@ func (p *Pool) recoverVia(
 	return runner.Recover(ctx, dir, leased, known, via.Client)
 }
 
-// endings decides how each lease ended that the dead runner held or may have held. Results in the
+// endingsLocked decides how each lease ended that the dead runner held or may have held. Results in the
 // runner's journal are final. Attempts in its running table were lost while they ran. Unless its
-// files are damaged, the runner never received the other leases. endings changes nothing.
-func (d *deadRunner) endings(held *leases) (list []ending) {
+// files are damaged, the runner never received the other leases. endingsLocked changes nothing.
+func (d *deadRunner) endingsLocked(held *leases) (list []ending) {
 	seen := map[*lease]bool{}
 	add := func(h *lease, result *wire.Result, tableEntry *wire.Attempt) {
 		if h != nil && !seen[h] && (h.isOrphanOfLocked(d.dir) || h.isOrphanOfLocked("")) {
 			seen[h] = true
-			list = append(list, ending{h, result, tableEntry, d.endOf(h, tableEntry)})
+			list = append(list, ending{h, result, tableEntry, d.endOfLocked(h, tableEntry)})
 		}
 	}
 	for _, r := range d.Results {
@@ -147,10 +147,10 @@ func (d *deadRunner) endings(held *leases) (list []ending) {
 	return list
 }
 
-// endOf returns how an attempt without a result ended. It ended in the requested way if it was
+// endOfLocked returns how an attempt without a result ended. It ended in the requested way if it was
 // cancelled, or if recoverRunner found and ended its processes after a request. In all other cases
-// the outcome is unknown. endOf returns 0 if the attempt never started.
-func (d *deadRunner) endOf(h *lease, tableEntry *wire.Attempt) queue.End {
+// the outcome is unknown. endOfLocked returns 0 if the attempt never started.
+func (d *deadRunner) endOfLocked(h *lease, tableEntry *wire.Attempt) queue.End {
 	started := tableEntry != nil || h.phase.mayHaveStarted()
 	switch {
 	case !started && !d.Damaged:
@@ -175,19 +175,19 @@ func (d *deadRunner) endOf(h *lease, tableEntry *wire.Attempt) queue.End {
 func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range d.endings(&l.leases) {
+	for _, e := range d.endingsLocked(&l.leases) {
 		switch {
 		case e.result == nil && e.end == 0:
 			l.returnToQueueLocked(e.lease)
 		case !e.advanceLocked(eventEnded):
 		case e.result != nil:
 			results++
-			l.session.addSettlement(l.settlement(e.lease, e.result, d.dir))
+			l.session.addSettlement(l.settlementLocked(e.lease, e.result, d.dir))
 		case e.tableEntry != nil:
 			lost++
-			l.session.addSettlement(l.lostSettlement(e.lease, e.tableEntry, e.end, d.dir))
+			l.session.addSettlement(l.lostSettlementLocked(e.lease, e.tableEntry, e.end, d.dir))
 		default:
-			l.session.addSettlement(l.lostSettlement(e.lease, nil, e.end, ""))
+			l.session.addSettlement(l.lostSettlementLocked(e.lease, nil, e.end, ""))
 		}
 	}
 	l.wake()
@@ -226,17 +226,17 @@ func (l *loop) finishRecovery(d *deadRunner) {
 func (l *loop) leaseDirs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.leases.anyOrphanIn(l.recovery.uncertainDirs) {
+	if !l.leases.anyOrphanInLocked(l.recovery.uncertainDirs) {
 		l.recovery.uncertainDirs = nil
 	}
-	return l.runners.leaseDirs(slices.Clone(l.recovery.uncertainDirs))
+	return l.runners.leaseDirsLocked(slices.Clone(l.recovery.uncertainDirs))
 }
 
 // searchStrays runs after all directories were found. It searches for living processes of leases
 // that no runner knows. Such a lease may belong to a runner whose directory is gone.
 func (l *loop) searchStrays() {
 	l.mu.Lock()
-	leased, _ := l.leases.orphansOf("")
+	leased, _ := l.leases.orphansOfLocked("")
 	l.mu.Unlock()
 	if len(leased) == 0 {
 		return
@@ -290,12 +290,12 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 	}})
 }
 
-// lostSettlement returns the settlement of an attempt whose runner has died; dir is the runner's
+// lostSettlementLocked returns the settlement of an attempt whose runner has died; dir is the runner's
 // directory. tableEntry is nil if the runner has not recorded a start. If the start was not
 // recorded anywhere, its time is unknown, and the attempt gets a duration of zero.
-func (p *Pool) lostSettlement(h *lease, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
+func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
-	o := queue.Outcome{End: end, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.holdOnReturn(h)}
+	o := queue.Outcome{End: end, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.holdOnReturnLocked(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case tableEntry != nil:

@@ -12,8 +12,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// runners holds the runners of this service: connections and contacts. Callers of its methods hold
-// the pool's mu.
+// runners holds the runners of this service: connections and contacts. The pool's mu guards all fields.
 type runners struct {
 	cfg       *Config
 	clients   []*runnerConn       // connections; the last one takes new jobs if it is current
@@ -65,16 +64,16 @@ func newRunnerConn(c *runner.Client, initial connState) *runnerConn {
 	return &runnerConn{Client: c, state: initial, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
 }
 
-// current returns the runner for new jobs, or nil.
-func (r *runners) current() *runnerConn {
+// currentLocked returns the runner for new jobs, or nil.
+func (r *runners) currentLocked() *runnerConn {
 	if n := len(r.clients); n > 0 && r.clients[n-1].state == connCurrent {
 		return r.clients[n-1]
 	}
 	return nil
 }
 
-// add adds a connection and wakes the callers that wait for one.
-func (r *runners) add(conn *runnerConn) {
+// addLocked adds a connection and wakes the callers that wait for one.
+func (r *runners) addLocked(conn *runnerConn) {
 	if conn.state == connCurrent {
 		for _, other := range r.clients {
 			if other.state == connCurrent {
@@ -89,10 +88,10 @@ func (r *runners) add(conn *runnerConn) {
 	r.connected = make(chan struct{})
 }
 
-// remove removes a connection that has ended.
-func (r *runners) remove(conn *runnerConn) {
+// removeLocked removes a connection that has ended.
+func (r *runners) removeLocked(conn *runnerConn) {
 	r.clients = slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn })
-	conn.unlinkOwner()
+	conn.unlinkOwnerLocked()
 }
 
 // canTakeNewJobs reports whether a runner that an earlier service started can take new jobs. It
@@ -104,20 +103,20 @@ func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 		filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
 }
 
-// lacksCurrent reports whether no runner for new jobs exists and none is expected soon.
-func (r *runners) lacksCurrent() bool {
+// lacksCurrentLocked reports whether no runner for new jobs exists and none is expected soon.
+func (r *runners) lacksCurrentLocked() bool {
 	now := time.Now()
 	for _, c := range r.contacts {
 		if (c.origin == contactCurrent || c.origin.atStart()) && !c.dead && !c.unreachableAt(replaceAfter).passed(now) {
 			return false
 		}
 	}
-	return r.current() == nil && !r.spawning
+	return r.currentLocked() == nil && !r.spawning
 }
 
-// adopting reports whether some runner that existed at the start is neither connected nor
+// adoptingLocked reports whether some runner that existed at the start is neither connected nor
 // recovered.
-func (r *runners) adopting() bool {
+func (r *runners) adoptingLocked() bool {
 	for _, c := range r.contacts {
 		if c.origin.atStart() {
 			return true
@@ -126,8 +125,8 @@ func (r *runners) adopting() bool {
 	return false
 }
 
-// leaseDirs appends the directories of all runners that may hold leases to dirs.
-func (r *runners) leaseDirs(dirs []string) []string {
+// leaseDirsLocked appends the directories of all runners that may hold leases to dirs.
+func (r *runners) leaseDirsLocked(dirs []string) []string {
 	for _, conn := range r.clients {
 		if !conn.dismissed {
 			dirs = append(dirs, conn.Dir)
@@ -141,9 +140,9 @@ func (r *runners) leaseDirs(dirs []string) []string {
 	return dirs
 }
 
-// unreachableFor returns the directories of runners that have been unreachable for at least this
+// unreachableForLocked returns the directories of runners that have been unreachable for at least this
 // time.
-func (r *runners) unreachableFor(atLeast time.Duration) (dirs []string) {
+func (r *runners) unreachableForLocked(atLeast time.Duration) (dirs []string) {
 	now := time.Now()
 	for dir, c := range r.contacts {
 		if !c.dead && c.unreachableAt(atLeast).passed(now) {
@@ -153,8 +152,8 @@ func (r *runners) unreachableFor(atLeast time.Duration) (dirs []string) {
 	return dirs
 }
 
-// markUnresponsive marks a runner as unresponsive. New jobs go to another runner.
-func (r *runners) markUnresponsive(conn *runnerConn) {
+// markUnresponsiveLocked marks a runner as unresponsive. New jobs go to another runner.
+func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 	select {
 	case <-conn.closed:
 		return
@@ -163,13 +162,13 @@ func (r *runners) markUnresponsive(conn *runnerConn) {
 	conn.lastChecked = time.Now() // this delays the next liveness check
 	if conn.state != connUnresponsive {
 		conn.state = connUnresponsive
-		conn.unlinkOwner()
+		conn.unlinkOwnerLocked()
 		r.cfg.Log.Error("the runner does not answer; new jobs go to another runner", "runner", conn.Reply.PID)
 	}
 }
 
-// markAlive records that a runner is alive. It reports whether the runner was unresponsive before.
-func (r *runners) markAlive(conn *runnerConn) bool {
+// markAliveLocked records that a runner is alive. It reports whether the runner was unresponsive before.
+func (r *runners) markAliveLocked(conn *runnerConn) bool {
 	select {
 	case <-conn.closed:
 		return false
@@ -180,7 +179,7 @@ func (r *runners) markAlive(conn *runnerConn) bool {
 	conn.lastMessageAt = conn.lastChecked
 	if wasUnresponsive {
 		conn.state = connOther
-		if r.current() == nil && !r.spawning && r.canTakeNewJobs(conn.Client) {
+		if r.currentLocked() == nil && !r.spawning && r.canTakeNewJobs(conn.Client) {
 			conn.state = connCurrent
 			r.clients = append(slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn }), conn)
 		}
@@ -189,8 +188,8 @@ func (r *runners) markAlive(conn *runnerConn) bool {
 	return wasUnresponsive
 }
 
-// stuck records the ended attempts whose processes still occupy workers of a runner.
-func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
+// stuckLocked records the ended attempts whose processes still occupy workers of a runner.
+func (r *runners) stuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 	if len(attempts) < len(conn.stuck) {
 		r.cfg.Log.Info("processes that survived SIGKILL are gone; their worker is free", "left", len(attempts))
 	}
@@ -203,9 +202,9 @@ func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastChecked, interval)
 }
 
-// unlinkOwner unlinks the runner from its user, if it is a user's separate runner. The user's next
+// unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's next
 // jobs get another one.
-func (conn *runnerConn) unlinkOwner() {
+func (conn *runnerConn) unlinkOwnerLocked() {
 	if conn.owner != nil && conn.owner.conn == conn {
 		conn.owner.conn = nil
 	}
@@ -266,8 +265,8 @@ func (l *loop) dismissIdle() {
 			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
 			continue
 		}
-		if !l.leases.anyHeldBy(conn) {
-			conn.unlinkOwner()
+		if !l.leases.anyHeldByLocked(conn) {
+			conn.unlinkOwnerLocked()
 			conn.dismissed = true
 			conn.Send(&wire.Shutdown{})
 		}
@@ -316,7 +315,7 @@ func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runners.markAlive(conn) {
+	if p.runners.markAliveLocked(conn) {
 		p.wake()
 	}
 	return true
@@ -339,7 +338,7 @@ func (p *Pool) Runners(timeout time.Duration) (responsive, unresponsive []int64)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, dir := range p.runners.unreachableFor(timeout) {
+	for _, dir := range p.runners.unreachableForLocked(timeout) {
 		unresponsive = append(unresponsive, runner.PID(dir))
 	}
 	return responsive, unresponsive

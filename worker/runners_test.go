@@ -34,23 +34,23 @@ func TestConnectionStates(t *testing.T) {
 	} {
 		r := runners{cfg: &cfg, connected: make(chan struct{})}
 		conn := connect("first", c.runnerVersion, connCurrent)
-		r.add(conn)
-		r.markUnresponsive(conn)
-		if conn.state != connUnresponsive || r.current() != nil {
-			t.Errorf("%s: the state is %d and the current runner %v; want unresponsive and none", c.name, conn.state, r.current())
+		r.addLocked(conn)
+		r.markUnresponsiveLocked(conn)
+		if conn.state != connUnresponsive || r.currentLocked() != nil {
+			t.Errorf("%s: the state is %d and the current runner %v; want unresponsive and none", c.name, conn.state, r.currentLocked())
 		}
 		if c.replaced {
-			r.add(connect("second", version, connCurrent))
+			r.addLocked(connect("second", version, connCurrent))
 			if conn.state != connUnresponsive {
 				t.Errorf("%s: another runner changed the state to %d", c.name, conn.state)
 			}
 		}
 		r.spawning = c.spawning
-		if !r.markAlive(conn) || conn.state != c.want {
+		if !r.markAliveLocked(conn) || conn.state != c.want {
 			t.Errorf("%s: the state is %d after an answer, want %d", c.name, conn.state, c.want)
 		}
 		next := connect("next", version, connCurrent)
-		if r.add(next); conn.state != connOther || r.current() != next {
+		if r.addLocked(next); conn.state != connOther || r.currentLocked() != next {
 			t.Errorf("%s: the state is %d after another runner became current, want %d", c.name, conn.state, connOther)
 		}
 	}

@@ -157,9 +157,9 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	failpoint.Hit("claimed")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	conn := l.runners.current()
+	conn := l.runners.currentLocked()
 	// Since the claim began, the runner may have died, or a stop, a pause or a recall may have begun.
-	if conn == nil || !l.mayStartLocked() || l.leases.recalling() {
+	if conn == nil || !l.mayStartLocked() || l.leases.recallingLocked() {
 		l.returnClaimed(jobs)
 		return
 	}
@@ -184,10 +184,9 @@ type logLine struct {
 	attrs []slog.Attr
 }
 
-// attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need
-// attention are warnings, attempts that will be retried are information, and all others are debug
-// lines. A line contains the job's id only, since commands and output may be secret. The caller
-// holds mu.
+// attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention
+// are warnings, attempts that will be retried are information, and all others are debug lines. A line
+// contains the job's id only, since commands and output may be secret.
 func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
 		e := &ended[i]
