@@ -288,7 +288,8 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
 	answer := make(chan error, 1)
 	go func() {
-		_, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbEdit, Edit: func(*queue.Job) error { return queue.Invalid("priority", "no") }})
+		edit := func(*queue.Job) error { return queue.Invalid("priority", "no") }
+		_, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbEdit, Edit: edit})
 		answer <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
@@ -409,7 +410,9 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 // longer kill_after.
 func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	s, f, p := startPool(t, 1)
-	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
+	drafts := []queue.Job{{
+		MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour},
+	}}
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}

@@ -298,7 +298,9 @@ func (l *loop) resendRequestsLocked(h *lease) {
 // recordStartLocked records that an attempt runs, and adds its start to the pending report.
 func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	hadStarted := h.hasStarted()
-	h.markStartedLocked()
+	if !h.markStartedLocked() {
+		return
+	}
 	h.attempt = attemptInfo{runner.Worker(h.conn.Dir, a.Slot), int(a.PID), queue.Millis(a.StartedAt)}
 	if !hadStarted {
 		if l.draining {

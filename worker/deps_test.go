@@ -33,7 +33,8 @@ func TestDependencyResultsFitInFrame(t *testing.T) {
 	if err := json.Unmarshal(encoded, &got); err != nil || len(got) != len(list) {
 		t.Fatalf("%d are told, %v", len(got), err)
 	}
-	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) || string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {
+	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) ||
+		string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {
 		t.Errorf("told %.100s, %d bytes of the second's, %s", got[0].Result, len(got[1].Result), got[len(got)-1].Result)
 	}
 	if none, err := dependenciesJSON(&queue.Job{}, nil); err != nil || string(none) != "[]" {

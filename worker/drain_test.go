@@ -102,7 +102,9 @@ func TestDrainNamesUnresponsiveRunner(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 	p.Drain(true)
 	err := p.AwaitNoStarts(t.Context(), 0)
-	for _, want := range []string{"the runner with pid 1 does not answer, so job ", "; draining has begun, but up to 2 jobs may still start"} {
+	for _, want := range []string{
+		"the runner with pid 1 does not answer, so job ", "; draining has begun, but up to 2 jobs may still start",
+	} {
 		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to contain %q", err, want)
 		}

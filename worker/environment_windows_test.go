@@ -16,10 +16,14 @@ func TestEnvironmentOnWindows(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("TEMP", `C:\elsewhere`)
 	t.Setenv("Path", `C:\elsewhere`)
-	p := &Pool{cfg: Config{Account: Account{User: `NT SERVICE\queuectl`, Home: `C:\Windows\ServiceProfiles\queuectl`}, Socket: `\\.\pipe\queuectl`}}
-	env := p.environment(&queue.Job{ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}}})
+	account := Account{User: `NT SERVICE\queuectl`, Home: `C:\Windows\ServiceProfiles\queuectl`}
+	p := &Pool{cfg: Config{Account: account, Socket: `\\.\pipe\queuectl`}}
+	env := p.environment(&queue.Job{
+		ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}},
+	})
 	for _, want := range []string{
-		"SystemRoot=" + os.Getenv("SystemRoot"), "ComSpec=" + os.Getenv("ComSpec"), "USERNAME=queuectl", "USERDOMAIN=NT SERVICE",
+		"SystemRoot=" + os.Getenv("SystemRoot"), "ComSpec=" + os.Getenv("ComSpec"),
+		"USERNAME=queuectl", "USERDOMAIN=NT SERVICE",
 		`USERPROFILE=C:\Windows\ServiceProfiles\queuectl`, "HOMEDRIVE=C:", `HOMEPATH=\Windows\ServiceProfiles\queuectl`,
 		"pathext=.EXE", "x=y", "QUEUECTL_JOB_ID=a", `QUEUECTL_SOCKET=\\.\pipe\queuectl`,
 	} {

@@ -18,7 +18,8 @@ func TestOutcomeReportsMemoryLimit(t *testing.T) {
 // An attempt that its runner ended because the leases lapsed is recorded as interrupted, not as a
 // failure of the job.
 func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
-	if got := outcome(&wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}).End; got != queue.Interrupted {
+	interrupted := wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}
+	if got := outcome(&interrupted).End; got != queue.Interrupted {
 		t.Errorf("got %v", got)
 	}
 }

@@ -69,7 +69,10 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	var drafts []queue.Job
 	for range 20 {
-		drafts = append(drafts, queue.Job{MaxAttempts: 1, ExitCode: -1, Parents: 1, After: []queue.Dependency{{ID: "1", How: queue.ParentEnded}}, Execution: queue.Execution{Argv: []string{"true"}}})
+		drafts = append(drafts, queue.Job{
+			MaxAttempts: 1, ExitCode: -1, Parents: 1, After: []queue.Dependency{{ID: "1", How: queue.ParentEnded}},
+			Execution: queue.Execution{Argv: []string{"true"}},
+		})
 	}
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,9 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	s.t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = queue.Job{Priority: 9, MaxAttempts: 1, ExitCode: -1, Suspect: true, Execution: queue.Execution{Argv: []string{"true"}}}
+		drafts[i] = queue.Job{
+			Priority: 9, MaxAttempts: 1, ExitCode: -1, Suspect: true, Execution: queue.Execution{Argv: []string{"true"}},
+		}
 	}
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
 		s.t.Fatal(err)
@@ -113,6 +115,26 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 		t.Errorf("started alone: %v", got)
 	}
 	check(t, "tries", tries(), maxSuspects+excess)
+}
+
+// A runner that reports an attempt of a job that was sent to no runner does not get the job, and its
+// result is ignored.
+func TestRunnerCannotTakeUnsentJob(t *testing.T) {
+	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
+	separate := newRunner(t, root, "2.alone")
+	s.enqueueSuspects(1)
+	waitUntil(t, "it was tried", func() bool { return tries() == 1 })
+	f.reconnect(runningAttempt(lease(1)))
+	f.send(succeeded(lease(1), longRun))
+	f.sync()
+	s.checkState(1, queue.Pending, "")
+	check(t, "acknowledged", slices.Contains(f.ackedLeases(), lease(1)), false)
+	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitFrame[*wire.Start](t, separate, 1)
+	separate.send(succeeded(lease(1), longRun))
+	s.awaitState(1, queue.Completed)
 }
 
 // If a drain begins while a suspect's runner is starting, the suspects return to the queue and the

@@ -122,11 +122,16 @@ func (h *lease) assignToLocked(conn *runnerConn) {
 	h.leaseLocation, h.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }
 
-// markStartedLocked records that the attempt has started.
-func (h *lease) markStartedLocked() {
-	if h.advanceLocked(eventStarted) && !h.hasStarted() {
+// markStartedLocked records that the attempt has started. It returns false if the job of the lease cannot
+// have started.
+func (h *lease) markStartedLocked() bool {
+	if !h.advanceLocked(eventStarted) {
+		return false
+	}
+	if !h.hasStarted() {
 		close(h.started)
 	}
+	return true
 }
 
 // recallDueLocked returns when a job that has not started is recalled from its runner.
@@ -140,8 +145,8 @@ func (h *lease) startDueLocked() deadline {
 
 // recordEndedByLocked records in the settlement which user ended the attempt.
 func (h *lease) recordEndedByLocked(s *store.Settlement) {
-	reason := s.Decision.Reason
-	if h.endRequest != nil && h.endRequest.by != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.By, s.Verb = h.endRequest.by, h.endRequest.verb
+	reason, request := s.Decision.Reason, h.endRequest
+	if request != nil && request.by != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+		s.By, s.Verb = request.by, request.verb
 	}
 }

@@ -50,14 +50,18 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 		return nil
 	})
 	job := func(seq int64) queue.Job {
-		return queue.Job{Seq: seq, Fence: 7, MaxAttempts: 3, WorkerID: "1/1", PID: 9, StartedAt: 5, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry}}
+		return queue.Job{
+			Seq: seq, Fence: 7, MaxAttempts: 3, WorkerID: "1/1", PID: 9, StartedAt: 5, State: queue.Processing,
+			Execution: queue.Execution{OnLost: queue.OnLostRetry},
+		}
 	}
 	p.Lost([]store.LostLease{{Job: job(101), Running: true, From: "far"}, {Job: job(102), From: "far"}})
 	receive(t, "they are recorded", seen)
 	check(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
-		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.Counts != counts || e.Attempt.Node != "far" || e.Decision.Suspect {
+		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.Counts != counts ||
+			e.Attempt.Node != "far" || e.Decision.Suspect {
 			t.Errorf("%+v of %+v", e.Decision, e.Attempt)
 		}
 	}

@@ -395,7 +395,9 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	h.advanceLocked(eventBegun) // the runner will send Started or Result for this attempt
+	if !h.advanceLocked(eventBegun) { // the runner will send Started or Result for this attempt
+		return
+	}
 	l.leases.notifyChangeLocked()
 	if h.endRequest != nil {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})

@@ -59,7 +59,8 @@ func TestPauseReportsRunningProcesses(t *testing.T) {
 	f.mu.Lock()
 	f.stillRunning = 3
 	f.mu.Unlock()
-	if _, err := p.Pause(t.Context(), 1, true, 7); err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
+	_, err := p.Pause(t.Context(), 1, true, 7)
+	if err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
 		t.Errorf("got %v", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 {

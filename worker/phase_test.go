@@ -15,19 +15,33 @@ import (
 // phaseTable says for each phase and event what the phase is afterwards; "." means that the event does
 // not fit the phase.
 const phaseTable = `
-event \ phase      reading-dependencies awaiting-runner withdrawn sent       dropping  recalling begun     found     running   settling  returning settled returned
-dependencies-read  settled              .               .         .          .         .         .         .         .         .         .         .       .
-withdrawn          withdrawn            withdrawn       withdrawn .          .         .         .         .         .         .         .         .       .
-sent               .                    sent            .         .          .         .         .         .         .         .         .         .       .
-drop-sent          .                    .               .         dropping   .         .         .         .         .         .         .         .       .
-recall-sent        .                    .               .         recalling  .         .         .         .         .         .         .         .       .
-disconnected       .                    .               .         sent       sent      sent      begun     found     running   settling  returning .       .
-begun              .                    .               .         begun      begun     begun     begun     found     running   .         .         .       .
-found              .                    .               .         found      found     found     found     .         .         .         .         .       .
-started            .                    .               .         running    running   running   running   running   running   settling  returning .       .
-ended              settling             settling        settling  settling   settling  settling  settling  settling  settling  .         .         .       .
-returned           .                    returning       returning returning  returning returning returning returning returning .         .         .       .
-recorded           .                    .               .         .          .         .         .         .         .         settled   returned  .       .
+event             reading-dependencies awaiting-runner withdrawn sent      dropping  recalling
+dependencies-read settled              .               .         .         .         .
+withdrawn         withdrawn            withdrawn       withdrawn .         .         .
+sent              .                    sent            .         .         .         .
+drop-sent         .                    .               .         dropping  .         .
+recall-sent       .                    .               .         recalling .         .
+disconnected      .                    .               .         sent      sent      sent
+begun             .                    .               .         begun     begun     begun
+found             .                    .               .         found     found     found
+started           .                    .               .         running   running   running
+ended             settling             settling        settling  settling  settling  settling
+returned          .                    returning       returning returning returning returning
+recorded          .                    .               .         .         .         .
+
+event             begun     found     running   settling returning settled returned
+dependencies-read .         .         .         .        .         .       .
+withdrawn         .         .         .         .        .         .       .
+sent              .         .         .         .        .         .       .
+drop-sent         .         .         .         .        .         .       .
+recall-sent       .         .         .         .        .         .       .
+disconnected      begun     found     running   settling returning .       .
+begun             begun     found     running   .        .         .       .
+found             found     .         .         .        .         .       .
+started           running   running   running   settling returning .       .
+ended             settling  settling  settling  .        .         .       .
+returned          returning returning returning .        .         .       .
+recorded          .         .         .         settled  returned  .       .
 `
 
 // allPhases returns the phases that a lease can have.
@@ -46,31 +60,52 @@ func allEvents() (list []event) {
 	return list
 }
 
+// dashed returns the name of a phase or an event as it is in phaseTable.
+func dashed(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
+
+// readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event
+// is missing.
+func readPhaseTable(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	table := map[string]map[string]string{}
+	for block := range strings.SplitSeq(strings.TrimSpace(phaseTable), "\n\n") {
+		rows := strings.Split(block, "\n")
+		for i, p := range strings.Fields(rows[0])[1:] {
+			table[p] = map[string]string{}
+			for _, row := range rows[1:] {
+				cells := strings.Fields(row)
+				table[p][cells[0]] = cells[1+i]
+			}
+		}
+	}
+	for _, p := range allPhases() {
+		for _, e := range allEvents() {
+			if table[dashed(p)][dashed(e)] == "" {
+				t.Fatalf("phaseTable has no cell for the phase %v and the event %q", p, e)
+			}
+		}
+	}
+	if len(table) != len(allPhases()) || len(table[dashed(phaseSent)]) != len(allEvents()) {
+		t.Fatalf("phaseTable has %d phases and %d events, want %d and %d",
+			len(table), len(table[dashed(phaseSent)]), len(allPhases()), len(allEvents()))
+	}
+	return table
+}
+
 // Every event moves a lease of every phase as phaseTable says. An event that does not fit changes
 // nothing and is logged.
 func TestEveryEventInEveryPhase(t *testing.T) {
-	rows := strings.Split(strings.TrimSpace(phaseTable), "\n")
-	phases := strings.Fields(rows[0])[3:]
-	if len(phases) != len(allPhases()) || len(rows)-1 != len(allEvents()) {
-		t.Fatalf("the table has %d phases and %d events, want %d and %d",
-			len(phases), len(rows)-1, len(allPhases()), len(allEvents()))
-	}
-	for i, p := range allPhases() {
-		for k, e := range allEvents() {
-			cells := strings.Fields(rows[1+k])
-			if name := strings.ReplaceAll(e.String(), " ", "-"); cells[0] != name {
-				t.Fatalf("row %d of the table is for %q, want %q", k, cells[0], name)
-			}
-			if name := strings.ReplaceAll(p.String(), " ", "-"); phases[i] != name {
-				t.Fatalf("column %d of the table is for %q, want %q", i, phases[i], name)
-			}
+	table := readPhaseTable(t)
+	for _, p := range allPhases() {
+		for _, e := range allEvents() {
 			var log bytes.Buffer
 			h := newLease(&queue.Job{ID: "a"}, 1, p, slog.New(slog.NewTextHandler(&log, nil)))
-			want, fits := cells[1+i], cells[1+i] != "."
+			want := table[dashed(p)][dashed(e)]
+			fits := want != "."
 			if !fits {
-				want = phases[i]
+				want = dashed(p)
 			}
-			if ok := h.advanceLocked(e); ok != fits || strings.ReplaceAll(h.phase.String(), " ", "-") != want {
+			if ok := h.advanceLocked(e); ok != fits || dashed(h.phase) != want {
 				t.Errorf("a lease that is %v became %v after %q (fits: %v); want %s (fits: %v)", p, h.phase, e, ok, want, fits)
 			}
 			if logged := strings.Contains(log.String(), "job=a"); logged == fits {

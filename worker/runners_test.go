@@ -37,7 +37,8 @@ func TestConnectionStates(t *testing.T) {
 		r.addLocked(conn)
 		r.markUnresponsiveLocked(conn)
 		if conn.state != connUnresponsive || r.currentLocked() != nil {
-			t.Errorf("%s: the state is %d and the current runner %v; want unresponsive and none", c.name, conn.state, r.currentLocked())
+			t.Errorf("%s: the state is %d and the current runner %v; want %d and none",
+				c.name, conn.state, r.currentLocked(), connUnresponsive)
 		}
 		if c.replaced {
 			r.addLocked(connect("second", version, connCurrent))
