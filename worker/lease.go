@@ -111,11 +111,14 @@ func (h *lease) hasStarted() bool {
 // drop the job any more.
 func (h *lease) mayHaveStartedLocked() bool { return h.phase.mayHaveStarted() || h.hasStarted() }
 
+// isOrphanLocked reports whether the lease is open and belongs to a disconnected or unknown runner.
+func (h *lease) isOrphanLocked() bool {
+	return h.conn == nil && !h.phase.neverSent() && !h.phase.isOver()
+}
+
 // isOrphanOfLocked reports whether the lease is open and belongs to the disconnected runner with
 // directory dir. With dir "", it reports whether the runner of the lease is unknown.
-func (h *lease) isOrphanOfLocked(dir string) bool {
-	return h.conn == nil && !h.phase.neverSent() && !h.phase.isOver() && h.dir == dir
-}
+func (h *lease) isOrphanOfLocked(dir string) bool { return h.isOrphanLocked() && h.dir == dir }
 
 // assignToLocked assigns the lease to a connection. It keeps endRequest and pendingChanges.
 func (h *lease) assignToLocked(conn *runnerConn) {

@@ -280,7 +280,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 	l.recovery.searching = false
 	l.mu.Lock()
 	for _, lease := range alive {
-		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil && !h.phase.isOver() {
+		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.isOrphanLocked() {
 			h.advanceLocked(eventBegun)
 		}
 	}
