@@ -55,16 +55,19 @@ var law = map[string][]string{
 	"dashboard":           {"queue", "control", "metrics", "output", "internal/termtext"},
 	"metrics":             {"control"},
 	"traces":              {"queue"},
-	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/cleanstart", "internal/copies", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/session", "internal/sockpath"},
+	"runner/rundir":       {"runner/process", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile", "internal/pipe", "internal/sockpath"},
+	"runner":              {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies", "internal/failpoint", "internal/session", "internal/sockpath"},
+	"runner/launcher":     {"runner", "runner/process", "runner/rundir", "runner/wire", "internal/accounts"},
+	"runner/daemon":       {"output", "runner", "runner/launcher", "runner/process", "runner/rundir", "runner/wire", "internal/accounts", "internal/failpoint", "internal/folder"},
 	"upkeep":              {"queue", "store", "schedule", "internal/zone"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
-	"service":             {"queue", "output", "config", "store", "control", "store/sql", "schedule", "dashboard", "traces", "runner", "runner/process", "upkeep", "worker", "config/tomlfile", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd", "internal/termtext", "internal/zone"},
+	"service":             {"queue", "output", "config", "store", "control", "store/sql", "schedule", "dashboard", "traces", "runner", "runner/launcher", "runner/process", "upkeep", "worker", "config/tomlfile", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd", "internal/termtext", "internal/zone"},
 	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
 	"internal/statedir":   {"queue", "internal/accounts"},
 	"internal/logs":       {"internal/statedir", "internal/systemd"},
 	"top":                 {"queue", "control", "internal/cli", "internal/termtext"},
 	"internal/cli":        {"queue", "control", "config", "internal/cleanstart", "internal/logs", "internal/registered", "internal/termtext", "internal/timerslack", "internal/zone"},
-	"cmd/queuectl":        {"config", "runner", "runner/process", "internal/cli", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
+	"cmd/queuectl":        {"config", "runner", "runner/daemon", "runner/launcher", "runner/process", "internal/cli", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
 	"cmd/queuectld":       {"queue", "control", "mcp", "top", "metrics", "config", "config/tomlfile", "service", "internal/cleanstart", "internal/cli", "internal/logs", "internal/register", "internal/registered", "internal/resident", "internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
 	"bench":               {"control", "queue"},
 	"bench/beside":        {"queue"},
@@ -80,8 +83,9 @@ var law = map[string][]string{
 
 // testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
-	"bench":  {"store", "store/sql"},                                   // the tests fill the tables directly
+	"worker":  {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
+	"service": {"runner/daemon"},                                                         // the tests start runners
+	"bench":   {"store", "store/sql"},                                                    // the tests fill the tables directly
 
 	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
 }
@@ -129,7 +133,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite":             {"store/sql", "bench"},
 		"database/sql":                   {"store/sql", "bench"},
-		"os/exec":                        {"runner", "internal/accounts", "internal/systemd", "internal/register", "internal/cli", "bench", "test", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
+		"os/exec":                        {"runner", "runner/launcher", "internal/accounts", "internal/systemd", "internal/register", "internal/cli", "bench", "test", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
 		"github.com/jackc/pgx/v5/pgconn": {"store/sql"},
 	}
 	for file, imports := range sources(t) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -61,26 +62,26 @@ func (b startedProcess) stat(t *testing.T) []string {
 // directory lists the process self as the runner and the processes in jobs as its jobs.
 func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
-	dir = filepath.Join(base, accountPrefix+"daemon", "1.a")
+	dir = filepath.Join(base, rundir.AccountPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(filepath.Dir(dir), 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := lockFile(filepath.Join(dir, lockName), 0o600)
+	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	t.Cleanup(func() { lock.Close() })
-	table, err := makeTable(dir, 0o600, self.pid, self.ticks)
+	table, err := rundir.MakeTable(dir, 0o600, self.pid, self.ticks)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer table.close()
+	defer table.Close()
 	for i, job := range jobs {
-		table.setStarting(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
-		table.setForked(int64(i+1), job.pid, job.startedAt.UnixMilli())
+		table.SetStarting(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
+		table.SetForked(int64(i+1), job.pid, job.startedAt.UnixMilli())
 	}
 	return dir
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -22,7 +23,7 @@ type Client struct {
 	Reply wire.HelloReply
 
 	net    net.Conn
-	outbox *outbox
+	outbox *wire.Outbox
 
 	mu     sync.Mutex
 	lastID int64 // id of the last request; guarded by mu
@@ -45,18 +46,18 @@ const helloTimeout = 10 * time.Second
 
 // Lives reports whether the runner in a directory is alive, that is, whether its lock is held.
 func Lives(dir string) (bool, error) {
-	return lockHeld(filepath.Join(dir, lockName))
+	return rundir.LockHeld(filepath.Join(dir, rundir.LockName))
 }
 
 // Connect connects to the living runner in a directory, as the service with the given epoch. From then
 // on the runner rejects frames of services with earlier epochs. The answer must come within
 // helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
-	conn, err := dial(filepath.Join(dir, sockName))
+	conn, err := rundir.Dial(filepath.Join(dir, rundir.SockName))
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
-	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), pending: map[int64]chan<- wire.Frame{}}
+	c := &Client{Dir: dir, net: conn, outbox: wire.NewOutbox(conn), pending: map[int64]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
@@ -69,7 +70,7 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	// An account's runner could send any PID, and messages ask people to end a process that hangs. So
 	// take the PID from the kernel.
 	if OfAnAccount(dir) {
-		c.Reply.PID = peerPID(conn)
+		c.Reply.PID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
@@ -142,7 +143,7 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	defer stop()
 	var writer sync.WaitGroup
 	defer writer.Wait()
-	writer.Go(c.outbox.run)
+	writer.Go(c.outbox.Run)
 	var batch []wire.Frame
 	in := &batchReader{r: c.net, beforeRead: func() {
 		if len(batch) > 0 {
@@ -151,7 +152,7 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 			batch = nil
 		}
 	}}
-	err := readFrames(in, func(f wire.Frame) bool {
+	err := wire.ReadFrames(in, func(f wire.Frame) bool {
 		switch f := f.(type) {
 		case *wire.Chunk:
 			c.deliverReply(f.ID, f)
@@ -171,7 +172,7 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	if len(batch) > 0 {
 		deliver(batch)
 	}
-	c.outbox.close()
+	c.outbox.Close()
 	c.mu.Lock()
 	for _, to := range c.pending {
 		close(to)
@@ -200,14 +201,7 @@ const maxBacklog = 64 << 20
 // Send sends frames together and in order. It never blocks. If the runner is gone or does not read, Run
 // returns.
 func (c *Client) Send(frames ...wire.Frame) {
-	o := c.outbox
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, f := range frames {
-		o.unsent = wire.Append(o.unsent, f)
-	}
-	o.flush(writeNow)
-	if len(o.unsent) > maxBacklog {
+	if c.outbox.SendFrames(frames...) > maxBacklog {
 		c.net.Close()
 	}
 }

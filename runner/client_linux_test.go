@@ -4,13 +4,14 @@ import (
 	"os"
 	"testing"
 
+	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
 // The pid of an account's runner comes from the kernel, not from the runner's reply. The reply could
 // name any process, and messages ask people to end the process of a runner that hangs.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
-	for below, want := range map[string]int{"": 1, accountPrefix + "daemon": os.Getpid()} {
+	for below, want := range map[string]int{"": 1, rundir.AccountPrefix + "daemon": os.Getpid()} {
 		c, err := Connect(fakeRunner(t, below, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -20,7 +21,7 @@ func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := listen(filepath.Join(dir, sockName), 0o600)
+	l, err := rundir.Listen(filepath.Join(dir, rundir.SockName), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := lockFile(filepath.Join(dir, lockName), 0o600)
+	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}

@@ -1,16 +1,15 @@
 package runner
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
 )
 
 // Home says where a service's runners keep their directories, and how to start a runner.
@@ -40,10 +39,6 @@ type Home struct {
 	Launcher int
 }
 
-// accountPrefix begins the name of the directory, below Dir, that contains the directories of runners
-// that have switched to an account. The rest of the name is the name of that account.
-const accountPrefix = "as-"
-
 // Foreign reports whether the runners' directory belongs to another account, so that the service cannot
 // change it.
 func (h Home) Foreign() bool { return h.Socket != "" && !h.Own }
@@ -54,7 +49,7 @@ func (h Home) Roots() bool { return h.Foreign() && h.As == "" }
 // Root returns the directory that contains the directories of the runners for new jobs.
 func (h Home) Root() string {
 	if h.Socket != "" && h.As != "" {
-		return filepath.Join(h.Dir, accountPrefix+h.As)
+		return filepath.Join(h.Dir, rundir.AccountPrefix+h.As)
 	}
 	return h.Dir
 }
@@ -62,7 +57,7 @@ func (h Home) Root() string {
 // roots returns all directories that may contain runners' directories.
 func (h Home) roots() []string {
 	// Glob cannot fail, because the pattern is valid.
-	others, _ := filepath.Glob(filepath.Join(h.Dir, accountPrefix+"*"))
+	others, _ := filepath.Glob(filepath.Join(h.Dir, rundir.AccountPrefix+"*"))
 	return append([]string{h.Dir}, others...)
 }
 
@@ -70,12 +65,7 @@ func (h Home) roots() []string {
 // Jobs of that runner have the same account, so they may have changed anything in the directory.
 // See docs/decisions/0076.
 func OfAnAccount(dir string) bool {
-	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), accountPrefix)
-}
-
-// isRunner reports whether a name in the runners' directory is that of a runner's directory.
-func isRunner(name string) bool {
-	return name != outputsName && name != workspacesName && name != programsName && !strings.HasPrefix(name, accountPrefix)
+	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), rundir.AccountPrefix)
 }
 
 // Find lists the directories of all runners, living and dead. It skips the runners of an account if
@@ -90,7 +80,7 @@ func (h Home) Find() (dirs []string, err error) {
 			return nil, fmt.Errorf("cannot list runners: %w", err)
 		}
 		for _, e := range entries {
-			if e.IsDir() && isRunner(e.Name()) {
+			if e.IsDir() && rundir.IsRunner(e.Name()) {
 				dirs = append(dirs, filepath.Join(root, e.Name()))
 			}
 		}
@@ -112,7 +102,7 @@ func (h Home) Living() (living []string, err error) {
 // Outputs lists the directories that may contain output files.
 func (h Home) Outputs() (list []string) {
 	for _, root := range h.roots() {
-		list = append(list, filepath.Join(root, outputsName))
+		list = append(list, filepath.Join(root, rundir.OutputsName))
 	}
 	return list
 }
@@ -123,7 +113,7 @@ func (h Home) Output(ref string) (*os.File, error) {
 		return nil, fmt.Errorf("%q is not the name of an output file", ref)
 	}
 	for _, root := range h.roots() {
-		f, err := openPlain(OutputPath(root, ref))
+		f, err := rundir.OpenPlain(OutputPath(root, ref))
 		if !errors.Is(err, os.ErrNotExist) {
 			return f, err
 		}
@@ -131,41 +121,15 @@ func (h Home) Output(ref string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
 }
 
-// Words of a request for a runner. aloneArg asks for a runner that runs one isolated job. accountArg
-// and the name of an account ask for a runner that switches to that account. tmpdirArg comes last: the
-// rest of the line is the job_tmpdir for a runner of the service's own account.
-const (
-	aloneArg   = "alone"
-	accountArg = "as="
-	tmpdirArg  = "tmpdir="
-)
-
-// Words of the reply to a request for a runner. readyPrefix begins the line in which a new runner names
-// its directory. refusedPrefix begins a line with the reason why no runner was started.
-const (
-	readyPrefix   = "queuectl runner "
-	refusedPrefix = "queuectl refused "
-)
-
-// startTimeout bounds the time that a runner takes to start.
-const startTimeout = 10 * time.Second
+// StartTimeout bounds the time that a runner takes to start.
+const StartTimeout = 10 * time.Second
 
 // Spawn starts a runner and returns its directory once the runner listens. If alone is true, the runner
 // runs one isolated job only.
 func (h Home) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if h.Socket != "" {
-		var args []string
-		if alone {
-			args = append(args, aloneArg)
-		}
-		if h.As != "" {
-			args = append(args, accountArg+h.As)
-		}
-		if h.Tmpdir != "" {
-			args = append(args, tmpdirArg+h.Tmpdir)
-		}
-		name, err = h.requestRunner(args...)
+		name, err = h.requestRunner(SpawnRequest{Alone: alone, As: h.As, Tmpdir: h.Tmpdir})
 	} else {
 		name, err = h.spawn(alone)
 	}
@@ -180,11 +144,11 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 // it.
 func (h Home) End(dir string) error {
 	if !h.Foreign() {
-		return killRunner(dir)
+		return Kill(dir)
 	}
 	name, err := filepath.Rel(h.Dir, dir)
 	if err == nil {
-		_, err = h.requestRunner(endArg + filepath.ToSlash(name))
+		_, err = h.requestRunner(SpawnRequest{End: filepath.ToSlash(name)})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot end a runner: %w", err)
@@ -211,63 +175,13 @@ func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 			continue // the runner has ended, so an error of signalRunner does not matter
 		}
 		err = errors.Join(err, signalErrs[dir])
-		if failed := killRunner(dir); failed != nil {
+		if failed := Kill(dir); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
 		ended++
-		_, failed := endTrees(dir, nil)
+		_, failed := EndTrees(dir, nil)
 		err = errors.Join(err, failed)
 	}
 	return ended, err
-}
-
-// endArg begins the request to kill a runner. The path of the runner's directory follows, relative to
-// the directory of root's runners.
-const endArg = "end="
-
-// killRunner kills the runner of a directory, unless it has ended.
-func killRunner(dir string) error { return signalRunner(dir, process.Kill) }
-
-// signalRunner calls send for the process of the living runner of a directory.
-func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
-	t, owner, err := readLiving(dir)
-	if err != nil {
-		return err
-	}
-	if t.pid == 0 {
-		return fmt.Errorf("cannot end the runner in %s: its files do not contain the pid of a process of the runner's account", dir)
-	}
-	return send(t.pid, t.ticks, owner)
-}
-
-// readReady reads the reply of a new runner and returns the name of its directory.
-func readReady(r io.Reader) (name string, err error) {
-	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
-	line = strings.TrimSuffix(line, "\n")
-	if reason, refused := strings.CutPrefix(line, refusedPrefix); refused {
-		return "", errors.New(reason)
-	}
-	name, ok := strings.CutPrefix(line, readyPrefix)
-	if err != nil {
-		return "", fmt.Errorf("the runner replied %q, then ended or hung (%w); see the service's log", line, err)
-	}
-	if !ok || filepath.Base(name) != name {
-		return "", fmt.Errorf("unexpected reply %q from the runner; see the service's log", line)
-	}
-	return name, nil
-}
-
-// lockTimeout is how long to wait for a lock whose holder may be about to end.
-const lockTimeout = 2 * time.Second
-
-// waitForLock calls the function try until it gets the lock. If it does not get the lock within
-// lockTimeout, waitForLock returns nil.
-func waitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
-	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
-		f, ok, err := try()
-		if ok || err != nil || time.Now().After(deadline) {
-			return f, err
-		}
-	}
 }

@@ -2,7 +2,10 @@ package runner
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
 )
 
 // OutputSize returns at most the largest size that the limit per stream allows, because an account can
@@ -25,5 +28,52 @@ func TestOutputSizeIsBounded(t *testing.T) {
 		if got := OutputSize(root, ref, limit); got < most[0] || got > most[1] {
 			t.Errorf("%s: counted as %d bytes, want %d to %d", ref, got, most[0], most[1])
 		}
+	}
+}
+
+// A valid reference names only a file in the output directory, so Purge removes nothing else.
+func TestValidRefNamesOnlyOutputs(t *testing.T) {
+	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
+		t.Errorf("got %q, want 12-3 and valid", ref)
+	}
+	root := t.TempDir()
+	for _, p := range []string{"output/12-3", "output/x", "victim"} {
+		path := filepath.Join(root, p)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Purge(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
+	for p, want := range map[string]bool{"output/12-3": false, "output/x": true, "victim": true, "output": true} {
+		if _, err := os.Stat(filepath.Join(root, p)); (err == nil) != want {
+			t.Errorf("%s: is there %v, want %v", p, err == nil, want)
+		}
+	}
+}
+
+// An output that is purged while another process reads it is removed.
+func TestPurgeRemovesOpenOutput(t *testing.T) {
+	home := Home{Dir: t.TempDir()}
+	path := OutputPath(home.Dir, "1-1")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := home.Output("1-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Purge(home.Dir, []string{"1-1"})
+	f.Close()
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if f, err := home.Output("1-1"); !os.IsNotExist(err) {
+		t.Errorf("got %v, %v", f, err)
 	}
 }

@@ -1,8 +1,10 @@
-// Package runner is the process that starts and supervises commands and outlives the service. It also
-// contains the code with which the service finds, starts and talks to that process.
+// Package runner locates, starts and talks to runners: the processes that run commands and outlive the
+// service. It also cleans up after a runner that has died.
 //
-// Start with Serve, which is the runner process. The service uses Home to find and start runners,
-// Client to connect to one, and Recover to clean up after a dead one.
+// Start with Home, which finds and starts runners. Client is a connection to a living runner. Recover
+// ends what a dead runner has left, and returns what its files say. The runner itself is package
+// runner/daemon, its files are package rundir, and the way to root's rights is package
+// runner/launcher.
 package runner
 
 import (
@@ -11,28 +13,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Names in the runners' directory, whose path the service chooses. It contains one directory for each
-// runner that lives or has left files. It also contains one directory each for output files, private
-// directories of jobs, and copies of the program. The names from lockName on are in a runner's own
-// directory.
-const (
-	outputsName    = "output"
-	workspacesName = "jobs"    // one directory per runner, for the private directories of attempts
-	programsName   = "program" // copies of the program, on systems that cannot replace a running program
-	lockName       = "lock"    // locked while the runner lives
-	sockName       = "run.sock"
-	bootName       = "boot-id"
-	journalName    = "journal" // results, in segments journal.1, journal.2, …
-	tableName      = "running" // running table, with one slot per worker
-	sparedName     = "spared"  // process groups that jobs were allowed to leave behind
-	tmpdirName     = "tmpdir"  // the runner's job_tmpdir; missing if it has none
-)
-
 // OutputPath returns the path of the file that an OutputRef names.
-func OutputPath(root, ref string) string { return filepath.Join(root, outputsName, ref) }
+func OutputPath(root, ref string) string { return filepath.Join(root, rundir.OutputsName, ref) }
 
 // OutputSize returns the size of an output file, or 0 if the file is missing. Jobs of an account's
 // runner can write to the file, so OutputSize returns at most the largest valid size for the given
@@ -49,11 +35,11 @@ func OutputSize(root, ref string, limit int64) int64 {
 // grows with it.
 const maxFraming = 1 << 20
 
-// isolatedSuffix ends the name of the directory of a runner that runs one isolated job.
-const isolatedSuffix = ".alone"
+// IsolatedSuffix ends the name of the directory of a runner that runs one isolated job.
+const IsolatedSuffix = ".alone"
 
 // Isolated reports whether the runner of a directory runs one isolated job only.
-func Isolated(dir string) bool { return strings.HasSuffix(dir, isolatedSuffix) }
+func Isolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
 
 // Worker returns the name of a runner's worker, given its slot.
 func Worker(dir string, slot int64) string {
@@ -63,6 +49,9 @@ func Worker(dir string, slot int64) string {
 	}
 	return WorkerID(slot)
 }
+
+// WorkerID returns the name of the worker that uses a slot.
+func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // OutputRef returns the name of the output file of a lease.
 func OutputRef(l wire.Lease) string {

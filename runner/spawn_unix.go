@@ -29,13 +29,13 @@ func (h Home) spawn(alone bool) (name string, err error) {
 		args = append(args, "--alone")
 	}
 	for _, scope := range scopes() {
-		cmd := command(append(scope, h.Command...), append(args, "--delegated")...)
+		cmd := Command(append(scope, h.Command...), append(args, "--delegated")...)
 		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerDir())
 		if name, err = launch(cmd, func(error) {}); err == nil {
 			return name, nil
 		}
 	}
-	cmd := command(h.Command, args...)
+	cmd := Command(h.Command, args...)
 	cmd.Stderr = h.Log
 	return launch(cmd, func(error) {})
 }
@@ -63,13 +63,13 @@ func (h Home) ReopenLogs() {
 	}
 }
 
-// command returns the command of a runner, or of the launcher, which starts runners. argv is the
+// Command returns the command of a runner, or of the launcher, which starts runners. argv is the
 // command line that starts this program as the runner or the launcher. The new process outlives this
 // one. It therefore gets none of the descriptors that this process has inherited.
-func command(argv []string, args ...string) *exec.Cmd {
+func Command(argv []string, args ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
-	cmd.Env, cmd.Dir = runnerEnv(), "/"
+	cmd.Env, cmd.Dir = Env(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
@@ -91,7 +91,7 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	go func() {
 		onExit(cmd.Wait())
 	}()
-	ready.SetReadDeadline(time.Now().Add(startTimeout))
+	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if name, err = readReady(ready); err != nil {
 		cmd.Process.Kill() // a runner that starts late would be one too many
 	}
@@ -101,13 +101,13 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 // Ready reports the name of this process's directory to the process that started it, on descriptor 3.
 func Ready(dir string) {
 	f := os.NewFile(3, "ready")
-	fmt.Fprintln(f, readyPrefix+filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Fprintln(f, ReadyPrefix+filepath.Base(dir)) // does not block if the other process has gone
 	f.Close()
 }
 
-// runnerEnv returns the variables of the service's environment that a runner gets: those that this
+// Env returns the variables of the service's environment that a runner gets: those that this
 // program and its Go runtime read.
-func runnerEnv() []string {
+func Env() []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
 	for _, name := range []string{"QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"} {
 		if v, ok := os.LookupEnv(name); ok {

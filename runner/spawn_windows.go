@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/copies"
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
 )
 
 // spawn starts a runner that outlives this process, with a console but without a window. It returns the
@@ -30,7 +31,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	if err := h.checkWorkspaces(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	copyDir := filepath.Join(h.Dir, programsName)
+	copyDir := filepath.Join(h.Dir, rundir.ProgramsName)
 	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), copyDir)
 	if err == nil && program == "" {
 		copies.Remove(copyDir) // remove the copies of earlier versions
@@ -54,7 +55,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	// its processes together with the service.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
-		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = runnerEnv(), h.Dir, out, h.Log
+		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = Env(), h.Dir, out, h.Log
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway}
 		if err = start(cmd); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
@@ -65,7 +66,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		return "", process.ExplainBlocked(program, err)
 	}
 	go cmd.Wait() // this goroutine ends when the runner or this process ends
-	timer := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
+	timer := time.AfterFunc(StartTimeout, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	return readReady(ready)
 }
@@ -75,17 +76,17 @@ func (h Home) ReopenLogs() {}
 
 // RemovePrograms removes those copies of the program in a runners' folder that no process runs. It
 // reports whether it has removed all copies.
-func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, programsName)) }
+func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, rundir.ProgramsName)) }
 
 // Ready reports the name of this runner's folder to the process that started it, on standard output.
 func Ready(dir string) {
-	fmt.Println(readyPrefix + filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Println(ReadyPrefix + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()
 }
 
-// runnerEnv returns the variables of the service's environment that a runner gets: those that Windows
+// Env returns the variables of the service's environment that a runner gets: those that Windows
 // programs, this program and its Go runtime read.
-func runnerEnv() (env []string) {
+func Env() (env []string) {
 	for _, name := range []string{
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
 		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/internal/copies"
+	"github.com/queuectl/queuectl/runner/rundir"
 )
 
 // The test program also acts as a service, and as the runner that this service starts.
@@ -69,7 +70,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			t.Errorf("started %s, want one in %s; %v", started, want, err)
 		}
 	}
-	own, installed := filepath.Join(h.Dir, programsName), copies.Beside(program)
+	own, installed := filepath.Join(h.Dir, rundir.ProgramsName), copies.Beside(program)
 	write("one")
 	runs(own)
 	if _, err := copies.Make(program, installed); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -25,7 +26,7 @@ func (s *Service) resolveAccount() (err error) {
 		return err
 	}
 	s.home.Dir, s.home.As = r.Dir, s.config.Load().FixedUser()
-	s.accounts = &runner.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &s.directory}
+	s.accounts = &launcher.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &s.directory}
 	return nil
 }
 

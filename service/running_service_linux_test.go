@@ -21,6 +21,8 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/daemon"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/memstore"
@@ -55,14 +57,14 @@ func serveRunner(words []string) error {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, os.Interrupt)
 	if watchdog {
-		return runner.RunWatchdog(dir)
+		return launcher.RunWatchdog(dir)
 	}
 	if err := process.Prepare(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	return runner.Serve(ctx, runner.Options{
+	return daemon.Serve(ctx, daemon.Options{
 		Root: dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready, Version: "test",
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Watchdog: []string{os.Args[0], runnerWord, "--watchdog"},
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/traces"
 	"github.com/queuectl/queuectl/upkeep"
@@ -128,8 +129,8 @@ type Service struct {
 	node            string
 	account         worker.Account
 	home            runner.Home
-	accounts        *runner.Accounts // the policy that decides as which accounts root's runners run jobs
-	boundSocket     *control.Socket  // the control socket, if it was bound while the service was root
+	accounts        *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
+	boundSocket     *control.Socket    // the control socket, if it was bound while the service was root
 	// The launcher that this service started as root; its PID is zero if it started none.
 	launcher        runner.Launcher
 	programs        []programFile

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -99,7 +100,7 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(runner.NoteOf(boot)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(rundir.NoteOf(boot)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if f.lock, err = takeLock(filepath.Join(f.dir, lockName)); err != nil {

@@ -16,6 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/daemon"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/process"
 )
 
@@ -23,7 +25,7 @@ import (
 // not call it.
 func runnerVerb(a *cli.App) *cobra.Command {
 	var alone, accepted, delegated, stop, watchdog bool
-	var policy, unit, launcher, logFile, tmpdir string
+	var policy, unit, launchFor, logFile, tmpdir string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,12 +35,12 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				return stopRunners(unit)
 			case a.Dir == "":
 				return cli.Usage("runner: only the service starts this command; start the service with: queuectl serve")
-			case launcher != "":
-				return launch(cmd.Context(), a.Dir, launcher, policy, log)
+			case launchFor != "":
+				return launch(cmd.Context(), a.Dir, launchFor, policy, log)
 			case watchdog:
 				// The watchdog ignores signals, because it ends when its runner ends.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
-				return runner.RunWatchdog(a.Dir)
+				return launcher.RunWatchdog(a.Dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
@@ -47,20 +49,23 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			go reopenLog(a.Err, logFile)                         // this goroutine ends with this process
 			ctx, end := stopCtx(cmd.Context(), log)
 			defer end()
-			o := runner.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
+			o := daemon.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
 			refuse := func(error) {}
 			if accepted {
-				asked, err := runner.Accept(a.Dir, policy, unit != "")
+				grant, err := launcher.Accept(a.Dir, policy, unit != "")
 				if err != nil {
 					return err
 				}
-				if asked.Ended {
+				if grant.Ended {
 					return nil
 				}
-				refuse = asked.Refuse
-				warnUndivided(log, asked.Undivided)
-				o = asked.Options
-				o.Ready = asked.Tell
+				refuse = grant.ReplyError
+				warnUndivided(log, grant.Undivided)
+				o = daemon.Options{
+					Root: grant.Root, Tmpdir: grant.Tmpdir, Alone: grant.Alone, Service: grant.Service,
+					Policy: grant.Policy, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
+					Ready: grant.ReplyReady,
+				}
 			}
 			if delegated {
 				var err error
@@ -85,7 +90,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.BoolVar(&delegated, "delegated", false, "create control groups for jobs below the control group of this process")
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
 	f.StringVar(&unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&launcher, "launcher", "", "for each connection from the service, start a runner; the service runs as `UID:GID`")
+	f.StringVar(&launchFor, "launcher", "", "for each connection from the service, start a runner; the service runs as `UID:GID`")
 	f.StringVar(&tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&logFile, "log", "", "reopen the log `FILE` on SIGHUP")
 	f.BoolVar(&watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while they start, and jobs that outlive the runner")
@@ -95,11 +100,11 @@ func runnerVerb(a *cli.App) *cobra.Command {
 
 // serveAttempts runs the runner until it ends. It passes an error to refuse, which reports it to
 // the service.
-func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse func(error)) error {
+func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse func(error)) error {
 	if unit != "" {
 		o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
 	}
-	err := runner.Serve(ctx, o)
+	err := daemon.Serve(ctx, o)
 	if err != nil {
 		refuse(err)
 	}
@@ -146,5 +151,5 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	}
 	// The launcher ignores signals, because it ends when its service ends.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
-	return runner.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
+	return launcher.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
 }

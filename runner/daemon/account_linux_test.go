@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/launcher"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// If the user database (NSS) does not answer for a job's account, the runner reports a shortage, so
+// that job is delayed.
+func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
+	dir := t.TempDir()
+	j, err := rundir.OpenJournal(dir, 0o600, func(rundir.JournalSize) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := rundir.MakeTable(dir, 0o600, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	silent := &accounts.Directory{Patient: true, Ask: func(string, string) (string, error) { return "", errors.New("no answer") }}
+	s := &server{dir: dir, table: table, journal: j, idleAt: time.Now(), accounts: &launcher.Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent}, runningCount: 1}
+	a := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}, log: output.New(1<<20, nil), slot: 1}
+	s.execute(nil, &workDir{PrivateDir: process.NewPrivateDir(filepath.Join(dir, "folder"))}, a)
+	f, _, err := wire.Parse(a.result)
+	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
+		t.Errorf("got %+v, %v", f, err)
+	}
+}

@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// recover answers a RECOVER request: it ends the remaining processes of dead runners' attempts.
+func (s *server) recover(c *conn, f *wire.Recover) {
+	s.mu.Lock()
+	newest := c.epoch != 0 && c.epoch == s.epoch
+	s.mu.Unlock()
+	if !newest {
+		return
+	}
+	answer := &wire.Recovered{ID: f.ID}
+	dir, err := "", error(nil)
+	if f.Name != "" {
+		dir, err = s.deadDir(f.Name)
+	}
+	if err == nil {
+		var e runner.EndResult
+		e, err = runner.EndTrees(dir, f.Attempts)
+		answer.SameBoot, answer.Left, answer.Alive = e.SameBoot, e.Stuck, e.Alive
+	}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	c.Send(wire.Append(nil, answer))
+}
+
+func (s *server) forget(name string) {
+	dir, err := s.deadDir(name)
+	if err == nil {
+		err = rundir.RemoveRunner(dir)
+	}
+	if err != nil {
+		s.Log.Error("could not remove a dead runner's directory", "error", err)
+	}
+}
+
+// deadDir returns the directory of a dead runner next to this runner's directory. It returns an error
+// if the name is invalid or the runner is alive.
+func (s *server) deadDir(name string) (string, error) {
+	dir := filepath.Join(s.Root, name)
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunner(name) {
+		return "", fmt.Errorf("%q is not a runner name", name)
+	}
+	alive, err := runner.Lives(dir)
+	if err != nil {
+		return "", err
+	}
+	if alive {
+		return "", fmt.Errorf("the runner %s is still running", name)
+	}
+	return dir, nil
+}

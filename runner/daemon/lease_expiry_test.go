@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// newTable creates a running table.
+func newTable(t *testing.T) *rundir.Table {
+	t.Helper()
+	table, err := rundir.MakeTable(t.TempDir(), 0o600, 4711, 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
+// renewed. A renewal lasts from its arrival for the time that it contains. If that time is 0, the
+// leases do not expire.
+func TestExpiredLeasesStopStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: newTable(t)}
+		s.workerCond = sync.NewCond(&s.mu)
+		within := func(f func()) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			f()
+		}
+		prolong := func(d time.Duration) { within(func() { s.prolong(&wire.Prolong{For: d}) }) }
+		lapsed := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			within(func() {
+				if s.leasesExpired() != want {
+					t.Errorf("lapsed: %v, want %v", !want, want)
+				}
+			})
+		}
+		lapsed(false)
+		waiting := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1}}, log: output.New(0, nil)}
+		s.attempts[wire.Lease{Seq: 1}], s.waiting = waiting, []*attempt{waiting}
+		prolong(3 * time.Second)
+		time.Sleep(2 * time.Second)
+		s.table.Close() // a renewal must not write to the table, as the disk may hang
+		prolong(3 * time.Second)
+		s.table = newTable(t)
+		time.Sleep(2 * time.Second)
+		lapsed(false)
+		within(func() {
+			if len(s.waiting) != 1 {
+				t.Error("what waits is forgotten in time")
+			}
+		})
+		time.Sleep(time.Second)
+		lapsed(true)
+		within(func() {
+			if len(s.waiting) != 0 || len(s.attempts) != 0 {
+				t.Error("what waits is not forgotten when the time is over")
+			}
+			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
+			if len(s.attempts) != 0 {
+				t.Error("something begins though the time is over")
+			}
+		})
+		prolong(0)
+		lapsed(false)
+		time.Sleep(time.Hour)
+		lapsed(false)
+		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
+		within(func() {
+			s.prolong(&wire.Prolong{For: time.Hour, By: (runner.SinceBoot() - time.Second).Milliseconds()})
+		})
+		lapsed(true)
+	})
+}
+
+// If leases are limited in time, attempts start only once a watchdog guards the leases or cannot be
+// started. If leases do not expire, attempts start immediately.
+func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
+	for _, c := range []struct {
+		leased time.Duration
+		then   func(s *server)
+	}{
+		{0, func(*server) {}},
+		{time.Hour, func(s *server) { s.setLeaseWatchdog(nil) }},
+		{time.Hour, func(s *server) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.prolong(&wire.Prolong{})
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{
+				Options:  Options{Log: slog.New(slog.DiscardHandler)},
+				attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: newTable(t), reservedSlots: 1, targetWorkers: 1, workerCount: 1,
+			}
+			s.workerCond = sync.NewCond(&s.mu)
+			s.mu.Lock()
+			s.prolong(&wire.Prolong{For: c.leased})
+			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
+			s.mu.Unlock()
+			begun := false
+			go func() {
+				s.nextAttempt(nil, &workDir{PrivateDir: process.NewPrivateDir(t.TempDir())})
+				begun = true
+			}()
+			synctest.Wait()
+			if begun != (c.leased == 0) {
+				t.Errorf("leased for %v: begun: %v", c.leased, begun)
+			}
+			c.then(s)
+			synctest.Wait()
+			if !begun {
+				t.Errorf("leased for %v: it does not begin", c.leased)
+			}
+		})
+	}
+}

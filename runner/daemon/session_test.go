@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Gathered frames are sent when their delay is over, and not before. This works again for each later
+// delay. A frame that must not wait is sent together with those gathered before it.
+func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, ours := net.Pipe()
+		c := &conn{Outbox: wire.NewOutbox(ours), closed: make(chan struct{})}
+		go c.Run() // ends when close is called
+		defer c.close()
+		const delay = 7 * time.Millisecond
+		s := &server{conn: c, settleDelay: delay}
+		send := func(seq int64, now bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
+		}
+		frame := make([]byte, len(wire.Append(nil, &wire.Started{})))
+		sent := func(what string, after time.Duration, frames int) {
+			t.Helper()
+			begun := time.Now()
+			service.SetReadDeadline(begun.Add(time.Second))
+			for range frames {
+				if _, err := io.ReadFull(service, frame); err != nil || time.Since(begun) != after {
+					t.Errorf("%s: %v after %v, want a frame after %v", what, err, time.Since(begun), after)
+				}
+			}
+			synctest.Wait() // the writer has finished
+		}
+		send(1, false)
+		send(2, false)
+		sent("two gathered", delay, 2)
+		send(3, false)
+		sent("one gathered later", delay, 1)
+		send(4, false)
+		send(5, true)
+		sent("one that must not wait", 0, 2)
+	})
+}
+
+// While attempts are waiting, results are gathered for up to four delays. The service has at least one
+// delay to answer before the workers run out of attempts.
+func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
+	const delay = 5 * time.Millisecond
+	for waiting, want := range map[int][2]time.Duration{
+		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay}, 60: {4 * delay, 4 * delay},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			service, ours := net.Pipe()
+			c := &conn{Outbox: wire.NewOutbox(ours), closed: make(chan struct{})}
+			go c.Run() // ends when close is called
+			defer c.close()
+			s := &server{conn: c, settleDelay: delay, waiting: make([]*attempt, waiting)}
+			var jobs sync.WaitGroup
+			defer jobs.Wait()
+			read := make(chan struct{})
+			defer close(read)
+			jobs.Go(func() {
+				for seq := int64(1); ; seq++ { // an attempt ends every millisecond
+					s.mu.Lock()
+					s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
+					s.waiting = s.waiting[min(1, len(s.waiting)):]
+					s.mu.Unlock()
+					select {
+					case <-time.After(time.Millisecond):
+					case <-read:
+						return
+					}
+				}
+			})
+			begun := time.Now()
+			service.Read(make([]byte, 1))
+			if took := time.Since(begun); took < want[0] || took > want[1] {
+				t.Errorf("%d waited: sent after %v, want %v to %v", waiting, took, want[0], want[1])
+			}
+		})
+	}
+}
+
+// A client that waits for the output of an attempt gets the answer Gone when the attempt is dropped
+// before it has started.
+func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, ours := net.Pipe()
+		c := &conn{Outbox: wire.NewOutbox(ours), closed: make(chan struct{})}
+		go c.Run() // ends when close is called
+		defer c.close()
+		l := wire.Lease{Seq: 1, Fence: 7}
+		a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil)}
+		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waiting: []*attempt{a}}
+		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
+		synctest.Wait() // the client waits for output now
+		s.mu.Lock()
+		s.drop(&wire.Drop{Lease: l})
+		s.mu.Unlock()
+		service.SetReadDeadline(time.Now().Add(time.Second))
+		raw := make([]byte, 1000)
+		n, err := service.Read(raw)
+		if err != nil {
+			t.Fatalf("nobody was told: %v", err)
+		}
+		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.Chunk).ID != 3 || !f.(*wire.Chunk).Gone {
+			t.Errorf("told %+v, %v", f, err)
+		}
+	})
+}
+
+// One goroutine sends all signals of an attempt, and a signal that is still queued is not queued again.
+func TestSignalsAreSentOneByOne(t *testing.T) {
+	l := wire.Lease{Seq: 1, Fence: 7}
+	a := &attempt{start: &wire.Start{Lease: l}, worker: new(process.Worker), pid: 1}
+	s := &server{attempts: map[wire.Lease]*attempt{l: a}}
+	s.mu.Lock()
+	before := runtime.NumGoroutine()
+	for range 1000 {
+		s.signal(&wire.Signal{Lease: l, Number: 10})
+		s.signal(&wire.Signal{Lease: l, Number: 12})
+	}
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines send them", n)
+	}
+	if !slices.Equal(a.signals, []int64{10, 12}) {
+		t.Errorf("to be sent are %d", a.signals)
+	}
+	s.mu.Unlock()
+	s.workers.Wait()
+	if len(a.signals) != 0 || a.signalling {
+		t.Errorf("left are %d", a.signals)
+	}
+}

@@ -1,0 +1,117 @@
+//go:build unix
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/folder"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// recreateDelay is the delay before a removed socket is created again. The removal of the socket may be
+// the beginning of the removal of the whole directory, after which the runner must end.
+const recreateDelay = 50 * time.Millisecond
+
+// minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the
+// socket.
+const (
+	minCheckInterval = time.Second
+	maxCheckInterval = 30 * time.Second
+)
+
+// waitFunc waits for a change in a directory, as the function folder.Changed does.
+type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
+
+// maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
+// is gone. It reports whether the directory is gone.
+func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) {
+	return s.maintainWith(ctx, log, folder.Changed)
+}
+
+// maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,
+// because the function changed is not reliable: the kernel may refuse to watch a directory, and it does
+// not report that a parent directory was renamed.
+func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (dirGone bool) {
+	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
+	present := func() bool {
+		info, err := os.Lstat(s.path)
+		return err == nil && info.Mode()&os.ModeSocket != 0
+	}
+	warned := false
+	for wait := minCheckInterval; ; {
+		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
+		err := changed(watch, dir, []string{name}, present)
+		if watch.Err() != nil {
+			err = nil // the watch worked and only its time ran out
+		}
+		stop()
+		if !sleep(ctx, recreateDelay) {
+			return false
+		}
+		if isGone(dir) {
+			return true
+		}
+		if err != nil && !warned {
+			log.Warn("cannot watch the runner's directory for changes; checking it at intervals instead", "error", err)
+			warned = true
+		}
+		if !present() {
+			if err = s.recreate(); err != nil {
+				log.Error("the runner's socket was removed and cannot be created again; trying again", "error", err, "in", wait)
+			} else {
+				log.Warn("the runner's socket was removed; it has been created again")
+			}
+		}
+		if !sleep(ctx, wait) {
+			return false
+		}
+		if wait = min(2*wait, maxCheckInterval); err == nil {
+			wait = minCheckInterval
+		}
+	}
+}
+
+// isGone reports whether there is no directory at a path. It returns false if the path cannot be
+// checked.
+func isGone(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		// ENOTDIR means that a parent is a file now.
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	}
+	return !info.IsDir()
+}
+
+// sleep waits for d. It returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// recreate creates the socket again.
+func (s *socket) recreate() error {
+	os.Remove(s.path) // another file may have been created at this path
+	l, err := rundir.Listen(s.path, s.mode)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return l.Close()
+	}
+	old := s.listener
+	s.listener = l
+	return old.Close() // closing the old listener makes accept use the new one
+}

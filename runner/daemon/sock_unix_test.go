@@ -1,0 +1,107 @@
+//go:build unix
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// noWatch fails, as folder.Changed does if the account has no inotify instances left.
+func noWatch(context.Context, string, []string, func() bool) error {
+	return errors.New("too many open files")
+}
+
+// noEvent waits until ctx ends, as folder.Changed does if the kernel reports nothing.
+func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// withSocket calls f while maintainWith maintains the socket root/1.a/run.sock. gone receives the
+// result of maintainWith.
+func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string, gone <-chan bool)) {
+	synctest.Test(t, func(t *testing.T) {
+		root := filepath.Join(t.TempDir(), "runner")
+		path := filepath.Join(root, "1.a", rundir.SockName)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s, err := listenAt(path, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		gone := make(chan bool, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { gone <- s.maintainWith(ctx, slog.New(slog.DiscardHandler), changed) }()
+		time.Sleep(maxCheckInterval) // after this time, the first check is over
+		f(t, root, gone)
+	})
+}
+
+// A runner that loses its directory must end, however the directory is lost: a runner without a
+// directory can start no jobs.
+func TestRunnerNoticesLostDirectory(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		changed waitFunc
+		lose    func(root string) error
+	}{
+		{"removed, cannot be watched", noWatch, os.RemoveAll},
+		{"parent replaced by a file", noWatch, func(root string) error {
+			return errors.Join(os.RemoveAll(root), os.WriteFile(root, nil, 0o600))
+		}},
+		{"replaced by a file", noWatch, func(root string) error {
+			dir := filepath.Join(root, "1.a")
+			return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
+		}},
+		{"parent renamed, no event", noEvent, func(root string) error { return os.Rename(root, root+"-old") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			withSocket(t, c.changed, func(t *testing.T, root string, gone <-chan bool) {
+				if err := c.lose(root); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case got := <-gone:
+					if !got {
+						t.Error("maintainWith returned false, want true: the directory is gone")
+					}
+				case <-time.After(2 * maxCheckInterval):
+					t.Errorf("maintainWith has not returned after %v, want that it returns true", 2*maxCheckInterval)
+				}
+			})
+		})
+	}
+}
+
+// A removed socket is created again even if the directory cannot be watched.
+func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
+	for name, changed := range map[string]waitFunc{"cannot be watched": noWatch, "no event": noEvent} {
+		t.Run(name, func(t *testing.T) {
+			withSocket(t, changed, func(t *testing.T, root string, gone <-chan bool) {
+				path := filepath.Join(root, "1.a", rundir.SockName)
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case got := <-gone:
+					t.Fatalf("maintainWith returned %t, want that it continues", got)
+				case <-time.After(2 * maxCheckInterval):
+				}
+				if _, err := os.Lstat(path); err != nil {
+					t.Errorf("after %v: got %v, want that the socket exists again", 2*maxCheckInterval, err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// socket is the socket on which the runner listens. If its file is removed, the runner creates it
+// again, because services could not reach the runner otherwise.
+type socket struct {
+	path string
+	mode os.FileMode
+
+	mu       sync.Mutex
+	listener net.Listener // current listener; guarded by mu
+	closed   bool         // the runner no longer accepts connections; guarded by mu
+}
+
+func listenAt(path string, mode os.FileMode) (*socket, error) {
+	l, err := rundir.Listen(path, mode)
+	return &socket{path: path, mode: mode, listener: l}, err
+}
+
+func (s *socket) current() net.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listener
+}
+
+// accept waits for the next connection. It continues when the socket is created again.
+func (s *socket) accept() (net.Conn, error) {
+	for {
+		l := s.current()
+		c, err := l.Accept()
+		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == l {
+			return c, err
+		}
+	}
+}
+
+func (s *socket) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.listener.Close()
+}

@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// sweepTimeout is how long the sweeper spends on one directory before it leaves the rest to a later
+// round.
+const sweepTimeout = 10 * time.Second
+
+// sweeper removes the private directories of ended attempts. It removes a part of each in turn, so that
+// a large directory does not delay the others. Call init before use. add and addLeftovers may be called
+// from any goroutine.
+type sweeper struct {
+	diskQueue
+	log *slog.Logger
+
+	mu      sync.Mutex
+	pending map[string]bool // paths that are queued; guarded by mu
+	logged  map[string]bool // paths whose failed removal was logged; guarded by mu
+}
+
+func (s *sweeper) init(log *slog.Logger) {
+	s.diskQueue.wake = make(chan struct{}, 1)
+	s.log, s.pending, s.logged = log, map[string]bool{}, map[string]bool{}
+}
+
+// maxPending is how many directories can be queued. When the queue is full, add removes a part of the
+// new directory itself, which slows its caller down.
+const maxPending = 64
+
+// add queues a directory of the given owner for removal.
+func (s *sweeper) add(path string, owner *process.Identity) {
+	s.mu.Lock()
+	queued, full := s.pending[path], len(s.pending) >= maxPending
+	s.pending[path] = true
+	s.mu.Unlock()
+	if queued {
+		return
+	}
+	deadline := time.Now().Add(sweepTimeout)
+	if full {
+		s.step(path, owner, deadline)
+		return
+	}
+	s.diskQueue.add(func() { s.step(path, owner, deadline) })
+}
+
+// step removes a part of a directory, and queues the next step for the rest.
+func (s *sweeper) step(path string, owner *process.Identity, deadline time.Time) {
+	more, err := process.Remove(path, owner)
+	if more && time.Now().Before(deadline) {
+		s.diskQueue.add(func() { s.step(path, owner, deadline) })
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, path)
+	if err != nil && !s.logged[path] {
+		if len(s.logged) < maxPending {
+			s.logged[path] = true
+		}
+		s.log.Warn("could not remove a job's private directory; trying again; the job's user may have to remove the directory", "error", err)
+	}
+}
+
+// addLeftovers queues the directories in dir that were moved aside and still exist.
+func (s *sweeper) addLeftovers(dir string) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return // dir was removed together with all directories in it
+	}
+	for _, e := range list {
+		path := filepath.Join(dir, e.Name())
+		if !e.IsDir() || !strings.Contains(e.Name(), process.AsideInfix) {
+			continue
+		}
+		if owner, err := process.OwnerOf(path); err == nil {
+			s.add(path, owner)
+		}
+	}
+}

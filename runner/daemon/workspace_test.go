@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Lines "N" and "N text" are parsed however they are divided into reads. All other lines are ignored.
+func TestProgressLines(t *testing.T) {
+	long := strings.Repeat("é", 200)
+	for _, c := range []struct {
+		written  string
+		percent  int64
+		text     string
+		reported bool
+	}{
+		{"", 0, "", false}, {"40\n", 40, "", true}, {"40", 40, "", true}, {"0 begun\r\n", 0, "begun", true}, {"100% done\n", 100, "done", true},
+		{"1 a\n2 b\nnonsense\n", 2, "b", true}, {"3 a\n-1\n101\n+5\n 4.5 x\n", 3, "a", true}, {"  7   spaced  out \n", 7, "spaced  out", true},
+		{"8 " + long + "\n", 8, strings.Repeat("é", 128), true}, {"9\n1 " + strings.Repeat("x", 2000) + "\n", 9, "", true}, {"5 \xff\n", 5, "?", true}, {"6 \x1b[2J\n", 6, "\x1b[2J", true},
+	} {
+		for _, size := range []int{1, 7, 4096} {
+			var p progress
+			rest := []byte(c.written)
+			for len(rest) > 0 {
+				n := min(size, len(rest))
+				p.parse(rest[:n])
+				rest = rest[n:]
+			}
+			p.flush()
+			want := wire.Progress{Percent: c.percent, Text: c.text}
+			if reported := p.last.At != 0; reported != c.reported || p.last.Percent != want.Percent || p.last.Text != want.Text {
+				t.Errorf("%.40q, %d bytes at once: got %+v", c.written, size, p.last)
+			}
+		}
+	}
+}
+
+// Whatever bytes a job writes, its reported progress stays within the limits.
+func FuzzProgress(f *testing.F) {
+	f.Add([]byte("40 x\n"), []byte("50"))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		var p progress
+		p.parse(first)
+		p.parse(second)
+		p.flush()
+		if l := p.last; l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxProgressText || !utf8.ValidString(l.Text) || cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
+			t.Errorf("%q, %q: %+v", first, second, l)
+		}
+	})
+}

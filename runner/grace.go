@@ -1,0 +1,38 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/internal/session"
+)
+
+// Patience returns how long to wait after SIGKILL before the remaining processes of a tree are
+// considered unkillable.
+func Patience() time.Duration {
+	if failpoint.On("impatient") {
+		return 300 * time.Millisecond
+	}
+	return 30 * time.Second
+}
+
+// StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service
+// or its runner ends. The user who enqueued a job sets how long its command may take to end, but this
+// must not delay the shutdown of the machine.
+func StopGrace() time.Duration {
+	if failpoint.On("impatient") {
+		return 300 * time.Millisecond
+	}
+	return 30 * time.Second
+}
+
+// GraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
+// or runner has ended. The time is shorter than StopGrace if the context ended because the user's
+// session ends, which leaves less time.
+func GraceOf(ended context.Context) time.Duration {
+	if session.Ends(ended) {
+		return session.Grace
+	}
+	return StopGrace()
+}

@@ -1,0 +1,219 @@
+package launcher
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// maxRequest bounds a request for a runner, in bytes. A request may contain a path.
+const maxRequest = 16 << 10
+
+// Grant says as which runner this process may run. It is the answer to a request that a service sent
+// through a connection.
+type Grant struct {
+	Root    string // directory of the runner's directory
+	Tmpdir  string // job_tmpdir; "" if none is set
+	Alone   bool   // the runner runs one isolated job
+	Service int    // uid of the service, from the kernel
+	// Policy is the path of the policy file of a runner that stays root. It is "" for a runner that
+	// runs all jobs under the account of this process.
+	Policy string
+	// Credentials holds the systemd credentials that jobs may use, by name, if this process has switched
+	// to an account.
+	Credentials map[string][]byte
+	Cgroups     *process.Cgroups
+	// Undivided is the reason why jobs get no control groups although the system delegated one; nil if
+	// they get control groups, or none was delegated.
+	Undivided error
+	// Ended reports that the request was to kill another runner. That has been done, and this process
+	// must not become a runner.
+	Ended bool
+	conn  net.Conn
+}
+
+// Accept reads a service's request from the connection on standard input, and does everything about it
+// that needs root's rights. It replaces standard input by /dev/null. base is the directory of the
+// runners, and policy the path of the policy file. delegated says that the control group of this process
+// was delegated to it. If the request is for a runner of an account, Accept switches this process to
+// that account for good.
+func Accept(base, policy string, delegated bool) (*Grant, error) {
+	c, err := net.FileConn(os.Stdin)
+	if err != nil {
+		return nil, fmt.Errorf("cannot accept the service's connection on standard input: %w", err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
+		return nil, err
+	}
+	g := &Grant{conn: c, Root: base, Policy: policy}
+	c.SetDeadline(time.Now().Add(runner.StartTimeout))
+	if err := g.execute(delegated); err != nil {
+		g.ReplyError(err)
+		return nil, err
+	}
+	return g, nil
+}
+
+// execute reads the request and executes it.
+func (g *Grant) execute(delegated bool) error {
+	peer, err := rundir.PeerOf(g.conn)
+	if err != nil {
+		return err
+	}
+	request, err := readRequest(g.conn)
+	if err != nil {
+		return err
+	}
+	g.Service, g.Alone, g.Tmpdir = int(peer.Uid), request.Alone, request.Tmpdir
+	if g.Policy == "" {
+		return g.forOwnAccount(request, delegated)
+	}
+	if request.End != "" {
+		g.Ended = true
+		if err := killNamedRunner(g.Root, request.End); err != nil {
+			return err
+		}
+		g.ReplyReady(request.End)
+		return nil
+	}
+	return g.forRoot(request, int(peer.Gid), delegated)
+}
+
+// readRequest reads the line with the service's request.
+func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
+	line, err := bufio.NewReader(io.LimitReader(r, maxRequest)).ReadString('\n')
+	if err != nil {
+		return request, fmt.Errorf("cannot read the service's request: %w", err)
+	}
+	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
+}
+
+// forOwnAccount prepares a runner of the account of this process, which must be the service's.
+func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error {
+	if request.As != "" || request.End != "" || g.Service != os.Geteuid() {
+		return errors.New("this runner can run only jobs of its own account")
+	}
+	if err := os.MkdirAll(g.Root, 0o700); err != nil {
+		return err
+	}
+	g.divide(delegated)
+	return nil
+}
+
+// divide makes control groups for jobs below the control group of this process, if it was delegated.
+func (g *Grant) divide(delegated bool) {
+	if delegated {
+		g.Cgroups, g.Undivided = process.Divide()
+	}
+}
+
+// forRoot prepares a runner that stays root, or that switches to the requested account. The group gid
+// may read the runner's files.
+func (g *Grant) forRoot(request runner.SpawnRequest, gid int, delegated bool) error {
+	if err := shareDir(g.Root, 0, gid, rootDirMode); err != nil {
+		return err
+	}
+	g.divide(delegated)
+	rules, err := readPolicy(g.Policy)
+	if err != nil {
+		return err
+	}
+	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // not the service's setting
+		if err := rundir.CheckTmpdir(g.Tmpdir, g.Root, true); err != nil {
+			return err
+		}
+	}
+	if err := process.PreferOOMKillOfCommands(); err != nil || request.As == "" {
+		return err
+	}
+	return g.switchAccount(request.As, g.Policy, gid)
+}
+
+// killNamedRunner kills the runner whose directory has the given name below base.
+func killNamedRunner(base, name string) error {
+	account, own := filepath.Split(filepath.Clean(name))
+	account = strings.TrimSuffix(account, "/")
+	isAccount := strings.HasPrefix(account, rundir.AccountPrefix) && !strings.Contains(account, "/")
+	if !filepath.IsLocal(name) || !rundir.IsRunner(own) || own[0] == '.' || account != "" && !isAccount {
+		return fmt.Errorf("%q is not a runner name", name)
+	}
+	return runner.Kill(filepath.Join(base, account, own))
+}
+
+// switchAccount switches this process to an account and makes sure that it cannot switch back.
+func (g *Grant) switchAccount(name, policy string, gid int) error {
+	known := &Accounts{Policy: policy, Service: g.Service, Directory: &accounts.Directory{Patient: true}}
+	account, err := known.byName(name)
+	if err != nil {
+		return err
+	}
+	if account.UID == 0 {
+		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
+	}
+	if g.Credentials, err = credentialsOf(policy, account, g.Service); err != nil {
+		return err
+	}
+	g.Root, g.Policy = filepath.Join(g.Root, rundir.AccountPrefix+account.Name), ""
+	if err := shareDir(g.Root, int(account.UID), gid, accountDirMode); err != nil {
+		return err
+	}
+	if g.Tmpdir != "" {
+		g.Tmpdir = filepath.Join(g.Tmpdir, rundir.AccountPrefix+account.Name)
+		os.Mkdir(g.Tmpdir, 0o700) // if this fails, Lchown fails too, unless the directory exists
+		if err := os.Lchown(g.Tmpdir, int(account.UID), int(account.GID)); err != nil {
+			return err
+		}
+	}
+	if g.Cgroups != nil {
+		if err := g.Cgroups.Chown(int(account.UID), int(account.GID)); err != nil {
+			return fmt.Errorf("cannot give account %s the runner's control group: %w", account.Name, err)
+		}
+	}
+	groups := make([]int, len(account.Groups))
+	for i, group := range account.Groups {
+		groups[i] = int(group)
+	}
+	uid, accountGID := int(account.UID), int(account.GID)
+	err = errors.Join(syscall.Setgroups(groups), syscall.Setresgid(accountGID, accountGID, accountGID),
+		syscall.Setresuid(uid, uid, uid))
+	if err != nil {
+		return fmt.Errorf("cannot switch to account %s: %w", account.Name, err)
+	}
+	if syscall.Setresuid(0, 0, 0) == nil {
+		return fmt.Errorf("a runner for account %s was not started, because it could switch back to root", account.Name)
+	}
+	return nil
+}
+
+// ReplyReady replies to the service with the name of the runner's directory, once the runner listens.
+func (g *Grant) ReplyReady(dir string) {
+	// The only possible error is that the service has gone.
+	fmt.Fprintln(g.conn, runner.ReadyPrefix+filepath.Base(dir))
+	g.conn.Close()
+}
+
+// ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
+// nothing.
+func (g *Grant) ReplyError(reason error) {
+	fmt.Fprintln(g.conn, runner.RefusedPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
+	g.conn.Close()
+}

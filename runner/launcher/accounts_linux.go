@@ -1,0 +1,133 @@
+package launcher
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// Accounts applies the runner's policy to the system's accounts. It reads the policy again when the
+// file changes. Its methods may be called concurrently.
+type Accounts struct {
+	// Policy is the path of the policy file. Service is the uid of the service.
+	Policy    string
+	Service   int
+	Directory *accounts.Directory
+
+	mu     sync.Mutex
+	stamp  accounts.Stamp // identifies the version of the policy file that was read; guarded by mu
+	parsed *policy        // the parsed policy, which is never modified; guarded by mu
+}
+
+// ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
+// account.
+func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
+	account, err := a.Directory.User(uid)
+	return a.authorize(account, err)
+}
+
+// byName returns the account with a name. It returns an error if the policy does not allow jobs of that
+// account.
+func (a *Accounts) byName(name string) (accounts.Account, error) {
+	account, err := a.Directory.Named(name)
+	return a.authorize(account, err)
+}
+
+// Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
+// allows them. It also returns "" if it cannot find out, because the runner checks again.
+func (a *Accounts) Refuses(uid uint32) string {
+	account, err := a.Directory.User(uid)
+	if err != nil {
+		return ""
+	}
+	_, reason, err := a.checkPolicy(account)
+	if err != nil {
+		return ""
+	}
+	return reason
+}
+
+// authorize gets the account and the error of a look-up, and adds the groups to the account. It returns
+// an error if the look-up failed or the policy does not allow jobs of the account.
+func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, error) {
+	if err != nil {
+		return accounts.Account{}, err
+	}
+	account, reason, err := a.checkPolicy(account)
+	if err == nil && reason != "" {
+		err = errRefused(reason)
+	}
+	return account, err
+}
+
+// checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
+// account; it is "" if the policy allows them.
+func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
+	p, err := a.currentPolicy()
+	if err != nil {
+		return accounts.Account{}, "", err
+	}
+	if account, err = a.Directory.Grouped(account); err != nil {
+		return accounts.Account{}, "", err
+	}
+	return account, p.refusal(&account, a.Service, a.Directory.Group), nil
+}
+
+// currentPolicy returns the policy. It reads the file again if it has changed.
+func (a *Accounts) currentPolicy() (*policy, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
+	now, err := accounts.StampOf(a.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if now == a.stamp && a.parsed != nil {
+		return a.parsed, nil
+	}
+	p, err := readPolicy(a.Policy)
+	if err != nil {
+		return nil, err
+	}
+	a.stamp, a.parsed = now, &p
+	return a.parsed, nil
+}
+
+// maxPolicy bounds the size of a policy file, in bytes.
+const maxPolicy = 64 << 10
+
+// readPolicy reads a policy file. It returns an error if an account other than root can change the
+// file. A missing file is a policy that allows no jobs.
+func readPolicy(path string) (policy, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if os.IsNotExist(err) {
+		return policy{file: path}, nil
+	}
+	if err != nil {
+		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return policy{}, fmt.Errorf("the runner's policy %s is not a regular file", path)
+	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
+		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; run: chown root:root %[1]s && chmod go-w %[1]s", path)
+	case info.Size() > maxPolicy:
+		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicy)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxPolicy))
+	if err != nil {
+		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
+	}
+	return parsePolicy(path, string(raw))
+}

@@ -1,0 +1,79 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// While an account or its groups cannot be looked up, its jobs are neither rejected nor run without
+// some of the groups. They wait.
+func TestUnansweredLookupDelaysJobs(t *testing.T) {
+	silent := errors.New("silent")
+	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "initgroups dora": "dora 61410 61411", "passwd 61401": ""}
+	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"), Directory: &accounts.Directory{Patient: true, Ask: func(database, key string) (string, error) {
+		line, ok := says[database+" "+key]
+		if !ok {
+			return "", silent
+		}
+		return line, nil
+	}}}
+	is := func(what string, uid uint32, final bool) {
+		t.Helper()
+		if known, err := a.ByUID(uid); err == nil || IsFinal(err) != final {
+			t.Errorf("%s: got %+v, %v", what, known, err)
+		}
+	}
+	is("no policy", 61400, true)
+	is("no account", 61401, true)
+	is("nobody who knows", 61402, false)
+	delete(says, "initgroups dora")
+	a.Directory = &accounts.Directory{Patient: true, Ask: a.Directory.Ask}
+	is("groups that nobody knows", 61400, false)
+	says["initgroups dora"] = "dora 61410 61411"
+	is("once they are known", 61400, true)
+}
+
+// A policy file that accounts other than root could have written is rejected. This test does not cover
+// an accepted file, because only root can create one.
+func TestPolicyMustBelongToRoot(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "runner.conf")
+	if err := os.WriteFile(path, []byte("accounts = *\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what, path string) {
+		t.Helper()
+		if p, err := readPolicy(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %+v, %v, want it refused by name", what, p, err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	refused("a link", link)
+	refused("a folder", dir)
+	if err := os.Chmod(path, 0o664); err != nil {
+		t.Fatal(err)
+	}
+	refused("one that its group can change", path)
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		refused("one of another owner", path)
+		return
+	}
+	if p, err := readPolicy(path); err != nil || len(p.accounts) != 1 {
+		t.Errorf("root's own: got %+v, %v", p, err)
+	}
+	if err := os.Chown(path, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	refused("one of another owner", path)
+}

@@ -1,0 +1,87 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// credentialsDirVar is the environment variable in which systemd passes the directory of a unit's
+// credentials. maxCredential bounds the size of a credential, in bytes.
+const (
+	credentialsDirVar = "CREDENTIALS_DIRECTORY"
+	maxCredential     = 64 << 10
+)
+
+// Credential returns a systemd credential for a job of the account with the given uid. The policy must
+// list the account for that credential. a is nil in a runner that has switched to an account. Such a
+// runner has only the credentials that it read before.
+func Credential(a *Accounts, read map[string][]byte, name string, uid int64) ([]byte, error) {
+	if a == nil {
+		if value, ok := read[name]; ok {
+			return value, nil
+		}
+		return nil, process.UnusableError("the runner's policy does not allow this credential for this account")
+	}
+	account, err := a.ByUID(uint32(uid))
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.currentPolicy()
+	if err != nil {
+		return nil, err
+	}
+	if !p.allowsCredential(name, &account, a.Directory.Group) {
+		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it "+
+			"in %s with: %s%s = %[1]s", account.Name, p.file, credentialKey, name))
+	}
+	return readCredential(name)
+}
+
+// credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
+// runner switches to that account, because the account itself cannot read them.
+func credentialsOf(policyFile string, account accounts.Account, service int) (map[string][]byte, error) {
+	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{Patient: true}}
+	p, err := a.currentPolicy()
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	for name := range p.credentials {
+		if !p.allowsCredential(name, &account, a.Directory.Group) {
+			continue
+		}
+		// A job that asks for an unreadable credential gets an error when it starts.
+		if value, err := readCredential(name); err == nil {
+			values[name] = value
+		}
+	}
+	return values, nil
+}
+
+// readCredential reads one of the credentials that systemd passed to this process.
+func readCredential(name string) ([]byte, error) {
+	dir := os.Getenv(credentialsDirVar)
+	if dir == "" {
+		return nil, process.UnusableError("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
+	}
+	if filepath.Base(name) != name || name[0] == '.' {
+		return nil, process.UnusableError("the name of the credential is not valid")
+	}
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(process.UnusableError("the credential is not a regular file"), err)
+	}
+	return io.ReadAll(io.LimitReader(f, maxCredential+1))
+}

@@ -1,0 +1,67 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// A root runner reads a credential only for the accounts that its policy lists, and no file outside the
+// credentials directory. A runner that has switched to an account can use only the credentials that it
+// read before.
+func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, whose policy it is")
+	}
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "runner.conf")
+	credentials := filepath.Join(dir, "credentials")
+	for path, content := range map[string]string{
+		policy:                           "accounts = *\ncredential.db = daemon\ncredential.gone = daemon\ncredential.link = daemon\n",
+		filepath.Join(credentials, "db"): "p4ss\n", filepath.Join(dir, "other"): "x",
+	} {
+		os.Mkdir(filepath.Dir(path), 0o700)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(dir, "other"), filepath.Join(credentials, "link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(credentialsDirVar, credentials)
+	directory := &accounts.Directory{Patient: true}
+	roots := &Accounts{Policy: policy, Service: 5, Directory: directory}
+	daemon, err := directory.Named("daemon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := credentialsOf(policy, daemon, 5)
+	if err != nil || len(given) != 1 || string(given["db"]) != "p4ss\n" {
+		t.Errorf("an account is given %v, %v", given, err)
+	}
+	for _, c := range []struct {
+		a         *Accounts
+		given     map[string][]byte
+		uid       int64
+		name, why string
+	}{
+		{roots, nil, 1, "db", ""},
+		{nil, given, -1, "db", ""},
+		{roots, nil, 9, "db", "not allowed for jobs of news"},
+		{roots, nil, 1, "nothing", "not allowed for jobs of"},
+		{roots, nil, 1, "gone", "no such file"},
+		{roots, nil, 1, "link", "too many levels"},
+		{roots, nil, 1, "../other", "not allowed for jobs of"},
+		{nil, given, -1, "gone", "does not allow this credential for this account"},
+		{nil, nil, -1, "db", "does not allow this credential for this account"},
+	} {
+		value, err := Credential(c.a, c.given, c.name, c.uid)
+		if c.why == "" && (err != nil || string(value) != "p4ss\n") ||
+			c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
+			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.why)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+//go:build unix
+
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// launcherLock is the name of the file that the launcher keeps locked in the runners' directory.
+const launcherLock = "launcher.lock"
+
+// acceptPause is the pause before the launcher tries again after it could not accept a connection.
+const acceptPause = 100 * time.Millisecond
+
+// Launch runs the launcher until its standard input ends. For each connection to its socket, it starts
+// a runner with the connection as standard input. Only uid and root may connect. The group gid may read
+// the runners' files in dir.
+func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
+	if err := shareDir(dir, 0, gid, rootDirMode); err != nil {
+		return err
+	}
+	lock, err := lockLauncher(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	path := filepath.Join(dir, runner.LauncherSocket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot remove the launcher's old socket: %w", err)
+	}
+	syscall.Umask(0o077)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := os.Chown(path, uid, -1); err != nil {
+		return err
+	}
+	syscall.Umask(0o022)
+	runner.Ready(dir)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // this goroutine ends when the service ends, because that closes standard input
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	go func() { // this goroutine ends when Launch returns, because that cancels ctx
+		<-ctx.Done()
+		l.Close()
+	}()
+	for {
+		c, err := l.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			log.Warn("the launcher cannot accept a connection", "error", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		if peer, err := rundir.PeerUID(c); err != nil || peer != uid && peer != 0 {
+			log.Warn("the launcher rejected a connection from an account other than the service's",
+				"uid", peer, "error", err)
+			c.Close()
+			continue
+		}
+		if peerClosed(c) { // the service closed the connection while this process was stopped
+			c.Close()
+			continue
+		}
+		if err := startAccepted(argv, dir, policy, c); err != nil {
+			fmt.Fprintln(c, runner.RefusedPrefix+err.Error())
+		}
+		c.Close()
+	}
+}
+
+// lockLauncher makes this process the launcher for a directory. If another launcher is running, the
+// error contains its pid, because that launcher may hang and have outlived its service.
+func lockLauncher(dir string) (*os.File, error) {
+	path := filepath.Join(dir, launcherLock)
+	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, 0o600) })
+	if err == nil && lock == nil {
+		holder := "the process that holds the lock " + path
+		if pid, _ := os.ReadFile(path); len(pid) > 0 {
+			holder = "process " + string(pid)
+		}
+		return nil, fmt.Errorf("%s already starts runners in %s; if the service of that process is running, "+
+			"use another directory with --runner-dir; if not, end that process", holder, dir)
+	}
+	if err == nil { // on a full disk, the file is locked but contains no pid
+		lock.Truncate(0)
+		fmt.Fprint(lock, os.Getpid())
+	}
+	return lock, err
+}
+
+// startAccepted starts a runner for a connection.
+func startAccepted(argv []string, dir, policy string, c *net.UnixConn) error {
+	in, err := c.File()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	cmd := runner.Command(argv, "--dir", dir, "--policy", policy, "--accepted")
+	cmd.Stdin, cmd.Stderr = in, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go cmd.Wait() // this goroutine ends when the runner or this process ends
+	return nil
+}

@@ -1,0 +1,144 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// policy says whose jobs a root runner may run. It is read from a file owned by root, which the service
+// cannot change. Only Unix has it.
+// See docs/decisions/0060.
+type policy struct {
+	file      string
+	allowRoot bool
+	tmpdir    string // job_tmpdir; "" if none is set
+	// accounts lists the accounts whose jobs may run: a user name, @ and a group name for the group's
+	// members, or * for every account except root and the service's.
+	accounts []string
+	// credentials lists, for each credential, the users and @groups whose jobs may use it.
+	credentials map[string][]string
+}
+
+// credentialKey begins the key that lists who may use a credential. The name of the credential follows.
+const credentialKey = "credential."
+
+// parsePolicy parses lines of the form key = value. A # begins a comment.
+func parsePolicy(file, text string) (policy, error) {
+	p := policy{file: file}
+	seen := map[string]bool{}
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		problem := ""
+		switch {
+		case !ok:
+			problem = "must have the form key = value"
+		case seen[key]:
+			problem = key + " is set twice"
+		case key == "allow_root_jobs":
+			if p.allowRoot = value == "true"; !p.allowRoot && value != "false" {
+				problem = "allow_root_jobs must be true or false, not " + value
+			}
+		case key == "accounts":
+			p.accounts = strings.Fields(value)
+		case key == rundir.TmpdirKey:
+			if path.IsAbs(value) {
+				p.tmpdir = path.Clean(value)
+			} else if value != "none" {
+				problem = "job_tmpdir must be an absolute path or \"none\", not " + value
+			}
+		case strings.HasPrefix(key, credentialKey):
+			if p.credentials == nil {
+				p.credentials = map[string][]string{}
+			}
+			p.credentials[strings.TrimPrefix(key, credentialKey)] = strings.Fields(value)
+		default:
+			problem = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKey + "NAME"
+		}
+		if problem != "" {
+			return p, fmt.Errorf("%s:%d: %s", file, i+1, problem)
+		}
+		seen[key] = true
+	}
+	return p, nil
+}
+
+// refusal returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
+// The service's own account is allowed only if it is listed by name, because its jobs can connect to
+// the runner like the service and start jobs of every account.
+func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
+	if a.UID == 0 {
+		if p.allowRoot {
+			return ""
+		}
+		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, or ask an administrator to set allow_root_jobs = true in %s", p.file)
+	}
+	isService := int(a.UID) == service
+	for _, allowed := range p.accounts {
+		group, isGroup := strings.CutPrefix(allowed, "@")
+		if !isGroup {
+			if allowed == "*" && !isService || allowed == a.Name {
+				return ""
+			}
+			continue
+		}
+		if isService {
+			continue
+		}
+		if gid, ok := groupNamed(group); ok && (gid == a.GID || slices.Contains(a.Groups, gid)) {
+			return ""
+		}
+	}
+	if isService {
+		return fmt.Sprintf(`jobs may not run as %s, the service's account, because they would have all rights of the service; to allow this, an administrator can add the account to the line "accounts" in %s`, a.Name, p.file)
+	}
+	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line "accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
+}
+
+// allowsCredential reports whether the jobs of an account may use a credential. The account must be
+// listed for the credential by its name or by a group.
+func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
+	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
+		group, isGroup := strings.CutPrefix(listed, "@")
+		if !isGroup {
+			return listed == a.Name
+		}
+		gid, ok := groupNamed(group)
+		return ok && (gid == a.GID || slices.Contains(a.Groups, gid))
+	})
+}
+
+// AccountEnv adds the account's HOME, USER, LOGNAME and SHELL to an environment that lacks them.
+func AccountEnv(a *accounts.Account, env []string) []string {
+	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
+		name, _, _ := strings.Cut(e, "=")
+		if !slices.ContainsFunc(env, func(existing string) bool { return strings.HasPrefix(existing, name+"=") }) {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// errRefused is the reason why the policy does not allow an account's jobs.
+type errRefused string
+
+// Error returns the reason.
+func (e errRefused) Error() string { return string(e) }
+
+// IsFinal reports whether an error is final: the policy does not allow the account's jobs, or the
+// account does not exist. Other errors may go away.
+func IsFinal(err error) bool {
+	var refused errRefused
+	var none accounts.ErrNone
+	return errors.As(err, &refused) || errors.As(err, &none)
+}

@@ -1,0 +1,33 @@
+package launcher
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// Only accounts that the policy lists for a credential, by name or by group, get it. No account gets
+// all credentials.
+func TestCredentialsByPolicy(t *testing.T) {
+	p, err := parsePolicy("f", "accounts = *\ncredential.db = ann @ops\ncredential.all = *\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := func(name string) (uint32, bool) { return 50, name == "ops" }
+	for _, c := range []struct {
+		account    accounts.Account
+		credential string
+		given      bool
+	}{
+		{accounts.Account{Name: "ann", UID: 1}, "db", true}, {accounts.Account{Name: "bob", UID: 2}, "db", false}, {accounts.Account{Name: "bob", UID: 2, GID: 50}, "db", true},
+		{accounts.Account{Name: "bob", UID: 2, Groups: []uint32{7, 50}}, "db", true}, {accounts.Account{Name: "ann", UID: 1}, "other", false},
+		{accounts.Account{Name: "ann", UID: 1}, "all", false}, {accounts.Account{Name: "root"}, "db", false},
+	} {
+		if got := p.allowsCredential(c.credential, &c.account, ops); got != c.given {
+			t.Errorf("%s gets %s: %t, want %t", c.account.Name, c.credential, got, c.given)
+		}
+	}
+	if _, err := parsePolicy("f", "credential.db = ann\ncredential.db = bob\n"); err == nil {
+		t.Error("a credential may be listed twice")
+	}
+}

@@ -1,0 +1,46 @@
+//go:build unix
+
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// shareDir creates a directory that belongs to a user and that a group can read. If mode allows it,
+// other accounts can enter the directory to reach their own files.
+func shareDir(path string, uid, gid int, mode os.FileMode) error {
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("cannot create the runner directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("cannot open the runner directory: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("cannot check the runner directory: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if shared := ok && int(st.Uid) == uid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0; shared && int(st.Gid) == gid {
+		return nil
+	} else if shared {
+		return fmt.Errorf("the runner directory %s belongs to group %d, but the service is in group %d; if the service's group has changed, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
+	}
+	if err := errors.Join(f.Chown(uid, gid), f.Chmod(mode|os.ModeSetgid)); err != nil {
+		return fmt.Errorf("cannot give the service access to the runner directory: %w", err)
+	}
+	return nil
+}
+
+// rootDirMode is the mode of the runners' directory, which also contains the directories of accounts.
+// accountDirMode is the mode of the directory of an account's runners.
+const (
+	rootDirMode    = 0o751
+	accountDirMode = 0o750
+)

@@ -1,0 +1,256 @@
+package launcher
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// The watchdog is a second process next to a runner. It has two tasks.
+//
+// First, it ends commands that hang while a root runner starts them. Between fork and exec, the runner
+// waits in the kernel (vfork(2)) and cannot run for long without the child's progress. At that point
+// the child already has its user's ids. So the user can stop it by a signal, or make it wait for a file
+// system that does not answer. The runner of all users would then hang. The watchdog therefore kills
+// children that do not reach exec in time.
+//
+// Second, if the service's leases are limited in time, it makes sure that the jobs have ended before
+// another node starts them: it kills a runner that hangs when the leases expire, and ends the jobs of a
+// runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
+// node has taken over its leases.
+
+// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a start
+// after at most two checks. It kills a child that has not reached exec process.StartWithin after that.
+// See docs/decisions/0030.
+const startCheckInterval = 50 * time.Millisecond
+
+// maxCheckStep limits how much one check can add to the age of a start. So after the whole machine has
+// stopped for a while, a start does not look as if it hung.
+const maxCheckStep = 2 * startCheckInterval
+
+// deadlineCheckInterval bounds the time between two checks of the runner's deadline. The watchdog ignores
+// a deadline that it could not check for twice that time.
+const deadlineCheckInterval = time.Second
+
+// watchdogRestartDelay is the pause before a watchdog that ended is started again.
+const watchdogRestartDelay = time.Second
+
+// Watchdog is the runner's handle of its watchdog process.
+type Watchdog struct {
+	argv         []string
+	checksStarts bool // the watchdog checks for hanging starts
+	log          *slog.Logger
+	words        *os.File      // reading end of the pipe, the watchdog's standard input
+	pipe         *os.File      // writing end; closing it makes the watchdog end
+	fd           int           // non-blocking descriptor of pipe
+	stop         chan struct{} // closed by the method End
+	done         chan struct{} // closed after the last watchdog process has ended
+}
+
+// StartWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
+// this program as a watchdog. A watchdog that ends unexpectedly is started again. If checksStarts is
+// true, the watchdog checks for hanging starts after each call of the method CheckStarts.
+func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*Watchdog, error) {
+	words, pipe, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
+	}
+	g := &Watchdog{
+		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
+		words: words, pipe: pipe, stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	g.fd = int(pipe.Fd()) // Fd makes the descriptor blocking
+	err = unix.SetNonblock(g.fd, true)
+	if err == nil {
+		started := make(chan error)
+		// supervise must not run on the main thread, because children of that thread count as orphans.
+		go g.supervise(argv[0], started)
+		err = <-started
+	}
+	if err != nil {
+		words.Close()
+		pipe.Close()
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
+	}
+	return g, nil
+}
+
+// supervise runs the watchdog process until End is called. It sends the error of the first start, or
+// nil, to the channel started.
+func (g *Watchdog) supervise(program string, started chan<- error) {
+	defer close(g.done)
+	for first := true; ; first = false {
+		cmd := exec.Command(program, g.argv...)
+		cmd.Env, cmd.Dir = runner.Env(), "/"
+		cmd.Stdin, cmd.Stderr = g.words, os.Stderr
+		// Give the watchdog its own session. Otherwise Recover would take it for one of a dead runner's
+		// processes.
+		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+		err := cmd.Start()
+		if first {
+			started <- err
+			if err != nil {
+				return
+			}
+		}
+		if err == nil {
+			if g.checksStarts {
+				g.CheckStarts() // the previous watchdog may have ended before it read a request
+			}
+			err = cmd.Wait()
+		}
+		select {
+		case <-g.stop:
+			return
+		case <-time.After(watchdogRestartDelay):
+			g.log.Error("the watchdog ended unexpectedly; starting it again", "error", err)
+		}
+	}
+}
+
+// CheckStarts makes the watchdog check for hanging starts until no attempt is running. It does not
+// block.
+func (g *Watchdog) CheckStarts() { g.send(checkWord) }
+
+// SetDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
+// call of SetDeadline replaces that time. It does not block.
+func (g *Watchdog) SetDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
+
+// checkWord is the word that makes the watchdog check for hanging starts. All other words are times
+// since boot.
+const checkWord = 0
+
+// send writes a word to the pipe, completely or not at all. If the pipe is full, send drops the word:
+// the watchdog hangs, or already has enough words to read.
+func (g *Watchdog) send(word time.Duration) {
+	if g != nil {
+		var bytes [8]byte
+		binary.LittleEndian.PutUint64(bytes[:], uint64(word))
+		unix.Write(g.fd, bytes[:])
+	}
+}
+
+// End ends the watchdog process and waits for it.
+func (g *Watchdog) End() {
+	if g != nil {
+		close(g.stop)
+		g.pipe.Close()
+		<-g.done
+		g.words.Close()
+	}
+}
+
+// RunWatchdog runs the watchdog of the runner in dir until its standard input ends, which happens when
+// the runner ends. It executes the words that the runner writes: it checks for hanging starts, and
+// kills a runner that still lives when the leases expire. When the runner has died, RunWatchdog ends
+// the runner's jobs if the service's leases are limited in time.
+func RunWatchdog(dir string) error {
+	table, err := rundir.WatchTable(dir)
+	if err != nil {
+		return err
+	}
+	w := watchState{table: table, runnerPID: table.PID(), killAt: Never}
+	if w.starts, err = process.NewStartWatcher(w.runnerPID); err != nil {
+		return err
+	}
+	for w.readWords() {
+		if runner.SinceBoot() >= w.killAt && os.Getppid() == w.runnerPID {
+			os.Stderr.WriteString("queuectl: a runner hangs and its service's leases have expired; " +
+				"ending the runner and its jobs\n")
+			unix.Kill(w.runnerPID, unix.SIGKILL)
+			w.killAt = Never
+		}
+		if w.checkingStarts {
+			w.checkStarts()
+		}
+	}
+	if !table.LeasesExpire() {
+		return nil
+	}
+	// The runner's lock may be released a moment after its end of the pipe is closed.
+	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
+		if alive, err := runner.Lives(dir); err != nil || !alive {
+			_, ended := runner.EndTrees(dir, nil)
+			return errors.Join(err, ended)
+		}
+		time.Sleep(wait)
+	}
+	return nil // the runner lives, and ends its jobs when it ends
+}
+
+// watchState is the state of the watchdog process.
+type watchState struct {
+	table          rundir.LiveTable
+	runnerPID      int
+	starts         *process.StartWatcher
+	checkingStarts bool               // the watchdog checks for hanging starts until no attempt is running
+	unforked       map[int]wire.Lease // attempts without a process at the last check, by slot
+	killAt         time.Duration      // time since boot at which to kill the runner
+}
+
+// readWords waits for words from the runner, or until a check is due. It returns false when standard
+// input ends.
+func (w *watchState) readWords() (more bool) {
+	start, wait := runner.SinceBoot(), time.Duration(-1)
+	switch {
+	case w.checkingStarts:
+		time.Sleep(startCheckInterval) // words that arrive in the meantime stay in the pipe
+		wait = 0
+	case w.killAt != Never:
+		wait = milliseconds(max(0, min(w.killAt-start, deadlineCheckInterval)))
+	}
+	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
+	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
+	if stdin[0].Revents != 0 {
+		buf := make([]byte, 4096)
+		n, err := unix.Read(0, buf)
+		if err != nil || n == 0 {
+			return false
+		}
+		for ; n >= 8; n, buf = n-8, buf[8:] {
+			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == checkWord {
+				w.checkingStarts = true
+			} else {
+				w.killAt = word
+			}
+		}
+	}
+	if wait >= 0 && runner.SinceBoot()-start > 2*deadlineCheckInterval {
+		w.killAt = Never // this process, and perhaps the machine, was stopped, so the time is outdated
+	}
+	return true
+}
+
+// milliseconds returns the number of milliseconds of a wait, rounded up.
+func milliseconds(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1) / time.Millisecond
+}
+
+// checkStarts checks whether a child that was just started hangs, and kills it.
+func (w *watchState) checkStarts() {
+	busy, slow := false, false
+	now := map[int]wire.Lease{}
+	for slot := 1; slot <= rundir.MaxSlots; slot++ {
+		l, forked := w.table.Attempt(slot)
+		busy = busy || l.Seq != 0
+		if l.Seq != 0 && !forked {
+			now[slot] = l
+			slow = slow || w.unforked[slot] == l
+		}
+	}
+	if w.unforked = now; slow {
+		w.starts.EndHung(process.StartWithin, maxCheckStep)
+	}
+	w.checkingStarts = busy && os.Getppid() == w.runnerPID
+}

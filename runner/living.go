@@ -1,0 +1,65 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Begun reports which attempts a living runner has started. It works for an unresponsive runner too,
+// because it reads only files in the runner's directory: the running table and, for attempts that have
+// ended, the journal. begun maps an attempt to false if the table does not name its process yet, so the
+// runner may not have started it. ok is false if the files cannot be read.
+func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
+	begun = map[wire.Lease]bool{}
+	// Read the table before the journal: an attempt leaves the table only after its result is in the
+	// journal.
+	t, err := rundir.ReadTable(dir)
+	for _, a := range t.Running {
+		begun[a.Lease] = a.PID != 0
+	}
+	asked := func(l wire.Lease) bool { return slices.Contains(leases, l) }
+	results, complete, err2 := rundir.ReadJournal(dir, t.Journal, asked)
+	for _, r := range results {
+		begun[r.Lease] = true
+	}
+	return begun, err == nil && err2 == nil && t.Intact && complete
+}
+
+// PID returns the pid of the living runner of a directory, or 0 if it is unknown.
+func PID(dir string) int64 {
+	t, _, _ := readLiving(dir)
+	return int64(t.PID)
+}
+
+// readLiving reads a living runner's table. owner is the account that the runner's directory belongs
+// to, or nil if it does not belong to an account. An account can write anything into its table, so pid
+// is set to 0 unless that process belongs to the account.
+func readLiving(dir string) (t rundir.RunningTable, owner *uint32, err error) {
+	if owner, err = accountOf(dir); err == nil {
+		t, err = rundir.ReadTable(dir)
+	}
+	if owner != nil && !process.Owns(*owner, t.PID) {
+		t.PID = 0
+	}
+	return t, owner, err
+}
+
+// Kill kills the runner of a directory, unless it has ended.
+func Kill(dir string) error { return signalRunner(dir, process.Kill) }
+
+// signalRunner calls send for the process of the living runner of a directory.
+func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
+	t, owner, err := readLiving(dir)
+	if err != nil {
+		return err
+	}
+	if t.PID == 0 {
+		return fmt.Errorf("cannot end the runner in %s: its files do not contain the pid of a process "+
+			"of the runner's account", dir)
+	}
+	return send(t.PID, t.Ticks, owner)
+}

@@ -1,0 +1,89 @@
+package runner
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// newTable creates the running table of a runner with pid 4711 and start time 99.
+func newTable(t *testing.T, dir string) *rundir.Table {
+	t.Helper()
+	table, err := rundir.MakeTable(dir, 0o600, 4711, 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { table.Close() })
+	return table
+}
+
+// newNotes creates the running table (see newTable) and the journal of a runner in a new directory.
+func newNotes(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal) {
+	t.Helper()
+	dir = t.TempDir()
+	table = newTable(t, dir)
+	j, err := rundir.OpenJournal(dir, 0o600, table.SetJournalSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return dir, table, j
+}
+
+func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
+	t.Helper()
+	if _, err := j.Append(wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: l}})); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The files of an unresponsive runner show which attempts it has started. Its running table lists the
+// running attempts. Its journal lists the attempts that have ended and whose results no service has
+// received. An attempt without a process may not have started yet.
+func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
+	dir, table, j := newNotes(t)
+	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
+	table.SetStarting(1, of(1), 7)
+	table.SetStarting(2, of(2), 7)
+	putResult(t, j, of(2))
+	table.Free(2)
+	table.SetStarting(4, of(4), 7)
+	table.SetForked(4, 4711, 8)
+	begun, ok := Begun(dir, []wire.Lease{of(1), of(2), of(3), of(4)})
+	if want := map[wire.Lease]bool{of(1): false, of(2): true, of(4): true}; !ok || !maps.Equal(begun, want) {
+		t.Errorf("got %v, %t; want %v", begun, ok, want)
+	}
+	j.Close() // on Windows, an open file cannot be removed
+	if err := os.Remove(filepath.Join(dir, "journal.1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := Begun(dir, []wire.Lease{of(2)}); ok {
+		t.Error("a runner without its journal can tell")
+	}
+}
+
+// A damaged boot ID counts as missing. If it were taken for an earlier boot, the processes of the
+// runner would be taken for ended.
+func TestDamagedBootIDCountsAsMissing(t *testing.T) {
+	boot, err := process.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for noted, c := range map[string]struct{ same, damaged bool }{
+		rundir.NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true}, "x" + rundir.NoteOf(boot)[1:]: {true, true}, rundir.NoteOf("x" + boot[1:]): {false, true},
+	} {
+		dir := t.TempDir()
+		newTable(t, dir)
+		if err := os.WriteFile(filepath.Join(dir, rundir.BootName), []byte(noted), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Read(dir, nil); r.SameBoot != c.same || r.Damaged != c.damaged || err != nil {
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", noted, r.SameBoot, r.Damaged, err, c.same, c.damaged)
+		}
+	}
+}

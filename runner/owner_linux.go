@@ -1,0 +1,22 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// accountOf returns the uid of the account that a runner's directory belongs to. It returns nil for a
+// runner that is not in an account's directory. Root created the parent directory and gave it to the
+// account, so the owner of that directory can be trusted.
+func accountOf(dir string) (*uint32, error) {
+	if !OfAnAccount(dir) {
+		return nil, nil
+	}
+	info, err := os.Lstat(filepath.Dir(dir))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the owner of the runner's directory: %w", err)
+	}
+	return &info.Sys().(*syscall.Stat_t).Uid, nil
+}

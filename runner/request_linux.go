@@ -1,0 +1,64 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/sockpath"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// requestRunner sends a request to Socket and returns the name in the reply. The process that listens
+// on the socket is the launcher or systemd. It starts a process with the connection as its standard
+// input, and that process replies.
+func (h Home) requestRunner(r SpawnRequest) (name string, err error) {
+	if err := h.CheckLauncher(); err != nil {
+		return "", err
+	}
+	c, err := sockpath.DialWithin(h.Socket, StartTimeout)
+	if err != nil {
+		return "", h.unreachableError(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(StartTimeout))
+	if _, err := fmt.Fprintln(c, r); err != nil {
+		return "", err
+	}
+	name, err = readReady(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = h.noReplyError(int(rundir.PeerPID(c)), err)
+	}
+	return name, err
+}
+
+// unreachableError returns the error of a failed connection to Socket. If no process listens, the error
+// contains the next step.
+func (h Home) unreachableError(err error) error {
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return &LauncherError{
+		Problem: fmt.Sprintf("no process listens on the socket %s (%v)", h.Socket, err),
+		Next:    "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
+	}
+}
+
+// noReplyError returns the error of a request that got no answer within StartTimeout. pid is the
+// process that listens on Socket: the launcher, or systemd.
+func (h Home) noReplyError(pid int, err error) error {
+	if stopped := stoppedLauncher(pid); stopped != nil {
+		return stopped
+	}
+	if pid == 0 || h.Own {
+		return err
+	}
+	next := fmt.Sprintf("as root, find out what process %d is waiting for: cat /proc/%[1]d/stack; "+
+		"if the process hangs, run kill -KILL %[1]d and restart the service", pid)
+	if pid == 1 {
+		next = "see the runner's log: journalctl -u 'queuectl-runner@*'"
+	}
+	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", StartTimeout), Next: next}
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package runner
+
+import "github.com/queuectl/queuectl/runner/process"
+
+// requestRunner returns process.ErrUnsupported, because only Linux has runners of root.
+func (h Home) requestRunner(SpawnRequest) (string, error) { return "", process.ErrUnsupported }

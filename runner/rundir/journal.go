@@ -1,0 +1,259 @@
+package rundir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+)
+
+// segmentBytes is the size of a segment after which the journal continues in a new file. A segment
+// without unacknowledged results is truncated only if it is larger than resetBytes: a smaller one is
+// not worth a system call.
+// See docs/decisions/0057.
+const (
+	segmentBytes = 64 << 20
+	resetBytes   = 1 << 20
+)
+
+// windowBytes is the size of the mapped part of a segment.
+const windowBytes = 128 << 10
+
+// zeros fills the part of a segment that has no records yet. A reader stops there.
+var zeros [windowBytes]byte
+
+// Journal stores the results that the service has not acknowledged, in files. It does not sync them:
+// written data survives the death of any process, but not a power cut.
+//
+// A record is a CRC-32 (IEEE) followed by the frame that it covers. On file systems where that is safe,
+// records are copied into a window, which is a shared mapping of the end of the segment. This takes no
+// system call. Otherwise each record is one write. The methods may be called concurrently.
+type Journal struct {
+	dir  string
+	mode os.FileMode // mode of the segment files
+	// onResize receives the size of the journal: before the journal shrinks, and after it has grown.
+	onResize func(JournalSize)
+
+	// mu is held during writes, so that an incomplete record is removed before the next write.
+	mu          sync.Mutex
+	file        *os.File
+	n           int // number of the current segment
+	size        int64
+	window      []byte        // mapped part of the segment; nil if nothing is mapped
+	windowStart int64         // offset of the window in the segment
+	canMap      bool          // the current segment can be memory-mapped
+	unacked     map[int]int   // number of unacknowledged results by segment
+	olderSizes  map[int]int64 // sizes in bytes of the earlier segments that still hold results
+	unsynced    map[int]bool  // segments with data that a power cut may lose
+	buf         []byte
+}
+
+// JournalSize is a lower bound for the size of an intact journal, in bytes: for the current segment,
+// and for all older segments together.
+type JournalSize struct {
+	segment      int
+	bytes, older int64
+}
+
+func OpenJournal(dir string, mode os.FileMode, note func(JournalSize)) (*Journal, error) {
+	j := &Journal{dir: dir, mode: mode, onResize: note, unacked: map[int]int{}, olderSizes: map[int]int64{}, unsynced: map[int]bool{}}
+	return j, j.nextSegmentLocked()
+}
+
+// reportSizeLocked passes the size of the journal to onResize. The caller holds mu.
+func (j *Journal) reportSizeLocked() {
+	w := JournalSize{segment: j.n, bytes: j.size}
+	for _, size := range j.olderSizes {
+		w.older += size
+	}
+	j.onResize(w)
+}
+
+func (j *Journal) nextSegmentLocked() error {
+	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_RDWR, j.mode)
+	if err != nil {
+		return fmt.Errorf("cannot open the result journal: %w", err)
+	}
+	if j.file != nil {
+		j.file.Close() // an error does not matter, because all records are written
+		if j.unacked[j.n] > 0 {
+			j.olderSizes[j.n] = j.size
+		}
+	}
+	j.unmapLocked()
+	j.file, j.size, j.canMap = f, 0, staysWritable(f)
+	j.n++
+	j.reportSizeLocked()
+	return nil
+}
+
+func (j *Journal) path(n int) string { return segmentPath(j.dir, n) }
+
+func segmentPath(dir string, n int) string {
+	return filepath.Join(dir, journalName+"."+strconv.Itoa(n))
+}
+
+// Append writes the frame of a result. It returns the number of the segment, or 0 after an error.
+func (j *Journal) Append(frame []byte) (segment int, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if failpoint.On("nojournal") {
+		return 0, errors.New("the journal cannot be written")
+	}
+	if j.size > segmentBytes {
+		if err := j.nextSegmentLocked(); err != nil {
+			return 0, err
+		}
+	}
+	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
+	j.buf = append(j.buf, frame...)
+	if !j.ensureWindowLocked(len(j.buf)) || !j.copyToWindowLocked(j.buf) {
+		if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
+			// Remove an incomplete record, because it would hide the records after it.
+			return 0, errors.Join(err, j.file.Truncate(j.size))
+		}
+	}
+	j.size += int64(len(j.buf))
+	j.unacked[j.n]++
+	j.unsynced[j.n] = true
+	j.reportSizeLocked()
+	return j.n, nil
+}
+
+// copyToWindowLocked copies a record into the window. It returns false if that fails, for example because
+// another process has truncated the file. The journal then uses no window any more. The caller holds
+// mu.
+func (j *Journal) copyToWindowLocked(record []byte) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if !ok {
+			recover()
+			j.unmapLocked()
+			j.canMap = false
+		}
+	}()
+	copy(j.window[j.size-j.windowStart:], record)
+	return true
+}
+
+// ensureWindowLocked reports whether the window has room for a record of n bytes. If necessary, it moves the
+// window to the end of the segment. It first fills that part of the file with zeros, to reserve disk
+// space: writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
+func (j *Journal) ensureWindowLocked(n int) bool {
+	if j.size+int64(n) <= j.windowStart+int64(len(j.window)) {
+		return true
+	}
+	j.unmapLocked()
+	start := j.size - j.size%int64(os.Getpagesize())
+	used := int(j.size - start)
+	if !j.canMap || used+n > windowBytes {
+		return false
+	}
+	_, err := j.file.WriteAt(zeros[used:], j.size)
+	if err == nil {
+		j.window, err = mapFile(j.file, start, windowBytes)
+	}
+	if err != nil {
+		j.file.Truncate(j.size) // give back the space, as the disk may be full
+		j.canMap, j.window = false, nil
+		return false
+	}
+	j.windowStart = start
+	return true
+}
+
+// unmapLocked removes the window. The caller holds mu.
+func (j *Journal) unmapLocked() {
+	if j.window != nil {
+		unmapFile(j.window) // an error can be ignored, because there is nothing to do about it
+		j.window, j.windowStart = nil, 0
+	}
+}
+
+// Ack records that one result of a segment was acknowledged. It removes the file of a segment that
+// holds no other results.
+func (j *Journal) Ack(segment int) {
+	if j.release(segment) {
+		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
+	}
+}
+
+// release records that one result of a segment was acknowledged. It reports whether the segment's file
+// can be removed. The file of the current segment cannot; instead, release may truncate it.
+func (j *Journal) release(segment int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.unacked[segment]--; j.unacked[segment] > 0 {
+		return false
+	}
+	delete(j.unacked, segment)
+	if segment != j.n {
+		delete(j.unsynced, segment)
+		delete(j.olderSizes, segment)
+		j.reportSizeLocked()
+		return segment != 0
+	}
+	if j.size > resetBytes {
+		size := j.size
+		j.size = 0
+		j.unmapLocked() // the window must not extend beyond the end of the file
+		j.reportSizeLocked()
+		if j.file.Truncate(0) != nil {
+			j.size = size
+			j.reportSizeLocked()
+		}
+	}
+	return false
+}
+
+// Sync flushes all segments that hold new data, so that they survive a power cut.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	var segments []int
+	for n := range j.unsynced {
+		segments = append(segments, n)
+	}
+	j.unsynced = map[int]bool{}
+	j.mu.Unlock()
+	slices.Sort(segments)
+	for i, n := range segments {
+		err := syncFile(j.path(n))
+		if err == nil && i == len(segments)-1 {
+			err = SyncDir(j.dir) // without this, a power cut could remove the names of the segments
+		}
+		// A segment is missing if all its results were acknowledged.
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		j.mu.Lock()
+		for _, n := range segments[i:] {
+			j.unsynced[n] = true
+		}
+		j.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.unmapLocked()
+	return j.file.Close()
+}

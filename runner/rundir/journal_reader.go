@@ -1,0 +1,85 @@
+package rundir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// maxJournal bounds how many bytes of a dead runner's journal are read: jobs of an account's runner can
+// write anything there.
+const maxJournal = 1 << 30
+
+// ReadJournal reads a dead runner's journal. It returns the results whose lease the function wanted
+// accepts. A damaged or incomplete record ends its segment. minSize is the size that the runner stored
+// in its running table; complete reports whether the journal has at least that size.
+func ReadJournal(dir string, minSize JournalSize, wanted func(wire.Lease) bool) (results []*wire.Result, complete bool, err error) {
+	segments, err := listSegments(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	found, read := JournalSize{segment: minSize.segment}, 0
+	newest := minSize.segment == 0 // segment 0 means that the runner died before it created a journal
+	for _, n := range segments {
+		raw, err := ReadPlain(segmentPath(dir, n), segmentBytes+2*wire.MaxFrame)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("cannot read the result journal: %w", err)
+		}
+		if read += len(raw); read > maxJournal {
+			return nil, false, fmt.Errorf("the result journal in %s is larger than %d bytes", dir, maxJournal)
+		}
+		list, validBytes := parseJournal(raw)
+		for _, r := range list {
+			if wanted(r.Lease) {
+				results = append(results, r)
+			}
+		}
+		switch {
+		case n == minSize.segment:
+			found.bytes, newest = int64(validBytes), true
+		case n < minSize.segment:
+			found.older += int64(validBytes)
+		}
+	}
+	return results, newest && found.bytes >= minSize.bytes && found.older >= minSize.older, nil
+}
+
+// listSegments lists the numbers of a journal's segments in ascending order.
+func listSegments(dir string) (segments []int, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
+	for _, name := range names {
+		if n, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:]); err == nil {
+			segments = append(segments, n)
+		}
+	}
+	slices.Sort(segments)
+	return segments, err
+}
+
+// parseJournal reads the records of a segment up to the first damaged or incomplete one. validBytes is
+// the size of these records in bytes.
+func parseJournal(raw []byte) (results []*wire.Result, validBytes int) {
+	for len(raw)-validBytes > 4 {
+		record := raw[validBytes:]
+		frame, n, err := wire.Parse(record[4:])
+		if err != nil || crc32.ChecksumIEEE(record[4:4+n]) != binary.LittleEndian.Uint32(record) {
+			break
+		}
+		if r, ok := frame.(*wire.Result); ok {
+			results = append(results, r)
+		}
+		validBytes += 4 + n
+	}
+	return results, validBytes
+}

@@ -1,0 +1,193 @@
+package rundir
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// result returns the frame of a job's result.
+func result(seq int64) []byte {
+	return wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}, Output: bytes.Repeat([]byte("x"), 100)})
+}
+
+func newJournal(t *testing.T) *Journal {
+	t.Helper()
+	j, err := OpenJournal(t.TempDir(), 0o600, func(JournalSize) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.file.Close() })
+	return j
+}
+
+func put(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
+	t.Helper()
+	for _, seq := range seqs {
+		n, err := j.Append(result(seq))
+		if err != nil {
+			t.Fatal(err)
+		}
+		segments = append(segments, n)
+	}
+	return segments
+}
+
+// checkJournal checks which jobs have results in a dead runner's journal.
+func checkJournal(t *testing.T, dir, when string, want ...int64) {
+	t.Helper()
+	results, _, err := ReadJournal(dir, JournalSize{}, func(wire.Lease) bool { return true })
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	var got []int64
+	for _, r := range results {
+		got = append(got, r.Seq)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got results of %v, want %v", when, got, want)
+	}
+}
+
+// Appended results are read back in order from a journal that is still open, as it is after a SIGKILL.
+func TestJournalIsReadAsWritten(t *testing.T) {
+	j := newJournal(t)
+	checkJournal(t, j.dir, "empty")
+	put(t, j, 1, 2, 3)
+	checkJournal(t, j.dir, "three results", 1, 2, 3)
+	checkJournal(t, t.TempDir(), "no journal")
+}
+
+// Results are read back in order when the window moves, when one result is larger than a window, and
+// when no window is used.
+func TestJournalMovesWindow(t *testing.T) {
+	for _, windows := range []bool{true, false} {
+		j := newJournal(t)
+		j.canMap = windows && j.canMap
+		var want []int64
+		for seq := int64(1); j.size < 3*windowBytes; seq++ {
+			put(t, j, seq)
+			if j.canMap != (j.window != nil) {
+				t.Fatalf("result %d: windows %v, and one is there: %v", seq, j.canMap, j.window != nil)
+			}
+			if want = append(want, seq); seq%1000 == 0 {
+				large := wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}, Output: make([]byte, windowBytes)})
+				if _, err := j.Append(large); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, -seq)
+			}
+		}
+		checkJournal(t, j.dir, fmt.Sprintf("windows: %v", windows), want...)
+	}
+}
+
+// If another process truncates a segment while it is mapped, the runner survives and writes later
+// results.
+func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1)
+	if err := os.Truncate(j.path(1), 0); err != nil {
+		t.Fatal(err)
+	}
+	put(t, j, 2)
+	j.size = segmentBytes + 1
+	put(t, j, 3)
+	checkJournal(t, j.dir, "after it was cut short", 3)
+}
+
+// If the last record is cut off at any byte, the records before it are still read.
+func TestTornRecordSparesEarlierRecords(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1, 2)
+	whole, err := os.ReadFile(j.path(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole = whole[:j.size]
+	for cut := len(whole) / 2; cut < len(whole); cut++ {
+		if err := os.WriteFile(j.path(1), whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		checkJournal(t, j.dir, "torn", 1)
+	}
+}
+
+// A flipped bit anywhere in a record is detected: that record is not returned, but those before it are.
+func TestDamagedRecordIsNotReturned(t *testing.T) {
+	raw := []byte(nil)
+	for seq := range int64(3) {
+		frame := result(seq + 1)
+		raw = append(binary.LittleEndian.AppendUint32(raw, crc32.ChecksumIEEE(frame)), frame...)
+	}
+	size := len(raw) / 3
+	for i := range size * 8 {
+		damaged := slices.Clone(raw)
+		damaged[size+i/8] ^= 1 << (i % 8)
+		if got, _ := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
+			t.Fatalf("bit %d: got %d results, want the first alone", i, len(got))
+		}
+	}
+}
+
+// When a segment has its full size, the journal continues in a new one. Segments are read in numeric
+// order, so segment 10 comes after segment 9.
+func TestJournalContinuesInSegments(t *testing.T) {
+	j := newJournal(t)
+	var want []int64
+	for seq := range int64(12) {
+		put(t, j, seq)
+		want = append(want, seq)
+		j.size = segmentBytes + 1
+	}
+	if j.n != 12 {
+		t.Errorf("got %d segments, want 12", j.n)
+	}
+	checkJournal(t, j.dir, "twelve segments", want...)
+}
+
+// A segment is removed when all its results are acknowledged, in any order, and not before. The current
+// segment is not removed.
+func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1, 2)
+	j.size = segmentBytes + 1
+	put(t, j, 3)
+	j.Ack(1)
+	checkJournal(t, j.dir, "one of two acknowledged", 1, 2, 3)
+	j.Ack(1)
+	checkJournal(t, j.dir, "both acknowledged", 3)
+	if _, err := os.Stat(j.path(1)); !os.IsNotExist(err) {
+		t.Errorf("the first segment is still there: %v", err)
+	}
+	j.Ack(2)
+	put(t, j, 4)
+	checkJournal(t, j.dir, "small segment, nothing emptied", 3, 4)
+	j.size = resetBytes + 1
+	j.Ack(2)
+	checkJournal(t, j.dir, "large segment, all acknowledged")
+	put(t, j, 5)
+	checkJournal(t, j.dir, "after it was emptied", 5)
+}
+
+// No input makes the journal parser panic. Damaged input after a valid record does not hide that
+// record.
+func FuzzJournal(f *testing.F) {
+	frame := result(1)
+	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
+	f.Add(record)
+	f.Add(append(slices.Clone(record), record[:9]...))
+	f.Add([]byte{1, 2, 3, 4, 1, 0, 0, 0, 10})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		alone, _ := parseJournal(raw)
+		if both, _ := parseJournal(append(slices.Clone(record), raw...)); len(both) != len(alone)+1 || both[0].Seq != 1 {
+			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, len(alone), len(both))
+		}
+	})
+}

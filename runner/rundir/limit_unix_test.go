@@ -1,0 +1,63 @@
+//go:build unix
+
+package rundir
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// After an incomplete write, such as on a full disk, the journal removes the partial record. So it does
+// not hide the records that follow.
+func TestShortWriteHidesNoRecord(t *testing.T) {
+	for _, windows := range []bool{true, false} {
+		j := newJournal(t)
+		j.canMap = windows && j.canMap
+		var want []int64
+		for seq := int64(1); j.size+int64(len(result(1)))+4 <= windowBytes; seq++ {
+			put(t, j, seq)
+			want = append(want, seq)
+		}
+		short := fileLimit(t, windowBytes)
+		_, err := j.Append(result(-1))
+		short()
+		if err == nil {
+			t.Fatal("the write was not cut short")
+		}
+		put(t, j, -2)
+		checkJournal(t, j.dir, "after a short write", append(want, -2)...)
+	}
+}
+
+// fileLimit prevents files from growing beyond n bytes until the returned function is called.
+func fileLimit(t *testing.T, n int64) func() {
+	t.Helper()
+	signal.Ignore(syscall.SIGXFSZ) // ignoring the signal makes the write fail instead of killing this process
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(n), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+			t.Fatal(err)
+		}
+		signal.Reset(syscall.SIGXFSZ)
+	}
+}
+
+// allocated returns how many bytes of a file have disk space.
+func allocated(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}

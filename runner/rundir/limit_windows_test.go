@@ -1,0 +1,23 @@
+package rundir
+
+import (
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// allocated returns how many bytes of a file have disk space.
+func allocated(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	var info struct { // FILE_STANDARD_INFO
+		allocation, end int64
+		links           uint32
+		deleted, folder bool
+	}
+	if err := windows.GetFileInformationByHandleEx(windows.Handle(f.Fd()), windows.FileStandardInfo, (*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info))); err != nil {
+		t.Fatal(err)
+	}
+	return info.allocation
+}

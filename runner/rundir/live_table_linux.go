@@ -1,0 +1,40 @@
+package rundir
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// LiveTable shows the current contents of a living runner's table to another process.
+type LiveTable struct{ mem slots }
+
+// WatchTable maps the running table of the runner in a directory, until this process ends.
+func WatchTable(dir string) (LiveTable, error) {
+	f, err := os.Open(filepath.Join(dir, TableName))
+	if err != nil {
+		return LiveTable{}, err
+	}
+	defer f.Close() // the mapping keeps the file open
+	mem, err := unix.Mmap(int(f.Fd()), 0, (MaxSlots+1)*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return LiveTable{}, fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
+	}
+	return LiveTable{mem}, nil
+}
+
+// PID returns the pid of the runner.
+func (t LiveTable) PID() int { return int(t.mem.field(0, 0)) }
+
+// LeasesExpire reports whether the leases of the runner's service are limited in time.
+func (t LiveTable) LeasesExpire() bool { return t.mem.field(0, leasesExpireField)&1 != 0 }
+
+// Attempt returns the attempt in a slot, from 1 to MaxSlots. Its Seq is 0 if the slot is free. forked
+// reports whether the attempt has a process.
+func (t LiveTable) Attempt(slot int) (l wire.Lease, forked bool) {
+	return wire.Lease{Seq: t.mem.field(slot, 0), Fence: t.mem.field(slot, 1)}, t.mem.field(slot, 2) != 0
+}

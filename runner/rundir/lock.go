@@ -1,0 +1,34 @@
+package rundir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// lockTimeout is how long to wait for a lock whose holder may be about to end.
+const lockTimeout = 2 * time.Second
+
+// WaitForLock calls the function try until it gets the lock. If it does not get the lock within
+// lockTimeout, WaitForLock returns nil.
+func WaitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
+		f, ok, err := try()
+		if ok || err != nil || time.Now().After(deadline) {
+			return f, err
+		}
+	}
+}
+
+// Remove removes a runner's own directory, and in it the lock file last. Without the lock, a service
+// would consider the runner dead and read its files while they are being removed.
+func Remove(dir string, lock *os.File) error {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		if e.Name() != LockName {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(err, removeLocked(dir, lock))
+}

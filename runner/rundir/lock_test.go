@@ -1,0 +1,173 @@
+package rundir
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// TestMain runs as a runner if QUEUECTL_TEST_RUNNER is set, for the tests that need a second process.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
+		fmt.Println(makeDeadRunner(dir))
+		io.Copy(io.Discard, os.Stdin) // wait here until this process is killed
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// makeDeadRunner creates the files of a runner that is running one job and has the result of another.
+func makeDeadRunner(dir string) error {
+	if _, ok, err := Lock(filepath.Join(dir, LockName), 0o600); !ok || err != nil {
+		return fmt.Errorf("the lock: %t, %w", ok, err)
+	}
+	j, err := OpenJournal(dir, 0o600, func(JournalSize) {})
+	if err != nil {
+		return err
+	}
+	if _, err := j.Append(result(4)); err != nil {
+		return err
+	}
+	table, err := MakeTable(dir, 0o600, 4711, 99)
+	if err != nil {
+		return err
+	}
+	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.SetForked(2, 8, 7)
+	return nil
+}
+
+// A runner's lock excludes all other processes while the runner lives, and is free afterwards. The
+// runner's files can be read while it lives, and are complete after it was killed.
+func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "1.a")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_RUNNER="+dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(said) != "<nil>" {
+		t.Fatalf("the other process said %q, %v", said, err)
+	}
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
+	notes := func(when string) {
+		t.Helper()
+		checkJournal(t, dir, when, 4)
+		if got, err := ReadTable(dir); got.PID != 4711 || got.Ticks != 99 || !slices.Equal(got.Running, want) || err != nil {
+			t.Errorf("%s: got %+v, %v", when, got, err)
+		}
+	}
+	path := filepath.Join(dir, LockName)
+	notes("while it lives")
+	if lock, ok, err := Lock(path, 0o600); ok || err != nil {
+		t.Errorf("another process took the lock: %v, %v", lock, err)
+	}
+	if held, err := lives(dir); !held || err != nil {
+		t.Errorf("a living runner: %t, %v", held, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if held, err := lives(dir); held || err != nil {
+		t.Errorf("a dead runner: %t, %v", held, err)
+	}
+	notes("once it is dead")
+	if err := RemoveRunner(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// lives reports whether the lock of a runner's directory is held.
+func lives(dir string) (bool, error) { return LockHeld(filepath.Join(dir, LockName)) }
+
+// Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
+// would look like a living one to which no service can connect.
+func TestLockChecksDoNotSeeEachOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), LockName)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		done := make(chan bool)
+		for range 4 {
+			go func() {
+				held := false
+				for range 200 {
+					h, err := LockHeld(path)
+					held = held || h || err != nil
+				}
+				done <- held
+			}()
+		}
+		for range 4 {
+			if <-done {
+				t.Fatal("a lock that nobody holds is held")
+			}
+		}
+	}
+	lock, ok, err := Lock(path, 0o600)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	defer lock.Close()
+	if held, err := LockHeld(path); !held || err != nil {
+		t.Errorf("a lock that is held: %v, %v", held, err)
+	}
+}
+
+// A runner that removes its directory counts as living until all its files are removed.
+func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "1.a")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, ok, err := Lock(filepath.Join(dir, LockName), 0o600)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for n := range 500 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", journalName, n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := make(chan int)
+	go func() {
+		for {
+			if held, err := lives(dir); err == nil && !held {
+				list, _ := filepath.Glob(filepath.Join(dir, journalName+".*"))
+				left <- len(list)
+				return
+			}
+		}
+	}()
+	if err := Remove(dir, lock); err != nil {
+		t.Error(err)
+	}
+	if n := <-left; n > 0 {
+		t.Errorf("it was dead when it had %d files to remove", n)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder: %v", err)
+	}
+}

@@ -1,0 +1,85 @@
+//go:build unix
+
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lock takes an exclusive lock that is released when this process ends. ok is false if another
+// process holds the lock. Child processes do not inherit it.
+func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
+	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, mode)
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot open the runner's lock: %w", err)
+	}
+	return takeLock(f, unix.LOCK_EX)
+}
+
+// LockHeld reports whether a process holds a lock. It returns false if the file does not exist. It uses
+// a shared lock, so that concurrent callers do not find each other's locks.
+func LockHeld(path string) (bool, error) {
+	f, err := OpenPlain(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot open the runner's lock: %w", err)
+	}
+	f, ok, err := takeLock(f, unix.LOCK_SH)
+	if ok {
+		f.Close()
+	}
+	return !ok && err == nil, err
+}
+
+// LockDir takes an exclusive lock on a directory. ok is false if another process holds the lock.
+func LockDir(path string) (f *os.File, ok bool, err error) {
+	f, err = os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	return takeLock(f, unix.LOCK_EX)
+}
+
+// OpenPlain opens a regular file in a runner's directory for reading. Jobs may have put anything in the
+// directory of an account's runner. OpenPlain therefore follows no symbolic link, does not block on a
+// FIFO, and reports anything but a regular file as missing.
+func OpenPlain(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err == nil {
+		if info, failed := f.Stat(); failed == nil && info.Mode().IsRegular() {
+			return f, nil
+		}
+		f.Close()
+	}
+	if err == nil || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		err = &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist}
+	}
+	return nil, err
+}
+
+// takeLock locks a file with the given mode of flock(2). If it does not get the lock, it closes the
+// file.
+func takeLock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
+	switch err := unix.Flock(int(f.Fd()), flockMode|unix.LOCK_NB); err {
+	case nil:
+		return f, true, nil
+	case unix.EWOULDBLOCK:
+		f.Close()
+		return nil, false, nil
+	default:
+		f.Close()
+		return nil, false, fmt.Errorf("cannot lock %s: %w", f.Name(), err)
+	}
+}
+
+// removeLocked removes a directory that contains a locked file, then releases the lock.
+func removeLocked(dir string, lock *os.File) error {
+	defer lock.Close()
+	return os.RemoveAll(dir)
+}

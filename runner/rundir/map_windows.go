@@ -1,0 +1,35 @@
+package rundir
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// mapFile maps a part of a file. Writes to the mapping change the file immediately, and they survive
+// the death of this process.
+func mapFile(f *os.File, offset int64, size int) ([]byte, error) {
+	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, uint32((offset+int64(size))>>32), uint32(offset+int64(size)), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer windows.CloseHandle(m) // the view keeps the mapping object alive
+	at, err := windows.MapViewOfFile(m, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, uint32(offset>>32), uint32(offset), uintptr(size))
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size), nil
+}
+
+// unmapFile removes a mapping.
+func unmapFile(mem []byte) error {
+	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+}
+
+// fileID returns numbers that distinguish a file from all copies of it that exist at the same time.
+func fileID(f *os.File) (dev, ino int64, err error) {
+	var info windows.ByHandleFileInformation
+	err = windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info)
+	return int64(info.VolumeSerialNumber), int64(info.FileIndexHigh)<<32 | int64(info.FileIndexLow), err
+}

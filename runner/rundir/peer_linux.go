@@ -1,0 +1,42 @@
+package rundir
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// PeerOf returns the credentials of the process at the other end of a Unix socket, from the kernel.
+func PeerOf(c net.Conn) (*unix.Ucred, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("the connection is not a Unix socket")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var inner error
+	err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cred, errors.Join(err, inner)
+}
+
+// PeerPID returns the pid of the process at the other end of a socket, or 0 if it is unknown.
+func PeerPID(c net.Conn) int64 {
+	cred, err := PeerOf(c)
+	if err != nil {
+		return 0
+	}
+	return int64(cred.Pid)
+}
+
+// PeerUID returns the uid of the process at the other end of a socket.
+func PeerUID(c net.Conn) (int, error) {
+	cred, err := PeerOf(c)
+	if err != nil {
+		return -1, err
+	}
+	return int(cred.Uid), nil
+}

@@ -1,0 +1,58 @@
+package rundir
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/pipe"
+)
+
+// pipeName returns the name of the named pipe that replaces a runner's socket on Windows. Runner names
+// are unique on a machine and are never reused.
+func pipeName(path string) string {
+	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
+}
+
+// Listen creates the pipe. Only this user, the system and administrators can connect to it.
+func Listen(path string, _ os.FileMode) (net.Listener, error) {
+	return pipe.Listen(pipeName(path), pipe.OwnerOnly())
+}
+
+// Dial connects to a runner's pipe. It returns an error if the pipe's server is not a runner of this
+// user.
+func Dial(path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := pipe.Dial(ctx, pipeName(path))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkServer(c); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
+	}
+	return c, nil
+}
+
+// checkServer returns an error unless the pipe's server belongs to the system or to this process's
+// user, that is, the owner of the objects that this process creates.
+func checkServer(c net.Conn) error {
+	server, err := pipe.ServerOf(c)
+	if err != nil {
+		return err
+	}
+	owner, err := pipe.Owner()
+	if err != nil {
+		return err
+	}
+	if u := server.User; !u.Equals(owner) && !u.IsWellKnown(windows.WinLocalSystemSid) {
+		return fmt.Errorf("the pipe belongs to %s, not to the service's user", u)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package rundir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// The running table is a file that the runner maps into memory: a header, and one slot for each running
+// attempt. Writing to it takes no system call, and the contents survive a SIGKILL of the runner.
+// See docs/decisions/0056.
+const (
+	slotBytes = 64
+	MaxSlots  = 4096 // bounds the number of workers
+)
+
+// Table is the running table of this runner. Only the worker that uses a slot writes to it.
+type Table struct {
+	mem           []byte
+	file          *os.File
+	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
+}
+
+func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
+	f, err := os.OpenFile(filepath.Join(dir, TableName), os.O_CREATE|os.O_RDWR, mode)
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
+	}
+	if err := f.Truncate((MaxSlots + 1) * slotBytes); err != nil {
+		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
+	}
+	mem, err := mapFile(f, 0, (MaxSlots+1)*slotBytes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
+	}
+	t := &Table{mem: mem, file: f}
+	if _, err := t.Reserve(1); err != nil {
+		return nil, err
+	}
+	dev, ino, err := fileID(f)
+	if err != nil {
+		return nil, fmt.Errorf("cannot check the runner's table of running jobs: %w", err)
+	}
+	t.write(0, int64(pid), ticks, dev, ino)
+	t.SetLeasesExpire(false)
+	return t, nil
+}
+
+// Reserve reserves disk space for the given number of slots, and returns how many slots have disk space
+// now. On a full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
+func (t *Table) Reserve(slots int) (int, error) {
+	page := make([]byte, 4096)
+	for t.reservedBytes < int64(slots+1)*slotBytes {
+		if _, err := t.file.WriteAt(page, t.reservedBytes); err != nil {
+			return int(t.reservedBytes/slotBytes) - 1, fmt.Errorf("cannot allocate the runner's table of running jobs: %w", err)
+		}
+		t.reservedBytes += int64(len(page))
+	}
+	return slots, nil
+}
+
+// Close unmaps and closes the file. Nothing may be written to the table afterwards.
+func (t *Table) Close() error { return errors.Join(unmapFile(t.mem), t.file.Close()) }
+
+// write writes the first fields of a slot. Slot 0 is the header.
+func (t *Table) write(slot int64, fields ...int64) {
+	b := t.mem[slot*slotBytes : (slot+1)*slotBytes]
+	for i, f := range fields {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(f))
+	}
+}
+
+// SetJournalSize stores the size of the journal, so that a service can detect that a part of the
+// journal is missing. While the journal changes to a new segment, the stored size is never larger than
+// the real one.
+func (t *Table) SetJournalSize(w JournalSize) {
+	header := t.mem[:slotBytes]
+	put := func(field int, n int64) { binary.LittleEndian.PutUint64(header[8*field:], uint64(n)) }
+	if int64(w.segment) != slots(header).field(0, journalField) {
+		put(journalField+1, 0)
+	}
+	put(journalField, int64(w.segment))
+	put(journalField+1, w.bytes)
+	put(journalField+2, w.older)
+}
+
+// journalField is the first header field about the journal. The fields before it are the runner's pid
+// and start time, and the device and inode number of the table's file.
+const journalField = 4
+
+// leasesExpireField is a header field. The lower half is 1 while the service's leases are limited in
+// time, and otherwise 0. The upper half is a checksum of the fields before journalField. A header with
+// a wrong checksum is damaged: its pid is not used, and its directory is not taken for a copy.
+const leasesExpireField = 7
+
+// SetLeasesExpire stores whether the service's leases are limited in time.
+func (t *Table) SetLeasesExpire(on bool) {
+	n := uint64(headerSum(t.mem)) << 32
+	if on {
+		n |= 1
+	}
+	binary.LittleEndian.PutUint64(t.mem[8*leasesExpireField:], n)
+}
+
+// headerSum returns the checksum of the fields before journalField.
+func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
+
+// SetStarting stores an attempt in its slot before the fork. SetForked adds the process after the fork.
+func (t *Table) SetStarting(slot int64, l wire.Lease, startedAt int64) {
+	t.write(slot, 0, l.Fence, 0, startedAt)
+	t.write(slot, l.Seq)
+}
+
+func (t *Table) SetForked(slot int64, pid int, startedAt int64) {
+	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+24:], uint64(startedAt))
+	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
+}
+
+// Free frees a slot, after the result is in the journal.
+func (t *Table) Free(slot int64) { t.write(slot, 0) }

@@ -1,0 +1,147 @@
+package rundir
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// newTable creates the running table of a runner with pid 4711 and start time 99.
+func newTable(t *testing.T, dir string) *Table {
+	t.Helper()
+	table, err := MakeTable(dir, 0o600, 4711, 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if table.mem != nil {
+			table.Close()
+		}
+	})
+	return table
+}
+
+// newNotes creates the running table (see newTable) and the journal of a runner in a new directory.
+func newNotes(t *testing.T) (dir string, table *Table, j *Journal) {
+	t.Helper()
+	dir = t.TempDir()
+	table = newTable(t, dir)
+	j, err := OpenJournal(dir, 0o600, table.SetJournalSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.file.Close() })
+	return dir, table, j
+}
+
+// After a runner has died, its running table shows its pid and the running attempts.
+func TestRunningTableIsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	table := newTable(t, dir)
+	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.SetForked(1, 8, 8)
+	table.SetStarting(3, wire.Lease{Seq: 9, Fence: 10}, 11)
+	table.SetStarting(MaxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
+	table.SetForked(MaxSlots, 15, 16)
+	table.Free(MaxSlots)
+	got, err := ReadTable(dir)
+	pid, ticks, running := got.PID, got.Ticks, got.Running
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
+	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
+		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
+	}
+	table.SetStarting(1, wire.Lease{Seq: 20, Fence: 21}, 22)
+	if got, _ := ReadTable(dir); len(got.Running) == 0 || got.Running[0].PID != 0 || got.Running[0].Seq != 20 {
+		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
+	}
+}
+
+// The copy of a running table shows the attempts but no runner process, so no process of the original
+// runner is ended.
+func TestCopiedTableNamesNoRunner(t *testing.T) {
+	dir, clone := t.TempDir(), t.TempDir()
+	table := newTable(t, dir)
+	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	raw, err := os.ReadFile(filepath.Join(dir, TableName))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(clone, TableName), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadTable(clone); got.PID != 0 || len(got.Running) != 1 || got.Running[0].Seq != 5 || err != nil {
+		t.Errorf("the copy: got %+v, %v, want pid 0 and the attempt", got, err)
+	}
+	table.Close()
+	table.mem = nil
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := os.Rename(dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadTable(moved); got.PID != 4711 || err != nil {
+		t.Errorf("moved: got %d, %v, want 4711", got.PID, err)
+	}
+}
+
+// Slots have disk space before they are used, and no slot without disk space is used: on a full disk,
+// writing to it would kill the runner.
+func TestUsedSlotsHaveDiskSpace(t *testing.T) {
+	dir := t.TempDir()
+	table := newTable(t, dir)
+	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	if n, err := table.Reserve(1000); n != 1000 || err != nil {
+		t.Errorf("got room for %d, %v, want 1000", n, err)
+	}
+	if n := allocated(t, table.file); n < 1001*slotBytes {
+		t.Errorf("%d bytes have their place", n)
+	}
+	if got, _ := ReadTable(dir); len(got.Running) != 1 || got.Running[0].Seq != 5 {
+		t.Errorf("got %v, want what was there before", got.Running)
+	}
+	table.file.Close() // closing the file makes writes fail, as on a full disk
+	if n, err := table.Reserve(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
+		t.Errorf("got room for %d, %v, want about 1000 and why", n, err)
+	}
+	if n, err := table.Reserve(500); n != 500 || err != nil {
+		t.Errorf("got room for %d, %v, want 500, which there is", n, err)
+	}
+}
+
+// A runner that died before it had a running table has run no attempts.
+func TestNoTableMeansNothingRan(t *testing.T) {
+	dir := t.TempDir()
+	for _, half := range []int{-1, 0, slotBytes - 1} {
+		if half >= 0 {
+			if err := os.WriteFile(filepath.Join(dir, TableName), make([]byte, half), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := ReadTable(dir); got.PID != 0 || got.Ticks != 0 || got.Running != nil || got.Intact || err != nil {
+			t.Errorf("%d bytes: got %+v, %v", half, got, err)
+		}
+	}
+}
+
+// A running table with a damaged header names no runner, but is not taken for a copy either. The
+// process trees of a copy would not be ended, because they belong to another runner.
+func TestDamagedHeaderIsNoCopy(t *testing.T) {
+	for at := range 8 * journalField {
+		dir := t.TempDir()
+		newTable(t, dir)
+		f, err := os.OpenFile(filepath.Join(dir, TableName), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1)
+		f.ReadAt(b, int64(at))
+		b[0] ^= 1
+		f.WriteAt(b, int64(at))
+		f.Close()
+		if is, err := ReadTable(dir); is.Intact || is.PID != 0 || err != nil {
+			t.Fatalf("byte %d: %+v, %v", at, is, err)
+		}
+	}
+}

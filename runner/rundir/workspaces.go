@@ -1,0 +1,149 @@
+package rundir
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
+//
+// By default, that directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is
+// /mnt/scratch/RUNNER, and the runner first stores /mnt/scratch in a note in its own directory,
+// ROOT/RUNNER/tmpdir. The process that removes a dead runner's directory reads the note, so it finds
+// the private directories even if job_tmpdir has changed. The note does not contain the last part of
+// the path. A manipulated note can therefore name only a directory with the runner's name.
+
+// TmpdirKey is the name of the setting, in queuectl.toml and in runner.conf.
+const TmpdirKey = "job_tmpdir"
+
+// maxPath bounds a note that contains a path, in bytes.
+const maxPath = 8 << 10
+
+// StoreTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
+func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
+	note := filepath.Join(dir, tmpdirName)
+	err := os.WriteFile(note, []byte(NoteOf(tmpdir)), mode)
+	return errors.Join(err, SyncDir(note))
+}
+
+// StartedTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""
+// if the runner has none.
+func StartedTmpdir(dir string) (string, error) {
+	return ReadNote(filepath.Join(dir, tmpdirName), maxPath)
+}
+
+// RemoveTimeout bounds the removal of all private directories of a runner.
+const RemoveTimeout = 20 * time.Second
+
+// CheckTmpdir returns an error if path is unsuitable as job_tmpdir: other accounts can change it, or it
+// is inside root, the directory of the runners. Inside root, the subdirectories of path could have the
+// same paths as the runners' directories. If othersEnter is true, it is also unsuitable if other
+// accounts cannot enter it.
+func CheckTmpdir(path, root string, othersEnter bool) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w; create this directory, or change the setting", TmpdirKey, err)
+	}
+	// If this fails, root does not exist yet.
+	if resolved, err := filepath.EvalSymlinks(root); err == nil {
+		root = resolved
+	}
+	const slash = string(filepath.Separator)
+	if strings.HasPrefix(real+slash, root+slash) {
+		return errors.New(TmpdirKey + ": " + path + " is inside the runner directory; choose a directory outside it")
+	}
+	if err := checkParents(path, real, othersEnter); err != nil {
+		return fmt.Errorf("%s: %w", TmpdirKey, err)
+	}
+	return nil
+}
+
+// MakeWorkspaces creates the directory that holds the private directories of the named runner's jobs,
+// and returns its path. root is the runners' directory, and tmpdir the setting job_tmpdir or "". If
+// othersEnter is true, other accounts can enter the directory to reach their own files, but cannot list
+// it.
+func MakeWorkspaces(root, tmpdir, name string, othersEnter bool) (string, error) {
+	parent := tmpdir
+	var err error
+	if parent == "" {
+		parent = filepath.Join(root, WorkspacesName)
+		err = makeWorkspacesDir(parent, othersEnter)
+	} else {
+		err = CheckTmpdir(parent, root, othersEnter)
+	}
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(parent, name)
+	return dir, makeWorkspacesDir(dir, othersEnter)
+}
+
+func makeWorkspacesDir(dir string, othersEnter bool) error {
+	mode := os.FileMode(0o700)
+	if othersEnter {
+		mode = 0o711
+	}
+	err := os.Mkdir(dir, mode)
+	if err == nil {
+		err = os.Chmod(dir, mode) // this sets the exact mode, independent of the umask and of a setgid parent
+	}
+	if errors.Is(err, os.ErrExist) {
+		err = CheckWorkspaces(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create the directory for private directories of jobs: %w", err)
+	}
+	return nil
+}
+
+// RemoveRunner removes a dead runner's directory and the private directories of its jobs. It removes
+// each private directory with the rights of the account that owns it. Private directories that cannot
+// be removed stay.
+func RemoveRunner(dir string) error {
+	tmpdir, err := StartedTmpdir(dir)
+	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesName), tmpdir} {
+		if parent != "" {
+			err = cmp.Or(RemoveWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(RemoveTimeout)), err)
+		}
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// RemoveWorkspaces removes the directory that holds the private directories of a runner's jobs, with
+// its contents. None of the jobs may be running. It stops at the deadline.
+func RemoveWorkspaces(dir string, deadline time.Time) error {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		path := filepath.Join(dir, e.Name())
+		if !e.IsDir() {
+			err = errors.Join(err, os.Remove(path))
+			continue
+		}
+		owner, failed := process.OwnerOf(path)
+		more := failed == nil
+		for more && failed == nil && time.Now().Before(deadline) {
+			more, failed = process.Remove(path, owner)
+		}
+		if failed == nil && more {
+			failed = fmt.Errorf("%s is not empty yet", path)
+		}
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(dir)
+}

@@ -1,0 +1,62 @@
+//go:build unix
+
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// CheckWorkspaces returns an error if another account could replace the private directories of jobs in
+// dir. dir exists already, and may be the root of a mounted file system.
+func CheckWorkspaces(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s: is not a directory; remove it, so that the directory can be created", dir)
+	case ok && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s: belongs to uid %d, but the runner has uid %d; run: chown %[3]d %[1]s", dir, st.Uid, os.Geteuid())
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s: other accounts can write to it (mode %03o); run: chmod go-w %[1]s", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// checkParents returns an error if another account could change or replace path, a directory for the
+// private directories of jobs. real is the path without symbolic links. If othersEnter is true, every
+// account must be able to enter the directory.
+func checkParents(path, real string, othersEnter bool) error {
+	if real != path {
+		return errors.New(path + " contains a symbolic link; use the real path, " + real)
+	}
+	if err := CheckWorkspaces(path); err != nil {
+		return err
+	}
+	for dir := path; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		owner, mode, problem := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode(), ""
+		switch {
+		case owner != 0 && owner != os.Geteuid():
+			problem = "belongs to another account"
+		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
+			problem = "is writable by other accounts"
+		case othersEnter && mode.Perm()&0o001 == 0:
+			problem = "cannot be entered by the accounts that jobs run as"
+		case dir == filepath.Dir(dir):
+			return nil
+		}
+		if problem != "" {
+			return errors.New(dir + " " + problem + "; fix it with chmod or chown, or choose another directory")
+		}
+	}
+}

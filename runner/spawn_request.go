@@ -1,0 +1,109 @@
+package runner
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// This file defines how a service requests a runner that it cannot start itself.
+//
+// The service connects to a socket of systemd or of the launcher, and sends a SpawnRequest as one line:
+//
+//	queuectl wants a runner alone as=mail
+//
+// A new process reads the line, becomes the runner, and replies with one line: the name of the runner's
+// directory, or the reason why there is no runner. A runner that the service starts itself sends the
+// same reply through a pipe. A service and the program that it reaches may come from different builds,
+// so the words never change.
+
+// Words of a request. accountArg and the name of an account ask for a runner that switches to that
+// account. tmpdirArg comes last, because the rest of the line is a path. endArg requests no runner, but
+// the end of the runner whose name follows.
+const (
+	requestPrefix = "queuectl wants a runner"
+	aloneArg      = "alone"
+	accountArg    = "as="
+	tmpdirArg     = "tmpdir="
+	endArg        = "end="
+)
+
+// Words of the reply. ReadyPrefix begins the line in which a new runner names its directory.
+// RefusedPrefix begins a line with the reason why no runner was started.
+const (
+	ReadyPrefix   = "queuectl runner "
+	RefusedPrefix = "queuectl refused "
+)
+
+// SpawnRequest is a service's request for a runner.
+type SpawnRequest struct {
+	Alone  bool   // the runner runs one isolated job
+	As     string // account that the runner switches to for good; "" if it does not switch
+	Tmpdir string // job_tmpdir of a runner of the service's own account
+	// End is not "" if the service requests no runner, but the end of another one. It is the path of
+	// that runner's directory, relative to the directory of root's runners.
+	End string
+}
+
+// String returns the request as a line without its end.
+func (r SpawnRequest) String() string {
+	line := requestPrefix
+	if r.End != "" {
+		return line + " " + endArg + r.End
+	}
+	if r.Alone {
+		line += " " + aloneArg
+	}
+	if r.As != "" {
+		line += " " + accountArg + r.As
+	}
+	if r.Tmpdir != "" {
+		line += " " + tmpdirArg + r.Tmpdir
+	}
+	return line
+}
+
+// ParseSpawnRequest parses a line that String returned.
+func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
+	words, ok := strings.CutPrefix(line, requestPrefix)
+	if !ok {
+		return r, fmt.Errorf("%q is not a request for a runner", line)
+	}
+	words, r.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
+	for _, word := range strings.Fields(words) {
+		account, isAccount := strings.CutPrefix(word, accountArg)
+		end, isEnd := strings.CutPrefix(word, endArg)
+		switch {
+		case word == aloneArg:
+			r.Alone = true
+		case isAccount:
+			r.As = account
+		case isEnd && end != "":
+			r.End = end
+		default:
+			return r, fmt.Errorf("unknown word %q in the service's request: the service is newer than this "+
+				"runner; install the same version of both", word)
+		}
+	}
+	return r, nil
+}
+
+// readReady reads the reply of a new runner and returns the name of its directory.
+func readReady(r io.Reader) (name string, err error) {
+	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
+	line = strings.TrimSuffix(line, "\n")
+	if reason, refused := strings.CutPrefix(line, RefusedPrefix); refused {
+		return "", errors.New(reason)
+	}
+	name, ok := strings.CutPrefix(line, ReadyPrefix)
+	if err != nil {
+		return "", fmt.Errorf("the runner replied %q, then ended or hung (%w); see the service's log", line, err)
+	}
+	if !ok || filepath.Base(name) != name {
+		return "", fmt.Errorf("unexpected reply %q from the runner; see the service's log", line)
+	}
+	return name, nil
+}

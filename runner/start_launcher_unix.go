@@ -1,0 +1,46 @@
+//go:build unix
+
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// LauncherSocket is the name of the launcher's socket in the runners' directory. On systems without
+// systemd, the launcher's socket replaces the socket unit.
+const LauncherSocket = "spawn.sock"
+
+// StartLauncher starts the launcher, the process that starts root's runners on systems without systemd.
+// The caller must be root. The launcher starts a runner for each connection of the service's account.
+// It ends when this process ends. argv is the command line that starts this program as a runner.
+func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
+	// Nothing is written to this pipe. It only makes the launcher end when lifeline is closed.
+	end, lifeline, err := os.Pipe()
+	if err != nil {
+		return l, fmt.Errorf("cannot start the launcher: %w", err)
+	}
+	defer end.Close()
+	cmd := Command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd.Stdin, cmd.Stderr = end, log
+	exited := make(chan error, 1)
+	_, err = launch(cmd, func(waitErr error) {
+		lifeline.Close()
+		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + exitText(waitErr) + ")"}
+	})
+	if err != nil {
+		lifeline.Close() // closing the pipe ends the launcher if it is running
+		return l, fmt.Errorf("cannot start the launcher: %w", err)
+	}
+	return Launcher{Socket: filepath.Join(dir, LauncherSocket), PID: cmd.Process.Pid, Ended: exited}, nil
+}
+
+// exitText returns how a process ended, as os/exec describes it.
+func exitText(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}

@@ -1,0 +1,85 @@
+package runner
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// CookieOf returns the marker that every process of an attempt has in its environment. name is the name
+// of the runner that started the attempt.
+func CookieOf(name string, l wire.Lease) string {
+	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
+}
+
+// EndResult is the outcome of ending the process trees of a dead runner. SameBoot is false if the machine
+// was rebooted since the runner started.
+type EndResult struct {
+	SameBoot bool
+	Stuck    []wire.Left  // processes that outlive SIGKILL
+	Alive    []wire.Lease // those of the attempts passed to EndTrees that still had processes
+}
+
+// EndTrees ends the remaining processes of a dead runner's attempts, and those of the attempts in
+// leased. It ends nothing if the runner is of an earlier boot, or if its directory is a copy: the
+// processes that a copy names belong to the original directory, whose runner may be alive. If the
+// directory belongs to an account, EndTrees ends only processes of that account.
+// See docs/decisions/0031.
+func EndTrees(dir string, leased []wire.Attempt) (e EndResult, err error) {
+	d := process.DeadRunner{}
+	running := leased
+	if dir != "" {
+		r, _, err := readFiles(dir, nil)
+		if err == nil {
+			d.Owner, err = accountOf(dir)
+		}
+		if err != nil || !r.SameBoot {
+			return EndResult{SameBoot: r.SameBoot}, err
+		}
+		t, err := rundir.ReadTable(dir)
+		if err != nil {
+			return EndResult{SameBoot: true}, err
+		}
+		if t.Intact && t.PID == 0 {
+			return EndResult{SameBoot: true}, nil
+		}
+		spared, err := rundir.ReadSpared(dir)
+		if err != nil {
+			return EndResult{SameBoot: true}, err
+		}
+		d.Leader, d.Ticks, d.Spared = t.PID, t.Ticks, func(pgid int) bool { return spared[pgid] }
+		running = slices.Concat(r.Running, leased)
+	}
+	for _, a := range running {
+		if dir != "" {
+			d.Cookies = append(d.Cookies, CookieOf(filepath.Base(dir), a.Lease))
+		}
+		tree := process.Tree{PID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
+		if a.StartedAt != 0 {
+			tree.StartedAt = time.UnixMilli(a.StartedAt)
+		}
+		d.Trees = append(d.Trees, tree)
+	}
+	found, stuck := process.EndTrees(d, Patience())
+	e.SameBoot = true
+	for _, a := range leased {
+		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
+			e.Alive = append(e.Alive, a.Lease)
+		}
+	}
+	for _, p := range stuck {
+		e.Stuck = append(e.Stuck, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+	}
+	return e, nil
+}
+
+// belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.
+func belongsTo(p process.Survivor, a wire.Attempt) bool {
+	return strings.HasSuffix(p.Cookie, CookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
+}

@@ -1,0 +1,7 @@
+package wire
+
+import "net"
+
+// writeNow writes nothing and returns 0: a pipe does not show how many bytes it would accept without
+// blocking. So the outbox's run method writes everything.
+func writeNow(net.Conn, []byte) int { return 0 }
