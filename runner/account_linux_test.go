@@ -120,7 +120,10 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	for what, c := range map[string]struct {
 		process startedProcess
 		ended   bool
-	}{"its runner": {own, true}, "its job": {ownJob, true}, "root's process": {foreign, false}, "another account's process": {foreignJob, false}} {
+	}{
+		"its runner": {own, true}, "its job": {ownJob, true},
+		"root's process": {foreign, false}, "another account's process": {foreignJob, false},
+	} {
 		if got := c.process.stat(t)[0] == "Z"; got != c.ended {
 			t.Errorf("%s has ended: %t", what, got)
 		}

@@ -47,7 +47,8 @@ func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
 // accepted the same or a newer epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
-		if _, err := Connect(fakeRunner(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
+		_, err := Connect(fakeRunner(t, "", &wire.Refused{Epoch: epoch}), 7, "1")
+		if err == nil || errors.Is(err, ErrRefused) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
 	}

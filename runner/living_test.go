@@ -75,7 +75,8 @@ func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for noted, c := range map[string]struct{ same, damaged bool }{
-		rundir.NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true}, "x" + rundir.NoteOf(boot)[1:]: {true, true}, rundir.NoteOf("x" + boot[1:]): {false, true},
+		rundir.NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
+		"x" + rundir.NoteOf(boot)[1:]: {true, true}, rundir.NoteOf("x" + boot[1:]): {false, true},
 	} {
 		dir := t.TempDir()
 		newTable(t, dir)

@@ -119,7 +119,8 @@ func readFiles(dir string, leased []wire.Attempt) (r Remains, cookies map[string
 		return r, nil, err
 	}
 	complete := false
-	if r.Results, complete, err = rundir.ReadJournal(dir, t.Journal, func(l wire.Lease) bool { return wanted[l] }); err != nil {
+	isWanted := func(l wire.Lease) bool { return wanted[l] }
+	if r.Results, complete, err = rundir.ReadJournal(dir, t.Journal, isWanted); err != nil {
 		return r, nil, err
 	}
 	r.Damaged = storedBoot == "" || !t.Intact || !complete || !r.SameBoot

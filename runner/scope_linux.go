@@ -24,10 +24,14 @@ func scopes() [][]string {
 		return nil
 	}
 	program, err := exec.LookPath("systemd-run")
-	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) || !exists(filepath.Join(lingerDir, account.Username)) {
+	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) ||
+		!exists(filepath.Join(lingerDir, account.Username)) {
 		return nil
 	}
-	args := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
+	args := []string{
+		program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner",
+		"-p", "Delegate=yes", "-p", "TasksMax=infinity",
+	}
 	return [][]string{
 		// Without this option, systemd ends the whole scope when a job runs out of memory.
 		slices.Concat(args, []string{"-p", "OOMPolicy=continue", "--"}),

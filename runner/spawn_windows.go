@@ -56,7 +56,9 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = Env(), h.Dir, out, h.Log
-		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway}
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway,
+		}
 		if err = start(cmd); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
 		}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"

@@ -27,9 +27,14 @@ func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	silent := &accounts.Directory{Patient: true, Ask: func(string, string) (string, error) { return "", errors.New("no answer") }}
-	s := &server{dir: dir, table: table, journal: j, idleAt: time.Now(), accounts: &launcher.Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent}, runningCount: 1}
-	a := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}, log: output.New(1<<20, nil), slot: 1}
+	silence := func(string, string) (string, error) { return "", errors.New("no answer") }
+	silent := &accounts.Directory{Patient: true, Ask: silence}
+	s := &server{
+		dir: directory{path: dir}, table: table, journal: j, link: link{idleAt: time.Now()}, workers: workers{busy: 1},
+		accounts: &launcher.Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent},
+	}
+	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}
+	a := &attempt{start: start, phase: attemptStarting, log: output.New(1<<20, nil), slot: 1}
 	s.execute(nil, &workDir{PrivateDir: process.NewPrivateDir(filepath.Join(dir, "folder"))}, a)
 	f, _, err := wire.Parse(a.result)
 	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {

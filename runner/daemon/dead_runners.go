@@ -12,7 +12,7 @@ import (
 // recover answers a RECOVER request: it ends the remaining processes of dead runners' attempts.
 func (s *server) recover(c *conn, f *wire.Recover) {
 	s.mu.Lock()
-	newest := c.epoch != 0 && c.epoch == s.epoch
+	newest := c.epoch != 0 && c.epoch == s.link.epoch
 	s.mu.Unlock()
 	if !newest {
 		return

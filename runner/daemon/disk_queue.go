@@ -14,8 +14,8 @@ type diskQueue struct {
 
 func (c *diskQueue) add(f func()) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.ops = append(c.ops, f)
+	c.mu.Unlock()
 	wakeUp(c.wake)
 }
 

@@ -18,53 +18,89 @@ import (
 // cannot be relied on for this, because it may hang or be dead. For the same reason a watchdog process
 // ends a runner that hangs at the deadline.
 
-// prolong sets a new end of the leases, or none if For is 0. The caller holds mu.
+// leaseTerm is how long the leases of the service last, and the watchdog that guards them.
+type leaseTerm struct {
+	end     time.Time     // zero if the leases are not limited in time
+	endBoot time.Duration // end as time since boot; 0 if unknown
+	timer   *time.Timer   // runs checkLeases; nil before its first use
+	guard   guardPhase
+	needed  chan struct{} // closed when the service has sent a lease with an end
+	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
+	watchdog *launcher.Watchdog
+}
+
+// guardPhase says whether the leases are guarded by a watchdog. A runner that runs as root has a
+// watchdog from the start. Every other runner starts one when the service sends a lease with an end.
+type guardPhase int
+
+const (
+	guardUnneeded guardPhase = iota // the service has sent no lease with an end
+	guardStarting                   // the watchdog is being started
+	guardSettled                    // the watchdog was started, or could not be started
+)
+
+// limitedLocked reports whether the leases are limited in time. The running table contains this too.
+func (l *leaseTerm) limitedLocked() bool { return !l.end.IsZero() }
+
+// unguardedLocked reports whether attempts must wait for the watchdog before they start.
+func (l *leaseTerm) unguardedLocked() bool { return l.limitedLocked() && l.guard != guardSettled }
+
+// expiredLocked reports whether the leases have expired.
+func (l *leaseTerm) expiredLocked() bool {
+	return l.limitedLocked() &&
+		(!time.Now().Before(l.end) || l.endBoot != 0 && runner.SinceBoot() >= l.endBoot)
+}
+
+// prolongLocked sets a new end of the leases, or none if For is 0.
 // See docs/decisions/0030.
-func (s *server) prolong(f *wire.Prolong) {
-	if s.leaseTimer != nil {
-		s.leaseTimer.Stop()
+func (s *server) prolongLocked(f *wire.Prolong) {
+	l := &s.leases
+	if l.timer != nil {
+		l.timer.Stop()
 	}
-	s.leasesEnd, s.leasesEndBoot = time.Time{}, 0
 	// Write to the table only if needed: on a disk that hangs, the write would block with mu held.
-	if expire := f.For > 0; expire != s.leasesExpire {
-		s.leasesExpire = expire
-		s.table.SetLeasesExpire(expire)
-		s.workerCond.Broadcast() // if the leases do not expire, waiting attempts need no watchdog to start
+	limited := f.For > 0
+	if limited != l.limitedLocked() {
+		s.table.SetLeasesExpire(limited)
+		s.workers.cond.Broadcast() // waiting attempts may start without a watchdog now
 	}
-	if !s.leasesExpire {
-		s.leaseWatchdog.SetDeadline(launcher.Never)
+	if !limited {
+		l.end, l.endBoot = time.Time{}, 0
+		l.watchdog.SetDeadline(launcher.Never)
 		return
 	}
-	s.leasesSeenOnce.Do(func() { close(s.leasesSeen) })
-	s.leasesEnd, s.leasesEndBoot = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond
-	s.leaseTimer = time.AfterFunc(s.untilLeaseCheck(), s.checkLeases)
-	s.armWatchdog()
+	if l.guard == guardUnneeded {
+		l.guard = guardStarting
+		close(l.needed)
+	}
+	l.end, l.endBoot = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond
+	l.timer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
+	l.armWatchdogLocked()
 }
 
 // watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not ended
 // its jobs. It is less than half of the time between that end and the end of the shortest node lease.
 const watchdogDelay = 150 * time.Millisecond
 
-// armWatchdog sets the time at which the watchdog kills this process if it hangs. The caller holds mu.
-func (s *server) armWatchdog() {
+// armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.
+func (l *leaseTerm) armWatchdogLocked() {
 	now := runner.SinceBoot()
-	due := now + time.Until(s.leasesEnd)
-	if s.leasesEndBoot != 0 {
-		due = min(due, s.leasesEndBoot)
+	due := now + time.Until(l.end)
+	if l.endBoot != 0 {
+		due = min(due, l.endBoot)
 	}
-	s.leaseWatchdog.SetDeadline(max(due, now) + watchdogDelay)
+	l.watchdog.SetDeadline(max(due, now) + watchdogDelay)
 }
 
 // leaseCheckInterval bounds the time between two checks of the leases' end. Timers stop while a machine
 // sleeps. After a sleep, only such a check detects soon that the leases have expired.
 const leaseCheckInterval = time.Second
 
-// untilLeaseCheck returns how long to wait before the next check of the leases' end. The caller holds
-// mu.
-func (s *server) untilLeaseCheck() time.Duration {
-	wait := time.Until(s.leasesEnd)
-	if s.leasesEndBoot != 0 {
-		wait = min(wait, s.leasesEndBoot-runner.SinceBoot(), leaseCheckInterval)
+// untilCheckLocked returns how long to wait before the next check of the leases' end.
+func (l *leaseTerm) untilCheckLocked() time.Duration {
+	wait := time.Until(l.end)
+	if l.endBoot != 0 {
+		wait = min(wait, l.endBoot-runner.SinceBoot(), leaseCheckInterval)
 	}
 	return max(wait, 0)
 }
@@ -74,11 +110,11 @@ func (s *server) checkLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.leasesEnd.IsZero():
-	case s.leasesExpired():
-		s.endExpired()
+	case !s.leases.limitedLocked():
+	case s.leases.expiredLocked():
+		s.endExpiredLocked()
 	default:
-		s.leaseTimer = time.AfterFunc(s.untilLeaseCheck(), s.checkLeases)
+		s.leases.timer = time.AfterFunc(s.leases.untilCheckLocked(), s.checkLeases)
 	}
 }
 
@@ -86,7 +122,8 @@ func (s *server) checkLeases() {
 const watchdogStartLimit = 5 * time.Second
 
 func (s *server) warnNoWatchdog() {
-	s.Log.Error("watchdog not running yet; until it runs, this runner starts no jobs that another node could take over")
+	s.Log.Error("watchdog not running yet; until it runs, this runner starts no jobs " +
+		"that another node could take over")
 }
 
 // startLeaseWatchdog starts a watchdog once the service has leases that expire. If the runner dies, the
@@ -94,18 +131,19 @@ func (s *server) warnNoWatchdog() {
 // the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
-	case <-s.leasesSeen:
-	case <-s.done:
+	case <-s.leases.needed:
+	case <-s.life.done:
 		return
 	}
 	warning := time.AfterFunc(watchdogStartLimit, s.warnNoWatchdog)
-	w, err := launcher.StartWatchdog(s.Watchdog, s.dir, false, s.Log)
+	w, err := launcher.StartWatchdog(s.Watchdog, s.dir.path, false, s.Log)
 	warning.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
-		s.Log.Error("watchdog not running: if runner and service both die, jobs may run twice after the takeover", "error", err)
+		s.Log.Error("watchdog not running: if runner and service both die, "+
+			"jobs may run twice after the takeover", "error", err)
 	}
 	s.setLeaseWatchdog(w)
-	<-s.done
+	<-s.life.done
 	s.setLeaseWatchdog(nil)
 	s.table.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
 	w.End()
@@ -115,34 +153,27 @@ func (s *server) startLeaseWatchdog() {
 // it could not be started. After the call, the runner starts attempts whose leases expire.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watchdogSettled = true
-	s.workerCond.Broadcast()
-	if s.leaseWatchdog = w; !s.leasesEnd.IsZero() && !s.leasesExpired() {
-		s.armWatchdog()
+	s.leases.guard, s.leases.watchdog = guardSettled, w
+	s.workers.cond.Broadcast()
+	if s.leases.limitedLocked() && !s.leases.expiredLocked() {
+		s.leases.armWatchdogLocked()
 	}
+	s.mu.Unlock()
 }
 
-// leasesExpired reports whether the leases have expired. The caller holds mu.
-func (s *server) leasesExpired() bool {
-	return !s.leasesEnd.IsZero() && (!time.Now().Before(s.leasesEnd) || s.leasesEndBoot != 0 && runner.SinceBoot() >= s.leasesEndBoot)
-}
-
-// endExpired ends all jobs. The caller holds mu.
-func (s *server) endExpired() {
-	s.leaseWatchdog.SetDeadline(launcher.Never)
-	ended := 0
-	for _, a := range s.waiting {
-		s.discard(a)
-	}
-	s.waiting = nil
+// endExpiredLocked ends all jobs.
+func (s *server) endExpiredLocked() {
+	s.leases.watchdog.SetDeadline(launcher.Never)
+	s.discardWaitingLocked()
+	running := 0
 	for _, a := range s.attempts {
-		if a.worker != nil && a.result == nil {
-			a.kill(causeInterrupted, 0)
-			ended++
+		if a.onWorker() {
+			a.killLocked(causeInterrupted, 0)
+			running++
 		}
 	}
-	if ended > 0 {
-		s.Log.Warn("the service has not renewed its leases in time, so its jobs were ended: another node may run them now", "ended", ended)
+	if running > 0 {
+		s.Log.Warn("the service has not renewed its leases in time, so its jobs were ended: "+
+			"another node may run them now", "ended", running)
 	}
 }

@@ -21,6 +21,7 @@ func newTable(t *testing.T) *rundir.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { table.Close() })
 	return table
 }
 
@@ -29,19 +30,22 @@ func newTable(t *testing.T) *rundir.Table {
 // leases do not expire.
 func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: newTable(t)}
-		s.workerCond = sync.NewCond(&s.mu)
+		s := &server{
+			Options:  Options{Log: slog.New(slog.DiscardHandler)},
+			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needed: make(chan struct{})}, table: newTable(t),
+		}
+		s.workers.cond = sync.NewCond(&s.mu)
 		within := func(f func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			f()
 		}
-		prolong := func(d time.Duration) { within(func() { s.prolong(&wire.Prolong{For: d}) }) }
+		prolong := func(d time.Duration) { within(func() { s.prolongLocked(&wire.Prolong{For: d}) }) }
 		lapsed := func(want bool) {
 			t.Helper()
 			synctest.Wait()
 			within(func() {
-				if s.leasesExpired() != want {
+				if s.leases.expiredLocked() != want {
 					t.Errorf("lapsed: %v, want %v", !want, want)
 				}
 			})
@@ -67,7 +71,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			if len(s.waiting) != 0 || len(s.attempts) != 0 {
 				t.Error("what waits is not forgotten when the time is over")
 			}
-			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
+			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
 			if len(s.attempts) != 0 {
 				t.Error("something begins though the time is over")
 			}
@@ -78,7 +82,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		lapsed(false)
 		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
-			s.prolong(&wire.Prolong{For: time.Hour, By: (runner.SinceBoot() - time.Second).Milliseconds()})
+			s.prolongLocked(&wire.Prolong{For: time.Hour, By: (runner.SinceBoot() - time.Second).Milliseconds()})
 		})
 		lapsed(true)
 	})
@@ -96,18 +100,19 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		{time.Hour, func(s *server) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.prolong(&wire.Prolong{})
+			s.prolongLocked(&wire.Prolong{})
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leasesSeen: make(chan struct{}), table: newTable(t), reservedSlots: 1, targetWorkers: 1, workerCount: 1,
+				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needed: make(chan struct{})}, table: newTable(t),
+				slots: slots{reserved: 1}, workers: workers{target: 1, count: 1},
 			}
-			s.workerCond = sync.NewCond(&s.mu)
+			s.workers.cond = sync.NewCond(&s.mu)
 			s.mu.Lock()
-			s.prolong(&wire.Prolong{For: c.leased})
-			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
+			s.prolongLocked(&wire.Prolong{For: c.leased})
+			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
 			s.mu.Unlock()
 			begun := false
 			go func() {

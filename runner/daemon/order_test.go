@@ -25,7 +25,7 @@ func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 		// This job also starts before job 5, but after job 9, which was sent earlier.
 		{Lease: wire.Lease{Seq: 8}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}},
 	} {
-		s.enqueue(&attempt{start: &start})
+		s.enqueueLocked(&attempt{start: &start})
 	}
 	var got []int64
 	for _, a := range s.waiting {

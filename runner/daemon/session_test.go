@@ -20,15 +20,15 @@ import (
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
-		c := &conn{Outbox: wire.NewOutbox(ours), closed: make(chan struct{})}
+		c := newConn(ours)
 		go c.Run() // ends when close is called
 		defer c.close()
 		const delay = 7 * time.Millisecond
-		s := &server{conn: c, settleDelay: delay}
+		s := &server{link: link{conn: c, settleDelay: delay}}
 		send := func(seq int64, now bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
+			s.sendLocked(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
 		}
 		frame := make([]byte, len(wire.Append(nil, &wire.Started{})))
 		sent := func(what string, after time.Duration, frames int) {
@@ -58,14 +58,15 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	for waiting, want := range map[int][2]time.Duration{
-		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay}, 60: {4 * delay, 4 * delay},
+		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay},
+		60: {4 * delay, 4 * delay},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			service, ours := net.Pipe()
-			c := &conn{Outbox: wire.NewOutbox(ours), closed: make(chan struct{})}
+			c := newConn(ours)
 			go c.Run() // ends when close is called
 			defer c.close()
-			s := &server{conn: c, settleDelay: delay, waiting: make([]*attempt, waiting)}
+			s := &server{link: link{conn: c, settleDelay: delay}, waiting: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
 			defer jobs.Wait()
 			read := make(chan struct{})
@@ -73,7 +74,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			jobs.Go(func() {
 				for seq := int64(1); ; seq++ { // an attempt ends every millisecond
 					s.mu.Lock()
-					s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
+					s.sendLocked(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
 					s.waiting = s.waiting[min(1, len(s.waiting)):]
 					s.mu.Unlock()
 					select {
@@ -97,7 +98,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
-		c := &conn{Outbox: wire.NewOutbox(ours), closed: make(chan struct{})}
+		c := newConn(ours)
 		go c.Run() // ends when close is called
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
@@ -106,7 +107,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
 		synctest.Wait() // the client waits for output now
 		s.mu.Lock()
-		s.drop(&wire.Drop{Lease: l})
+		s.dropLocked(&wire.Drop{Lease: l})
 		s.mu.Unlock()
 		service.SetReadDeadline(time.Now().Add(time.Second))
 		raw := make([]byte, 1000)
@@ -123,23 +124,23 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 // One goroutine sends all signals of an attempt, and a signal that is still queued is not queued again.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
-	a := &attempt{start: &wire.Start{Lease: l}, worker: new(process.Worker), pid: 1}
+	a := &attempt{start: &wire.Start{Lease: l}, phase: attemptRunning, worker: new(process.Worker), pid: 1}
 	s := &server{attempts: map[wire.Lease]*attempt{l: a}}
 	s.mu.Lock()
 	before := runtime.NumGoroutine()
 	for range 1000 {
-		s.signal(&wire.Signal{Lease: l, Number: 10})
-		s.signal(&wire.Signal{Lease: l, Number: 12})
+		s.signalLocked(&wire.Signal{Lease: l, Number: 10})
+		s.signalLocked(&wire.Signal{Lease: l, Number: 12})
 	}
 	if n := runtime.NumGoroutine() - before; n > 1 {
 		t.Errorf("%d goroutines send them", n)
 	}
-	if !slices.Equal(a.signals, []int64{10, 12}) {
-		t.Errorf("to be sent are %d", a.signals)
+	if !slices.Equal(a.signals.numbers, []int64{10, 12}) {
+		t.Errorf("to be sent are %d", a.signals.numbers)
 	}
 	s.mu.Unlock()
-	s.workers.Wait()
-	if len(a.signals) != 0 || a.signalling {
-		t.Errorf("left are %d", a.signals)
+	s.goroutines.Wait()
+	if len(a.signals.numbers) != 0 || a.signals.sending {
+		t.Errorf("left are %d", a.signals.numbers)
 	}
 }

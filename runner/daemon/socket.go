@@ -27,8 +27,9 @@ func listenAt(path string, mode os.FileMode) (*socket, error) {
 
 func (s *socket) current() net.Listener {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.listener
+	l := s.listener
+	s.mu.Unlock()
+	return l
 }
 
 // accept waits for the next connection. It continues when the socket is created again.
@@ -44,7 +45,7 @@ func (s *socket) accept() (net.Conn, error) {
 
 func (s *socket) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
 	s.listener.Close()
+	s.mu.Unlock()
 }

@@ -1,20 +1,32 @@
 package daemon
 
 import (
-	"slices"
-
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
+// addStuckLocked keeps the slot of an ended attempt in use, and reports the attempt to the service. pid is
+// a process of the attempt that outlives SIGKILL.
+func (s *server) addStuckLocked(a *attempt, pid int) {
+	s.slots.taken[a.slot]++
+	stuck := wireAttempt(a)
+	stuck.PID = int64(pid)
+	s.stuckAttempts = append(s.stuckAttempts, stuck)
+	s.sendLocked(&wire.Stuck{Attempts: s.stuckAttempts}, true)
+}
+
 // awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or
 // the runner ends.
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
-	w.AwaitStuck(s.done)
+	w.AwaitStuck(s.life.done)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stuckAttempts = slices.DeleteFunc(s.stuckAttempts, func(k wire.Attempt) bool { return k.Lease == lease(a) })
-	s.slots[a.slot]--
-	s.wakeSlotWaiters()
-	s.send(&wire.Stuck{Attempts: s.stuckAttempts}, true)
+	for i, k := range s.stuckAttempts {
+		if k.Lease == lease(a) {
+			s.stuckAttempts = append(s.stuckAttempts[:i], s.stuckAttempts[i+1:]...)
+			break
+		}
+	}
+	s.releaseSlotLocked(a)
+	s.sendLocked(&wire.Stuck{Attempts: s.stuckAttempts}, true)
+	s.mu.Unlock()
 }

@@ -17,9 +17,12 @@ func TestProgressLines(t *testing.T) {
 		text     string
 		reported bool
 	}{
-		{"", 0, "", false}, {"40\n", 40, "", true}, {"40", 40, "", true}, {"0 begun\r\n", 0, "begun", true}, {"100% done\n", 100, "done", true},
-		{"1 a\n2 b\nnonsense\n", 2, "b", true}, {"3 a\n-1\n101\n+5\n 4.5 x\n", 3, "a", true}, {"  7   spaced  out \n", 7, "spaced  out", true},
-		{"8 " + long + "\n", 8, strings.Repeat("é", 128), true}, {"9\n1 " + strings.Repeat("x", 2000) + "\n", 9, "", true}, {"5 \xff\n", 5, "?", true}, {"6 \x1b[2J\n", 6, "\x1b[2J", true},
+		{"", 0, "", false}, {"40\n", 40, "", true}, {"40", 40, "", true}, {"0 begun\r\n", 0, "begun", true},
+		{"100% done\n", 100, "done", true}, {"1 a\n2 b\nnonsense\n", 2, "b", true},
+		{"3 a\n-1\n101\n+5\n 4.5 x\n", 3, "a", true}, {"  7   spaced  out \n", 7, "spaced  out", true},
+		{"8 " + long + "\n", 8, strings.Repeat("é", 128), true},
+		{"9\n1 " + strings.Repeat("x", 2000) + "\n", 9, "", true},
+		{"5 \xff\n", 5, "?", true}, {"6 \x1b[2J\n", 6, "\x1b[2J", true},
 	} {
 		for _, size := range []int{1, 7, 4096} {
 			var p progress
@@ -46,7 +49,9 @@ func FuzzProgress(f *testing.F) {
 		p.parse(first)
 		p.parse(second)
 		p.flush()
-		if l := p.last; l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxProgressText || !utf8.ValidString(l.Text) || cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
+		l := p.last
+		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxProgressText || !utf8.ValidString(l.Text) ||
+			cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
 			t.Errorf("%q, %q: %+v", first, second, l)
 		}
 	})

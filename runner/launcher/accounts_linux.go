@@ -121,7 +121,8 @@ func readPolicy(path string) (policy, error) {
 	case !info.Mode().IsRegular():
 		return policy{}, fmt.Errorf("the runner's policy %s is not a regular file", path)
 	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
-		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; run: chown root:root %[1]s && chmod go-w %[1]s", path)
+		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; "+
+			"run: chown root:root %[1]s && chmod go-w %[1]s", path)
 	case info.Size() > maxPolicy:
 		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicy)
 	}

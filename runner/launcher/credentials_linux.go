@@ -70,7 +70,8 @@ func credentialsOf(policyFile string, account accounts.Account, service int) (ma
 func readCredential(name string) ([]byte, error) {
 	dir := os.Getenv(credentialsDirVar)
 	if dir == "" {
-		return nil, process.UnusableError("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
+		return nil, process.UnusableError("systemd passed no credentials to the runner; " +
+			"add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
 		return nil, process.UnusableError("the name of the credential is not valid")

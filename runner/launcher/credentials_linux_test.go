@@ -20,7 +20,8 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	policy := filepath.Join(dir, "runner.conf")
 	credentials := filepath.Join(dir, "credentials")
 	for path, content := range map[string]string{
-		policy:                           "accounts = *\ncredential.db = daemon\ncredential.gone = daemon\ncredential.link = daemon\n",
+		policy: "accounts = *\n" +
+			"credential.db = daemon\ncredential.gone = daemon\ncredential.link = daemon\n",
 		filepath.Join(credentials, "db"): "p4ss\n", filepath.Join(dir, "other"): "x",
 	} {
 		os.Mkdir(filepath.Dir(path), 0o700)

@@ -19,8 +19,8 @@
 //  5. If the request names no account, the process stays root. It then asks Accounts about the account
 //     of each job, and Credential about each credential that a job names. It starts each job under the
 //     job's account.
-//  6. Accept returns a Grant. package daemon runs the runner that the Grant describes, and replies to
-//     the service with ReplyReady or ReplyError.
+//  6. Accept returns a Grant. The process runs the runner that the Grant describes (package daemon), and
+//     replies to the service with ReplyReady or ReplyError.
 //  7. The service connects to the runner's socket. The runner accepts only the account that the kernel
 //     named in step 2, and root.
 //

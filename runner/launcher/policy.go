@@ -3,7 +3,7 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -52,8 +52,8 @@ func parsePolicy(file, text string) (policy, error) {
 		case key == "accounts":
 			p.accounts = strings.Fields(value)
 		case key == rundir.TmpdirKey:
-			if path.IsAbs(value) {
-				p.tmpdir = path.Clean(value)
+			if strings.HasPrefix(value, "/") {
+				p.tmpdir = filepath.ToSlash(filepath.Clean(value))
 			} else if value != "none" {
 				problem = "job_tmpdir must be an absolute path or \"none\", not " + value
 			}
@@ -81,7 +81,8 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 		if p.allowRoot {
 			return ""
 		}
-		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, or ask an administrator to set allow_root_jobs = true in %s", p.file)
+		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, "+
+			"or ask an administrator to set allow_root_jobs = true in %s", p.file)
 	}
 	isService := int(a.UID) == service
 	for _, allowed := range p.accounts {
@@ -100,9 +101,12 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 		}
 	}
 	if isService {
-		return fmt.Sprintf(`jobs may not run as %s, the service's account, because they would have all rights of the service; to allow this, an administrator can add the account to the line "accounts" in %s`, a.Name, p.file)
+		return fmt.Sprintf(`jobs may not run as %s, the service's account, because they would have all rights `+
+			`of the service; to allow this, an administrator can add the account to the line "accounts" in %s`,
+			a.Name, p.file)
 	}
-	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line "accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
+	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line `+
+		`"accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
 // allowsCredential reports whether the jobs of an account may use a credential. The account must be

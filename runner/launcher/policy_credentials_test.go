@@ -19,8 +19,10 @@ func TestCredentialsByPolicy(t *testing.T) {
 		credential string
 		given      bool
 	}{
-		{accounts.Account{Name: "ann", UID: 1}, "db", true}, {accounts.Account{Name: "bob", UID: 2}, "db", false}, {accounts.Account{Name: "bob", UID: 2, GID: 50}, "db", true},
-		{accounts.Account{Name: "bob", UID: 2, Groups: []uint32{7, 50}}, "db", true}, {accounts.Account{Name: "ann", UID: 1}, "other", false},
+		{accounts.Account{Name: "ann", UID: 1}, "db", true}, {accounts.Account{Name: "bob", UID: 2}, "db", false},
+		{accounts.Account{Name: "bob", UID: 2, GID: 50}, "db", true},
+		{accounts.Account{Name: "bob", UID: 2, Groups: []uint32{7, 50}}, "db", true},
+		{accounts.Account{Name: "ann", UID: 1}, "other", false},
 		{accounts.Account{Name: "ann", UID: 1}, "all", false}, {accounts.Account{Name: "root"}, "db", false},
 	} {
 		if got := p.allowsCredential(c.credential, &c.account, ops); got != c.given {

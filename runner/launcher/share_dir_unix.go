@@ -27,10 +27,13 @@ func shareDir(path string, uid, gid int, mode os.FileMode) error {
 		return fmt.Errorf("cannot check the runner directory: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if shared := ok && int(st.Uid) == uid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0; shared && int(st.Gid) == gid {
+	shared := ok && int(st.Uid) == uid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0
+	if shared && int(st.Gid) == gid {
 		return nil
-	} else if shared {
-		return fmt.Errorf("the runner directory %s belongs to group %d, but the service is in group %d; if the service's group has changed, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
+	}
+	if shared {
+		return fmt.Errorf("the runner directory %s belongs to group %d, but the service is in group %d; "+
+			"if the service's group has changed, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
 	}
 	if err := errors.Join(f.Chown(uid, gid), f.Chmod(mode|os.ModeSetgid)); err != nil {
 		return fmt.Errorf("cannot give the service access to the runner directory: %w", err)

@@ -64,7 +64,10 @@ type JournalSize struct {
 }
 
 func OpenJournal(dir string, mode os.FileMode, note func(JournalSize)) (*Journal, error) {
-	j := &Journal{dir: dir, mode: mode, onResize: note, unacked: map[int]int{}, olderSizes: map[int]int64{}, unsynced: map[int]bool{}}
+	j := &Journal{
+		dir: dir, mode: mode, onResize: note,
+		unacked: map[int]int{}, olderSizes: map[int]int64{}, unsynced: map[int]bool{},
+	}
 	return j, j.nextSegmentLocked()
 }
 
@@ -253,7 +256,8 @@ func syncFile(path string) error {
 
 func (j *Journal) Close() error {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.unmapLocked()
-	return j.file.Close()
+	err := j.file.Close()
+	j.mu.Unlock()
+	return err
 }

@@ -21,7 +21,9 @@ const maxJournal = 1 << 30
 // ReadJournal reads a dead runner's journal. It returns the results whose lease the function wanted
 // accepts. A damaged or incomplete record ends its segment. minSize is the size that the runner stored
 // in its running table; complete reports whether the journal has at least that size.
-func ReadJournal(dir string, minSize JournalSize, wanted func(wire.Lease) bool) (results []*wire.Result, complete bool, err error) {
+func ReadJournal(
+	dir string, minSize JournalSize, wanted func(wire.Lease) bool,
+) (results []*wire.Result, complete bool, err error) {
 	segments, err := listSegments(dir)
 	if err != nil {
 		return nil, false, err

@@ -14,7 +14,8 @@ import (
 
 // result returns the frame of a job's result.
 func result(seq int64) []byte {
-	return wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}, Output: bytes.Repeat([]byte("x"), 100)})
+	a := wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}
+	return wire.Append(nil, &wire.Result{Attempt: a, Output: bytes.Repeat([]byte("x"), 100)})
 }
 
 func newJournal(t *testing.T) *Journal {
@@ -77,7 +78,8 @@ func TestJournalMovesWindow(t *testing.T) {
 				t.Fatalf("result %d: windows %v, and one is there: %v", seq, j.canMap, j.window != nil)
 			}
 			if want = append(want, seq); seq%1000 == 0 {
-				large := wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}, Output: make([]byte, windowBytes)})
+				a := wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}
+				large := wire.Append(nil, &wire.Result{Attempt: a, Output: make([]byte, windowBytes)})
 				if _, err := j.Append(large); err != nil {
 					t.Fatal(err)
 				}

@@ -10,12 +10,14 @@ import (
 // mapFile maps a part of a file. Writes to the mapping change the file immediately, and they survive
 // the death of this process.
 func mapFile(f *os.File, offset int64, size int) ([]byte, error) {
-	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, uint32((offset+int64(size))>>32), uint32(offset+int64(size)), nil)
+	file, end := windows.Handle(f.Fd()), offset+int64(size)
+	m, err := windows.CreateFileMapping(file, nil, windows.PAGE_READWRITE, uint32(end>>32), uint32(end), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer windows.CloseHandle(m) // the view keeps the mapping object alive
-	at, err := windows.MapViewOfFile(m, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, uint32(offset>>32), uint32(offset), uintptr(size))
+	const access = windows.FILE_MAP_READ | windows.FILE_MAP_WRITE
+	at, err := windows.MapViewOfFile(m, access, uint32(offset>>32), uint32(offset), uintptr(size))
 	if err != nil {
 		return nil, err
 	}

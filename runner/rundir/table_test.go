@@ -49,7 +49,10 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.Free(MaxSlots)
 	got, err := ReadTable(dir)
 	pid, ticks, running := got.PID, got.Ticks, got.Running
-	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
+	want := []wire.Attempt{
+		{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8},
+		{Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11},
+	}
 	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
 		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
 	}

@@ -22,7 +22,8 @@ func CheckWorkspaces(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("%s: is not a directory; remove it, so that the directory can be created", dir)
 	case ok && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s: belongs to uid %d, but the runner has uid %d; run: chown %[3]d %[1]s", dir, st.Uid, os.Geteuid())
+		return fmt.Errorf("%s: belongs to uid %d, but the runner has uid %d; run: chown %[3]d %[1]s",
+			dir, st.Uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s: other accounts can write to it (mode %03o); run: chmod go-w %[1]s", dir, info.Mode().Perm())
 	}

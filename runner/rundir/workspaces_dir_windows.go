@@ -30,8 +30,8 @@ func checkParents(path, _ string, _ bool) error {
 		return err
 	}
 	if !trusted {
-		return fmt.Errorf(`%s: belongs to %s; choose another folder, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`,
-			path, accounts.Called(owner))
+		return fmt.Errorf(`%s: belongs to %s; choose another folder, or run in an elevated prompt: `+
+			`icacls "%[1]s" /setowner *S-1-5-32-544`, path, accounts.Called(owner))
 	}
 	others, err := accounts.OthersBy(sd, accounts.Changes)
 	if err == nil && len(others) > 0 {

@@ -24,16 +24,16 @@ func NewOutbox(c net.Conn) *Outbox { return &Outbox{conn: c, wake: make(chan str
 // Gather adds bytes for the next flush.
 func (o *Outbox) Gather(b []byte) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.unsent = append(o.unsent, b...)
+	o.mu.Unlock()
 }
 
 // Send writes the gathered bytes, then b. It does not block.
 func (o *Outbox) Send(b []byte) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.unsent = append(o.unsent, b...)
 	o.flushLocked(writeNow)
+	o.mu.Unlock()
 }
 
 // SendFrames sends frames together and in order, as Send does. It returns how many bytes are still to be
@@ -51,8 +51,8 @@ func (o *Outbox) SendFrames(frames ...Frame) (unsent int) {
 // FlushNow writes the gathered bytes. It does not block.
 func (o *Outbox) FlushNow() {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.flushLocked(writeNow)
+	o.mu.Unlock()
 }
 
 // flushLocked calls write until all gathered bytes are written. If write accepts only some of the bytes,

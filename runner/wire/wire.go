@@ -47,7 +47,6 @@ type Lease struct {
 
 // Frame is one of the structs below.
 type Frame interface {
-	kind() byte
 	fields(c *codec)
 }
 
@@ -314,74 +313,142 @@ type Attempt struct {
 	StartedAt int64 // milliseconds since 1970
 }
 
-// kinds creates an empty frame of each type. The index is the type's number on the wire. Numbers are
-// never reused.
-var kinds = [...]func() Frame{
-	1:  func() Frame { return new(Hello) },
-	2:  func() Frame { return new(Setup) },
-	3:  func() Frame { return new(Start) },
-	4:  func() Frame { return new(Drop) },
-	5:  func() Frame { return new(Kill) },
-	6:  func() Frame { return new(Watch) },
-	7:  func() Frame { return new(Ack) },
-	8:  func() Frame { return new(Read) },
-	9:  func() Frame { return new(Purge) },
-	10: func() Frame { return new(Shutdown) },
-	11: func() Frame { return new(Signal) },
-	12: func() Frame { return new(Recover) },
-	13: func() Frame { return new(Forget) },
-	14: func() Frame { return new(HelloReply) },
-	15: func() Frame { return new(Refused) },
-	16: func() Frame { return new(Started) },
-	17: func() Frame { return new(Dropped) },
-	18: func() Frame { return new(Stuck) },
-	19: func() Frame { return new(Result) },
-	20: func() Frame { return new(Chunk) },
-	21: func() Frame { return new(Recovered) },
-	22: func() Frame { return new(Purged) },
-	23: func() Frame { return new(Type) },
-	24: func() Frame { return new(Resize) },
-	25: func() Frame { return new(Typed) },
-	26: func() Frame { return new(Pause) },
-	27: func() Frame { return new(Paused) },
-	28: func() Frame { return new(Telling) },
-	29: func() Frame { return new(Prolong) },
+// newFrame returns an empty frame of a type, or nil if the type is unknown. On the wire, a type is a
+// number, which is never reused. This switch and that of kindOf are smaller in the client than a
+// function for each type.
+func newFrame(kind byte) Frame {
+	switch kind {
+	case 1:
+		return new(Hello)
+	case 2:
+		return new(Setup)
+	case 3:
+		return new(Start)
+	case 4:
+		return new(Drop)
+	case 5:
+		return new(Kill)
+	case 6:
+		return new(Watch)
+	case 7:
+		return new(Ack)
+	case 8:
+		return new(Read)
+	case 9:
+		return new(Purge)
+	case 10:
+		return new(Shutdown)
+	case 11:
+		return new(Signal)
+	case 12:
+		return new(Recover)
+	case 13:
+		return new(Forget)
+	case 14:
+		return new(HelloReply)
+	case 15:
+		return new(Refused)
+	case 16:
+		return new(Started)
+	case 17:
+		return new(Dropped)
+	case 18:
+		return new(Stuck)
+	case 19:
+		return new(Result)
+	case 20:
+		return new(Chunk)
+	case 21:
+		return new(Recovered)
+	case 22:
+		return new(Purged)
+	case 23:
+		return new(Type)
+	case 24:
+		return new(Resize)
+	case 25:
+		return new(Typed)
+	case 26:
+		return new(Pause)
+	case 27:
+		return new(Paused)
+	case 28:
+		return new(Telling)
+	case 29:
+		return new(Prolong)
+	}
+	return nil
 }
 
-func (*Hello) kind() byte      { return 1 }
-func (*Setup) kind() byte      { return 2 }
-func (*Start) kind() byte      { return 3 }
-func (*Drop) kind() byte       { return 4 }
-func (*Kill) kind() byte       { return 5 }
-func (*Watch) kind() byte      { return 6 }
-func (*Ack) kind() byte        { return 7 }
-func (*Read) kind() byte       { return 8 }
-func (*Purge) kind() byte      { return 9 }
-func (*Shutdown) kind() byte   { return 10 }
-func (*Signal) kind() byte     { return 11 }
-func (*Recover) kind() byte    { return 12 }
-func (*Forget) kind() byte     { return 13 }
-func (*HelloReply) kind() byte { return 14 }
-func (*Refused) kind() byte    { return 15 }
-func (*Started) kind() byte    { return 16 }
-func (*Dropped) kind() byte    { return 17 }
-func (*Stuck) kind() byte      { return 18 }
-func (*Result) kind() byte     { return 19 }
-func (*Chunk) kind() byte      { return 20 }
-func (*Recovered) kind() byte  { return 21 }
-func (*Purged) kind() byte     { return 22 }
-func (*Type) kind() byte       { return 23 }
-func (*Resize) kind() byte     { return 24 }
-func (*Typed) kind() byte      { return 25 }
-func (*Pause) kind() byte      { return 26 }
-func (*Paused) kind() byte     { return 27 }
-func (*Telling) kind() byte    { return 28 }
-func (*Prolong) kind() byte    { return 29 }
+// kindOf returns the number of the type of a frame.
+func kindOf(f Frame) byte {
+	switch f.(type) {
+	case *Hello:
+		return 1
+	case *Setup:
+		return 2
+	case *Start:
+		return 3
+	case *Drop:
+		return 4
+	case *Kill:
+		return 5
+	case *Watch:
+		return 6
+	case *Ack:
+		return 7
+	case *Read:
+		return 8
+	case *Purge:
+		return 9
+	case *Shutdown:
+		return 10
+	case *Signal:
+		return 11
+	case *Recover:
+		return 12
+	case *Forget:
+		return 13
+	case *HelloReply:
+		return 14
+	case *Refused:
+		return 15
+	case *Started:
+		return 16
+	case *Dropped:
+		return 17
+	case *Stuck:
+		return 18
+	case *Result:
+		return 19
+	case *Chunk:
+		return 20
+	case *Recovered:
+		return 21
+	case *Purged:
+		return 22
+	case *Type:
+		return 23
+	case *Resize:
+		return 24
+	case *Typed:
+		return 25
+	case *Pause:
+		return 26
+	case *Paused:
+		return 27
+	case *Telling:
+		return 28
+	case *Prolong:
+		return 29
+	}
+	panic("unreachable") // only the types of this package implement Frame
+}
 
 // Append appends a frame with its length to b.
 func Append(b []byte, f Frame) []byte {
 	start := len(b)
-	c := codec{encoded: append(b, 0, 0, 0, 0, f.kind())}
+	c := codec{encoded: append(b, 0, 0, 0, 0, kindOf(f))}
 	f.fields(&c)
 	binary.LittleEndian.PutUint32(c.encoded[start:], uint32(len(c.encoded)-start-4))
 	return c.encoded
@@ -405,10 +472,10 @@ func Parse(b []byte) (Frame, int, error) {
 		return nil, 0, ErrPartial
 	}
 	k := b[4]
-	if int(k) >= len(kinds) || kinds[k] == nil {
+	f := newFrame(k)
+	if f == nil {
 		return nil, 0, fmt.Errorf("invalid runner message: its type %d is unknown", k)
 	}
-	f := kinds[k]()
 	c := codec{decoding: true, input: string(b[5 : 4+n])}
 	f.fields(&c)
 	if c.damaged || c.input != "" {

@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// An attempt only moves forward, and it keeps its phase if a move is not in the table.
+func TestAttemptPhases(t *testing.T) {
+	allowed := map[[2]attemptPhase]bool{
+		{attemptWaiting, attemptStarting}:          true,
+		{attemptStarting, attemptRunning}:          true,
+		{attemptStarting, attemptUnjournaled}:      true,
+		{attemptStarting, attemptJournaled}:        true,
+		{attemptRunning, attemptUnjournaled}:       true,
+		{attemptRunning, attemptJournaled}:         true,
+		{attemptUnjournaled, attemptJournaled}:     true,
+		{attemptUnjournaled, attemptAcknowledged}:  true,
+		{attemptJournaled, attemptAcknowledged}:    true,
+		{attemptAcknowledged, attemptAcknowledged}: false,
+	}
+	for from := attemptWaiting; from <= attemptAcknowledged; from++ {
+		for to := attemptWaiting; to <= attemptAcknowledged; to++ {
+			a, want := attempt{phase: from}, from
+			if allowed[[2]attemptPhase{from, to}] {
+				want = to
+			}
+			if ok := a.enterLocked(to); ok != (want == to && from != to) || a.phase != want {
+				t.Errorf("from phase %d to %d: got %t and phase %d, want phase %d", from, to, ok, a.phase, want)
+			}
+		}
+	}
+}
+
+// newTestServer returns a server with one worker, one slot, a journal and a running table.
+func newTestServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{
+		Options:    Options{Log: slog.New(slog.DiscardHandler)},
+		orphanHint: make(chan struct{}, 1),
+		life:       lifetime{done: make(chan struct{})},
+		link:       newLink(),
+		attempts:   map[wire.Lease]*attempt{},
+		slots:      slots{reserved: 1},
+		workers:    workers{target: 1, count: 1},
+		leases:     leaseTerm{needed: make(chan struct{})},
+		table:      newTable(t),
+	}
+	s.workers.cond = sync.NewCond(&s.mu)
+	s.diskQueue.wake = make(chan struct{}, 1)
+	var err error
+	if s.journal, err = rundir.OpenJournal(t.TempDir(), 0o600, s.table.SetJournalSize); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.journal.Close() })
+	return s
+}
+
+// runningAttempt adds an attempt that runs in slot 1.
+func runningAttempt(s *server, l wire.Lease) *attempt {
+	a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil), phase: attemptRunning, slot: 1, pid: 7}
+	s.attempts[l] = a
+	s.slots.taken[1]++
+	s.workers.busy++
+	return a
+}
+
+// A result that is not in the journal keeps the slot of its attempt. The slot is freed once, by the
+// journal or by the acknowledgement, whichever is first.
+func TestUnjournaledResultKeepsSlot(t *testing.T) {
+	for _, first := range []string{"journal", "acknowledgement"} {
+		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
+		a := runningAttempt(s, l)
+		s.mu.Lock()
+		a.endLocked([]byte("result"), 0)
+		s.unjournaled++
+		s.workers.busy--
+		if s.slots.emptyLocked() != 0 || !a.hasEnded() || a.onWorker() {
+			t.Errorf("%s: the slot is free though the result is not in the journal", first)
+		}
+		s.mu.Unlock()
+		if first == "journal" {
+			s.retryJournal()
+			if a.phase != attemptJournaled || a.segment != 1 {
+				t.Errorf("got phase %d, segment %d, want the result in segment 1", a.phase, a.segment)
+			}
+		}
+		s.mu.Lock()
+		s.acknowledgeLocked(&wire.Ack{Leases: []wire.Lease{l, l, {Seq: 9}}})
+		if s.slots.emptyLocked() != 1 || s.slots.taken[1] != 0 || s.unjournaled != 0 || len(s.attempts) != 0 {
+			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.slots.taken[1],
+				s.unjournaled, len(s.attempts))
+		}
+		s.mu.Unlock()
+		s.retryJournal()
+		if s.slots.taken[1] != 0 {
+			t.Errorf("%s: the slot was freed twice", first)
+		}
+	}
+}
+
+// settle stores the result, frees the slot, and ends a closing runner with its last attempt.
+func TestLastResultEndsClosingRunner(t *testing.T) {
+	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
+	a := runningAttempt(s, l)
+	s.mu.Lock()
+	s.closeLocked()
+	if s.life.phase != closing {
+		t.Errorf("got phase %d while an attempt runs, want closing", s.life.phase)
+	}
+	s.mu.Unlock()
+	s.settle(a, &process.Result{EndedAt: time.Now()}, &workspace{s: s, a: a})
+	select {
+	case <-s.life.done:
+	default:
+		t.Error("the runner has not ended after its last attempt")
+	}
+	if s.life.phase != ended || a.phase != attemptJournaled || s.slots.taken[1] != 0 || s.workers.busy != 0 {
+		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.life.phase, a.phase, s.slots.taken[1],
+			s.workers.busy)
+	}
+	s.mu.Lock()
+	s.closeLocked() // closing again must not close the channel again
+	s.mu.Unlock()
+}
+
+// A runner goes through its phases in order, and through each of them once.
+func TestRunnerPhases(t *testing.T) {
+	l := lifetime{done: make(chan struct{})}
+	for i, step := range []struct {
+		to phase
+		ok bool
+	}{{ended, false}, {closing, true}, {closing, false}, {serving, false}, {ended, true}, {ended, false}} {
+		if ok := l.enterLocked(step.to); ok != step.ok {
+			t.Errorf("step %d, to phase %d: got %t, want %t", i, step.to, ok, step.ok)
+		}
+	}
+	<-l.done
+}

@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// directory is the runner's own directory.
+type directory struct {
+	name       string // unique name of this runner; also the prefix of its jobs' cookies
+	path       string
+	groupReads bool   // the group of the runners' directory may read the runner's files
+	workspaces string // path of the directory that contains the private directories of attempts
+}
+
+// mode returns the mode of a file or directory of the runner, given the owner's permissions. If the
+// runner's directory is shared, the group gets the owner's permissions to read and enter.
+func (d *directory) mode(owner os.FileMode) os.FileMode {
+	if d.groupReads {
+		return owner | owner>>3&0o050
+	}
+	return owner
+}
+
+// socketMode returns the mode of the socket. A client needs write permission to connect.
+func (d *directory) socketMode() os.FileMode {
+	if d.groupReads {
+		return 0o660
+	}
+	return 0o600
+}
+
+// setUp creates the runner's directory and the files in it. It takes the lock first, so that no service
+// considers the runner dead, and creates the socket last.
+func (s *server) setUp(pid int) (lock *os.File, err error) {
+	d := &s.dir
+	info, err := os.Stat(s.Root)
+	if err != nil {
+		return nil, fmt.Errorf("cannot check the runner directory: %w", err)
+	}
+	d.groupReads = info.Mode()&os.ModeSetgid != 0
+	if err := os.MkdirAll(filepath.Join(s.Root, rundir.OutputsName), d.mode(0o700)); err != nil {
+		return nil, fmt.Errorf("cannot create the output directory: %w", err)
+	}
+	if err := os.Mkdir(d.path, d.mode(0o700)); err != nil {
+		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
+	}
+	mode := d.mode(0o600)
+	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) {
+		return rundir.Lock(filepath.Join(d.path, rundir.LockName), mode)
+	})
+	if err != nil || lock == nil { // WaitForLock outlasts a service that only checks the lock
+		return nil, errors.Join(errors.New("another process holds the runner's lock"), err)
+	}
+	boot, err := process.BootID()
+	if err != nil {
+		return nil, err
+	}
+	note := filepath.Join(d.path, rundir.BootName)
+	if err := os.WriteFile(note, []byte(rundir.NoteOf(boot)), mode); err != nil {
+		return nil, fmt.Errorf("cannot write the boot ID: %w", err)
+	}
+	if s.Tmpdir != "" {
+		if err := rundir.StoreTmpdir(d.path, s.Tmpdir, mode); err != nil {
+			return nil, err
+		}
+	}
+	if d.workspaces, err = rundir.MakeWorkspaces(s.Root, s.Tmpdir, d.name, s.accounts != nil); err != nil {
+		lock.Close()
+		os.RemoveAll(d.path) // if something remains, it is removed later, like the directory of a dead runner
+		return nil, err
+	}
+	if s.table, err = rundir.MakeTable(d.path, mode, pid, process.SelfTicks()); err != nil {
+		return nil, err
+	}
+	if s.journal, err = rundir.OpenJournal(d.path, mode, s.table.SetJournalSize); err != nil {
+		return nil, err
+	}
+	if s.socket, err = listenAt(filepath.Join(d.path, rundir.SockName), d.socketMode()); err != nil {
+		return nil, fmt.Errorf("cannot listen on the runner's socket: %w", err)
+	}
+	return lock, nil
+}
+
+// removeIfDismissed removes the runner's directory if the service has dismissed the runner and has
+// stored all its results. Otherwise the directory stays, so that the next service can read the results
+// from it.
+func (s *server) removeIfDismissed(lock *os.File) error {
+	s.mu.Lock()
+	keep := !s.life.dismissed
+	for _, a := range s.attempts {
+		keep = keep || a.hasEnded()
+	}
+	s.mu.Unlock()
+	if keep {
+		return s.journal.Sync()
+	}
+	return errors.Join(s.journal.Close(), s.table.Close(), rundir.Remove(s.dir.path, lock))
+}

@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// addedVariables is the approximate number of variables that the runner adds to the environment of a
+// command.
+const addedVariables = 8
+
+// execute runs one attempt and stores its result.
+func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
+	failpoint.Hit("attempt-noted")
+	c := s.command(a)
+	ws := &a.workspace
+	ws.s, ws.a, ws.dir = s, a, f
+	if failed := s.prepare(c, ws); failed != nil {
+		a.log.Close()
+		s.settle(a, failed, ws)
+		return
+	}
+	r := w.Run(c)
+	ws.collect(&r)
+	if r.Unlimited != "" {
+		s.warned.unenforced.Do(func() {
+			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
+				"limits", r.Unlimited, "job", a.start.Seq)
+		})
+	}
+	s.settle(a, &r, ws)
+	if r.StuckPID != 0 {
+		s.awaitStuck(w, a)
+	}
+}
+
+// command returns the command that a START frame describes.
+func (s *server) command(a *attempt) *process.Command {
+	st := a.start
+	env := append(slices.Grow(st.Env, addedVariables), "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
+	return &process.Command{
+		Argv: st.Argv, Env: env, Dir: st.Cwd, Umask: int(st.Umask),
+		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, Log: a.log,
+		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
+		Background: st.Background, Patience: runner.Patience(), Cookie: s.cookie(a),
+		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
+		Nice:   int(st.Nice), NoFile: int(st.NoFile), NoNewPrivileges: st.NoNewPrivileges, Mask: st.Mask,
+		Forked: func(pid int, at time.Time) {
+			s.table.SetForked(a.slot, pid, at.UnixMilli())
+			s.mu.Lock()
+			a.forkedLocked(pid, at)
+			s.mu.Unlock()
+		},
+		Started: func(int, time.Time) { s.reportStarted(a) },
+	}
+}
+
+// reportStarted reports a running attempt to the service, together with the next results. If the
+// attempt ends before those results are sent, the service records start and end together.
+func (s *server) reportStarted(a *attempt) {
+	s.mu.Lock()
+	s.sendLocked(&wire.Started{Attempt: wireAttempt(a)}, a.watched)
+	s.mu.Unlock()
+}
+
+// prepare adds to a command what only the runner knows: the account, the secrets and the private
+// directory. It returns nil, or the result of an attempt that cannot be run.
+func (s *server) prepare(c *process.Command, ws *workspace) *process.Result {
+	err := s.setAccount(c, ws.a.start.UID)
+	if err != nil {
+		r := failedStart(126, "user: "+err.Error())
+		if !launcher.IsFinal(err) { // the user database (NSS) did not answer, so the account may exist
+			r.Shortage, r.HungStart = true, true
+		}
+		return r
+	}
+	if c.Secrets, err = s.secrets(ws.a.start); err != nil {
+		r := failedStart(126, err.Error())
+		r.CannotStart = process.IsLasting(err)
+		return r
+	}
+	if err := ws.open(c); err != nil {
+		r := failedStart(-1, err.Error())
+		r.Shortage = true
+		return r
+	}
+	return nil
+}
+
+// failedStart returns the result of an attempt whose command was not started.
+func failedStart(exitCode int64, problem string) *process.Result {
+	now := time.Now()
+	return &process.Result{StartedAt: now, EndedAt: now, ExitCode: exitCode, Error: problem}
+}
+
+// setAccount makes a command run under the account with the given uid: with the account's groups and
+// with its variables, such as HOME. The account's home is the default working directory. A negative uid
+// means the runner's own account.
+func (s *server) setAccount(c *process.Command, uid int64) error {
+	if uid < 0 {
+		return nil
+	}
+	account, err := s.accounts.ByUID(uint32(uid))
+	if err != nil {
+		return err
+	}
+	c.RunAs = &process.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
+	c.Env = launcher.AccountEnv(&account, c.Env)
+	if c.Dir == "" {
+		c.Dir = account.Home
+	}
+	return nil
+}

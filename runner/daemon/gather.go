@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// This file decides when the runner sends its frames.
+//
+// A commit in the service costs as much as several short jobs, however many results it contains. So the
+// runner gathers results for settleDelay, and sends them together. It gathers for up to maxDelays
+// delays while the waiting attempts keep the workers busy: the service then has time to send the next
+// attempts before the workers run out of work. A frame that must not wait takes the gathered ones along.
+// See docs/decisions/0046.
+
+// gather is what a connection has gathered since its last flush.
+type gather struct {
+	due    bool      // a timer will flush the outbox
+	frames int       // number of frames gathered since the timer was set
+	start  time.Time // when the timer was set
+}
+
+// maxDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
+// enough short jobs in advance to keep the runner busy for this time.
+const maxDelays = 4
+
+// sendLocked queues a frame for the connected service. The frame is sent immediately if now is true, and
+// otherwise after at most maxDelays times settleDelay.
+func (s *server) sendLocked(f wire.Frame, now bool) { s.sendRawLocked(wire.Append(nil, f), now) }
+
+func (s *server) sendRawLocked(frame []byte, now bool) {
+	c, delay := s.link.conn, s.link.settleDelay
+	switch {
+	case c == nil: // discard the frame, because the next HelloReply describes the current state
+	case now || delay == 0:
+		c.Send(frame)
+	default:
+		c.Gather(frame)
+		c.gather.frames++
+		if !c.gather.due {
+			c.gather = gather{due: true, frames: 1, start: time.Now()}
+			time.AfterFunc(delay, func() { s.flushGathered(c, true) })
+		}
+	}
+}
+
+// flushGathered sends the gathered frames. If mayExtend is true, it may first gather for a few more
+// delays: it does so if the waiting attempts will keep the workers busy for long enough. The rate at
+// which results came in predicts that time.
+func (s *server) flushGathered(c *conn, mayExtend bool) {
+	s.mu.Lock()
+	if mayExtend {
+		delay := s.link.settleDelay
+		busyFor := time.Since(c.gather.start) * time.Duration(len(s.waiting)) / time.Duration(c.gather.frames)
+		if extension := min(busyFor-delay, (maxDelays-1)*delay); extension >= delay/2 {
+			time.AfterFunc(extension, func() { s.flushGathered(c, false) })
+			s.mu.Unlock()
+			return
+		}
+	}
+	c.gather.due = false
+	s.mu.Unlock()
+	c.FlushNow()
+}

@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// phase says how far a runner is on the way to its end. A runner goes through all phases in order.
+type phase int
+
+const (
+	serving phase = iota // takes and starts attempts
+	closing              // starts no more attempts, and ends once no attempt is left to run
+	ended                // no attempt is left to run
+)
+
+// lifetime is the phase of a runner, and what follows from it.
+type lifetime struct {
+	phase phase
+	done  chan struct{} // closed in the phase ended
+	// dismissed means that the service sent SHUTDOWN, and does not need the runner's directory any more.
+	dismissed bool
+}
+
+// enterLocked enters a phase. It returns false and changes nothing unless it is the next one.
+func (l *lifetime) enterLocked(next phase) bool {
+	if next != l.phase+1 {
+		return false
+	}
+	l.phase = next
+	if next == ended {
+		close(l.done)
+	}
+	return true
+}
+
+// closeLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
+// attempt.
+func (s *server) closeLocked() {
+	if s.life.enterLocked(closing) {
+		s.workers.cond.Broadcast()
+	}
+	s.endIfDoneLocked()
+}
+
+// endIfDoneLocked ends a closing runner if no attempt is left to run.
+func (s *server) endIfDoneLocked() {
+	if s.life.phase == closing && !s.busyLocked() {
+		s.life.enterLocked(ended)
+	}
+}
+
+// busyLocked reports whether any attempt has not ended.
+func (s *server) busyLocked() bool {
+	for _, a := range s.attempts {
+		if !a.hasEnded() {
+			return true
+		}
+	}
+	return false
+}
+
+// stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
+// system and no service is connected, it then waits for stopTimeout: running attempts may end by
+// themselves. Finally, it ends the attempts that still run; their cause is that the service stopped. An
+// attempt gets at most grace between SIGTERM and SIGKILL.
+func (s *server) stopAll(grace time.Duration) {
+	s.mu.Lock()
+	s.discardWaitingLocked()
+	s.closeLocked()
+	wait := s.link.stopTimeout
+	if s.link.conn != nil || s.Unwanted == nil {
+		// A connected service itself waits for its jobs; stopTimeout is only for a runner that is a
+		// unit.
+		wait = 0
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.life.done:
+		return
+	case <-time.After(wait):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.attempts {
+		if a.onWorker() {
+			a.killLocked(causeStopped, min(a.start.KillAfter, grace))
+		}
+	}
+}
+
+// unwantedInterval is the time between two calls of Unwanted. The runner ends after two successive
+// calls that return true.
+const unwantedInterval = 2 * time.Second
+
+// watchUnit ends the runner once the operating system has stopped the service for good. This matters if
+// the service was not running then, and so could not send Shutdown to the runner.
+func (s *server) watchUnit(stop chan<- struct{}) {
+	tick := time.NewTicker(unwantedInterval)
+	defer tick.Stop()
+	for seen := 0; ; {
+		select {
+		case <-s.life.done:
+			return
+		case <-s.whenDisconnected():
+		}
+		select {
+		case <-s.life.done:
+			return
+		case <-tick.C:
+		}
+		if s.isDisconnected() && s.Unwanted() {
+			seen++
+		} else {
+			seen = 0
+		}
+		if seen == 2 {
+			s.Log.Info("the service was stopped for good, so this runner ends")
+			stop <- struct{}{}
+			return
+		}
+	}
+}
+
+// endingInterval is the time between two calls of Ending.
+const endingInterval = 10 * time.Second
+
+// reportEnding calls Ending repeatedly until the runner ends. Ending reports to the operating system
+// that the runner needs more time.
+func (s *server) reportEnding() {
+	tick := time.NewTicker(endingInterval)
+	defer tick.Stop()
+	for {
+		s.Ending()
+		select {
+		case <-s.life.done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// idleExit is how long a runner without a service and without jobs waits before it ends.
+// housekeepInterval is the time between two rounds of the method housekeep.
+const (
+	idleExit          = 30 * time.Second
+	housekeepInterval = 30 * time.Second
+)
+
+// housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a
+// runner that has been idle for idleExit. After an attempt that may have left orphans, housekeep reaps
+// them without waiting for the next round.
+func (s *server) housekeep() {
+	tick := time.NewTicker(housekeepInterval)
+	defer tick.Stop()
+	var nextReap <-chan time.Time // nil while no orphans are running
+	for {
+		select {
+		case <-s.life.done:
+			return
+		case <-s.orphanHint:
+			nextReap = reap()
+			continue
+		case <-nextReap:
+			nextReap = reap()
+			continue
+		case <-tick.C:
+		}
+		nextReap = reap()
+		if s.Cgroups != nil {
+			s.Cgroups.Sweep()
+		}
+		s.retryJournal()
+		s.sweeper.addLeftovers(s.dir.workspaces)
+		s.mu.Lock()
+		if s.link.conn != nil || s.busyLocked() || len(s.stuckAttempts) > 0 {
+			s.link.idleAt = time.Now()
+		} else if time.Since(s.link.idleAt) > idleExit {
+			s.closeLocked()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// reapPause is the time between two checks for ended orphans while some orphans are still running.
+const reapPause = 100 * time.Millisecond
+
+// reap reaps orphans that have ended. It returns a channel that delivers when to call reap again, or
+// nil if no orphans are left.
+func reap() (next <-chan time.Time) {
+	if process.Reap() {
+		return time.After(reapPause)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"os"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// link is the runner's link to its service: the connection, if there is one, and what the service has
+// sent about all attempts.
+type link struct {
+	epoch int64
+	conn  *conn // connection to the service with the newest epoch; nil while none is connected
+	// disconnected is closed while conn is nil. Each connection of a service replaces it.
+	disconnected chan struct{}
+	idleAt       time.Time     // time since when the runner has had no service and no running attempts
+	settleDelay  time.Duration // how long results are gathered before they are sent; set by a SETUP frame
+	// stopTimeout is how long running attempts may continue when the operating system ends the runner
+	// while no service is connected. A SETUP frame sets it.
+	stopTimeout time.Duration
+}
+
+// newLink returns the link of a runner to which no service has connected yet.
+func newLink() link {
+	l := link{idleAt: time.Now(), disconnected: make(chan struct{})}
+	close(l.disconnected)
+	return l
+}
+
+// connectLocked makes c the only connection whose frames are executed.
+func (l *link) connectLocked(c *conn, epoch int64) {
+	if l.conn == nil {
+		l.disconnected = make(chan struct{})
+	} else {
+		l.conn.close()
+	}
+	l.epoch, c.epoch, l.conn = epoch, epoch, c
+}
+
+// disconnectLocked records that c has ended. It reports whether c was the connection of the service.
+func (l *link) disconnectLocked(c *conn) bool {
+	if l.conn != c {
+		return false
+	}
+	l.conn, l.idleAt = nil, time.Now()
+	close(l.disconnected)
+	return true
+}
+
+// whenDisconnected returns a channel that is closed while no service is connected.
+func (s *server) whenDisconnected() <-chan struct{} {
+	s.mu.Lock()
+	disconnected := s.link.disconnected
+	s.mu.Unlock()
+	return disconnected
+}
+
+func (s *server) isDisconnected() bool {
+	select {
+	case <-s.whenDisconnected():
+		return true
+	default:
+		return false
+	}
+}
+
+// helloLocked makes c the runner's connection if its epoch is the newest. It reports whether it did.
+func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
+	if h.Epoch == wire.NoEpoch {
+		k, _ := s.helloReplyLocked()
+		c.Send(wire.Append(nil, k))
+		return false
+	}
+	if h.Epoch <= s.link.epoch || s.life.phase == ended {
+		c.Send(wire.Append(nil, &wire.Refused{Epoch: s.link.epoch}))
+		return false
+	}
+	s.link.connectLocked(c, h.Epoch)
+	k, results := s.helloReplyLocked()
+	frames := wire.Append(nil, k)
+	if len(s.stuckAttempts) > 0 {
+		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuckAttempts})
+	}
+	c.Send(append(frames, results...))
+	return true
+}
+
+// endingSuffix is appended to the reported version of a runner that is about to end.
+const endingSuffix = " (ending)"
+
+// helloReplyLocked returns the answer to a Hello, and the encoded results that no service has
+// acknowledged.
+func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
+	k = &wire.HelloReply{
+		Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforcedLimits(),
+	}
+	if s.life.phase != serving { // the service sends no new jobs to a runner whose version differs from its own
+		k.Version += endingSuffix
+	}
+	for _, a := range s.attempts {
+		if a.hasEnded() {
+			k.Ended = append(k.Ended, lease(a))
+			results = append(results, a.result...)
+			continue
+		}
+		k.Attempts = append(k.Attempts, wireAttempt(a))
+		if a.progress.At != 0 {
+			results = wire.Append(results, &wire.Telling{Lease: lease(a), Progress: a.progress})
+		}
+	}
+	return k, results
+}
+
+// enforcedLimits returns how this runner enforces each limit.
+func (s *server) enforcedLimits() (list []wire.Limit) {
+	for _, e := range process.Enforced(s.Cgroups) {
+		list = append(list, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), By: e.By})
+	}
+	return list
+}

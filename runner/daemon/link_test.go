@@ -1,0 +1,68 @@
+package daemon
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// hello returns what a service with the given epoch gets as the reply to its Hello.
+func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
+	t.Helper()
+	service, ours := net.Pipe()
+	c = newConn(ours)
+	go c.Run() // ends when close is called
+	t.Cleanup(c.close)
+	t.Cleanup(func() { service.Close() })
+	got := make(chan bool, 1)
+	go wire.ReadFrames(service, func(f wire.Frame) bool { // ends after the first frame
+		_, ok := f.(*wire.HelloReply)
+		got <- ok
+		return false
+	})
+	s.handleFrame(c, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch})
+	select {
+	case accepted = <-got:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no reply to Hello")
+	}
+	return c, accepted
+}
+
+// The newest service is the connection. An older service is refused, and its frames change nothing. The
+// runner is disconnected only after the newest connection has ended.
+func TestNewestServiceIsConnected(t *testing.T) {
+	s := newTestServer(t)
+	if !s.isDisconnected() {
+		t.Error("a new runner is connected")
+	}
+	first, ok := hello(t, s, 5)
+	if !ok || s.link.conn != first || s.isDisconnected() {
+		t.Errorf("epoch 5: accepted %t, disconnected %t", ok, s.isDisconnected())
+	}
+	if c, ok := hello(t, s, 5); ok || s.link.conn == c {
+		t.Error("a second service with epoch 5 was accepted")
+	}
+	second, ok := hello(t, s, 6)
+	if !ok || s.link.conn != second {
+		t.Error("epoch 6 was not accepted")
+	}
+	if s.handleFrame(first, &wire.Shutdown{}) || s.life.phase != serving {
+		t.Error("a frame of the older service was executed")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link.disconnectLocked(first) || s.link.conn != second {
+		t.Error("the end of the older connection ended the newer one")
+	}
+	if !s.link.disconnectLocked(second) || s.link.conn != nil {
+		t.Error("the newest connection has not ended")
+	}
+	select {
+	case <-s.link.disconnected:
+	default:
+		t.Error("the runner is not disconnected")
+	}
+}

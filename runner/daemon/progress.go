@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Limits of the progress that an attempt reports, in bytes.
+// See docs/decisions/0059.
+const (
+	maxProgressText = 256
+	maxProgressLine = 1 << 10
+)
+
+// progressInterval is the shortest time between two progress frames of one attempt.
+const progressInterval = 500 * time.Millisecond
+
+// progress parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
+// with N in percent. Only the last valid line is reported.
+type progress struct {
+	last  wire.Progress
+	line  []byte   // the current line so far, without its end
+	skip  bool     // the current line is longer than maxProgressLine and is ignored
+	masks [][]byte // secret values, replaced in each line
+}
+
+// parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
+func (p *progress) parse(data []byte) (valid bool) {
+	for len(data) > 0 {
+		end := bytes.IndexByte(data, '\n')
+		part := data
+		if end >= 0 {
+			part = data[:end]
+		}
+		if p.skip = p.skip || len(p.line)+len(part) > maxProgressLine; !p.skip {
+			p.line = append(p.line, part...)
+		}
+		if end < 0 {
+			return valid
+		}
+		valid = p.flush() || valid
+		data = data[end+1:]
+	}
+	return valid
+}
+
+// flush parses the bytes of the current line as if the line had ended. It reports whether the line is
+// valid.
+func (p *progress) flush() (valid bool) {
+	percent, text, ok := parseProgress(string(output.Masked(p.line, p.masks)))
+	if ok = ok && !p.skip; ok {
+		p.last = wire.Progress{At: time.Now().UnixMilli(), Percent: percent, Text: text}
+	}
+	p.line, p.skip = p.line[:0], false
+	return ok
+}
+
+// parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to
+// maxProgressText bytes.
+func parseProgress(line string) (percent int64, text string, ok bool) {
+	number, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+	percent, err := strconv.ParseInt(strings.TrimSuffix(number, "%"), 10, 64)
+	if err != nil || percent < 0 || percent > 100 || number[0] == '+' {
+		return 0, "", false
+	}
+	text = strings.TrimSpace(text)
+	if len(text) > maxProgressText {
+		text = text[:maxProgressText]
+		for range utf8.UTFMax - 1 { // drop the bytes of a character that was cut in two
+			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
+				text = text[:len(text)-1]
+			}
+		}
+	}
+	return percent, strings.ToValidUTF8(text, "?"), true
+}
+
+// OnNotes implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends
+// the progress to the service at most once every progressInterval. It returns true if it must be called
+// again later, because progress is unsent or a line has not ended.
+func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
+	p := &ws.progress
+	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
+		p.flush() // no more bytes came, so a line without a newline is complete too
+	}
+	// Only this goroutine changes ws.a.progress, so it can be read without mu.
+	sent := ws.a.progress
+	if p.last.At == sent.At {
+		return len(p.line) > 0
+	}
+	const interval = int64(progressInterval / time.Millisecond)
+	if p.last.At-sent.At < interval && time.Now().UnixMilli()-sent.At < interval {
+		return true
+	}
+	ws.s.mu.Lock()
+	ws.a.progress = p.last
+	ws.s.sendLocked(&wire.Telling{Lease: lease(ws.a), Progress: p.last}, false)
+	ws.s.mu.Unlock()
+	return len(p.line) > 0
+}

@@ -1,0 +1,175 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// typicalResultBytes is the typical size of a RESULT frame without output, in bytes.
+const typicalResultBytes = 128
+
+// settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
+// until the service has acknowledged it.
+func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
+	failpoint.Hit("runner-ended")
+	f := resultFrame(r, ws)
+	s.storeOutput(a, f)
+	// Only this worker changes the fields that wireAttempt reads, so mu is not needed.
+	f.Attempt = wireAttempt(a)
+	result := wire.Append(make([]byte, 0, typicalResultBytes+len(f.Output)), f)
+	segment, err := s.journal.Append(result)
+	if err != nil {
+		s.Log.Error("could not write a job's result to the result journal; "+
+			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
+	} else if s.anyUnjournaled() {
+		s.diskQueue.add(s.retryJournal)
+	}
+	if r.Spared {
+		s.recordSpared(r.PID)
+	}
+	if r.Leftovers > 0 || r.Signal != 0 {
+		wakeUp(s.orphanHint)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.endLocked(result, segment)
+	if s.link.conn == nil && time.Since(s.link.idleAt) > disconnectSync {
+		s.diskQueue.add(s.sync)
+	}
+	s.workers.busy--
+	if a.phase == attemptUnjournaled {
+		s.unjournaled++ // the attempt keeps its slot
+	} else {
+		s.freeSlotLocked(a)
+	}
+	// Send Stuck before the result: after a result alone, the service would send the worker another
+	// job.
+	if r.StuckPID != 0 {
+		s.addStuckLocked(a, r.StuckPID)
+	}
+	s.sendRawLocked(a.result, a.watched || len(s.waiting) == 0)
+	s.endIfDoneLocked()
+}
+
+// resultFrame returns the RESULT frame of an ended attempt, without its output.
+func resultFrame(r *process.Result, ws *workspace) *wire.Result {
+	return &wire.Result{
+		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent,
+		Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced, MemoryLimit: r.MemoryLimit,
+		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
+		CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
+		Dropped: ws.a.log.Dropped(), Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
+	}
+}
+
+// Causes that the runner itself determines. They are the values of queue.Stopped (which the service
+// also sends), queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
+// A result with causeHungStart and Shortage does not mean that the machine lacks resources. It means
+// that something that the start needs did not answer.
+const (
+	causeStopped     = 5
+	causeLost        = 8
+	causeInterrupted = 9
+	causeMemory      = 12
+	causeHungStart   = 13
+	causeCannotStart = 17
+)
+
+// cause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
+// returns 0 for an attempt that ended by itself.
+func cause(r *process.Result) int64 {
+	switch {
+	case r.Cause != 0:
+		return int64(r.Cause)
+	case r.SessionEnds:
+		return causeStopped
+	case r.Lost:
+		return causeLost
+	case r.HungStart:
+		return causeHungStart
+	case r.OutOfMemory:
+		return causeMemory
+	case r.CannotStart:
+		return causeCannotStart
+	}
+	return 0
+}
+
+// recordSpared stores a process group that a job was allowed to leave behind.
+func (s *server) recordSpared(pgid int) {
+	if err := rundir.AppendSpared(s.dir.path, pgid, s.dir.mode(0o600)); err != nil {
+		s.Log.Error("could not record a job's background processes; they will end with the runner", "error", err)
+	}
+}
+
+// anyUnjournaled reports whether any result could not be written to the journal yet.
+func (s *server) anyUnjournaled() bool {
+	s.mu.Lock()
+	any := s.unjournaled > 0
+	s.mu.Unlock()
+	return any
+}
+
+// retryJournal writes the results to the journal that could not be written before.
+func (s *server) retryJournal() {
+	s.mu.Lock()
+	var list []*attempt
+	for _, a := range s.attempts {
+		if a.phase == attemptUnjournaled {
+			list = append(list, a)
+		}
+	}
+	s.mu.Unlock()
+	for _, a := range list {
+		segment, err := s.journal.Append(a.result)
+		if err != nil {
+			return // housekeep or the next result calls retryJournal again
+		}
+		s.mu.Lock()
+		needed := a.enterLocked(attemptJournaled)
+		if needed {
+			a.segment = segment
+			s.unjournaled--
+			s.freeSlotLocked(a)
+		}
+		s.mu.Unlock()
+		if !needed { // the service has acknowledged the result in the meantime
+			s.journal.Ack(segment)
+		}
+	}
+}
+
+// acknowledgeLocked forgets attempts whose results the service has stored.
+func (s *server) acknowledgeLocked(f *wire.Ack) {
+	for _, l := range f.Leases {
+		a := s.attempts[l]
+		if a == nil {
+			continue
+		}
+		keepsSlot := a.phase == attemptUnjournaled
+		if !a.enterLocked(attemptAcknowledged) {
+			continue
+		}
+		delete(s.attempts, l)
+		if keepsSlot {
+			s.unjournaled--
+			s.freeSlotLocked(a)
+		}
+		s.diskQueue.add(func() {
+			a.log.Discard()
+			s.journal.Ack(a.segment)
+		})
+	}
+	s.endIfDoneLocked()
+}
+
+// sync flushes the journal to the disk, so that the results survive a power cut.
+func (s *server) sync() {
+	if err := s.journal.Sync(); err != nil {
+		s.Log.Error("could not flush the result journal to disk", "error", err)
+	}
+}

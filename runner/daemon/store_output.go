@@ -1,0 +1,62 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// storeOutput stores the output in the result, or in a file if the output is large.
+func (s *server) storeOutput(a *attempt, f *wire.Result) {
+	if a.log.Kept() == 0 && a.log.Dropped() == 0 {
+		return
+	}
+	if a.log.Kept() <= output.InMemory {
+		var err error
+		if f.Output, err = a.log.Encode(); err == nil && len(f.Output) <= 4*output.InMemory {
+			return
+		}
+		f.Output = nil
+	}
+	ref := runner.OutputRef(lease(a))
+	err := writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.log)
+	// If the output directory was removed, create it again.
+	dir := filepath.Join(s.Root, rundir.OutputsName)
+	if errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.dir.mode(0o700)) == nil {
+		err = writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.log)
+	}
+	if err != nil {
+		s.Log.Error("a job's output was truncated, because its output file could not be written",
+			"job", a.start.Seq, "error", err)
+		var kept int64
+		f.Output, kept = a.log.EncodeHead(output.InMemory)
+		f.Error, f.Dropped = joinText(f.Error, "output truncated: "+err.Error()), f.Dropped+a.log.Kept()-kept
+		return
+	}
+	f.OutputRef = ref
+}
+
+func joinText(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// writeOutput writes a log to a file. It syncs the file and its directory, because the result that
+// names the file must not survive a power cut without the file.
+func writeOutput(path string, mode os.FileMode, l *output.Log) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), rundir.SyncDir(filepath.Dir(path))); err != nil {
+		os.Remove(path) // no file is better than an incomplete one
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"os"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// startAttemptLocked adds an attempt to the waiting ones.
+func (s *server) startAttemptLocked(f *wire.Start) {
+	if s.attempts[f.Lease] != nil || s.life.phase != serving || s.leases.expiredLocked() || len(f.Argv) == 0 ||
+		(s.accounts != nil) != (f.UID >= 0) {
+		// Each lease is started at most once. A root runner rejects a frame that names no account, and
+		// every other runner rejects a frame that names one.
+		return
+	}
+	a := &attempt{start: f}
+	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
+		return os.CreateTemp(s.dir.path, "log-*")
+	})
+	s.attempts[f.Lease] = a
+	s.enqueueLocked(a)
+	s.workers.cond.Signal()
+}
+
+// enqueueLocked adds an attempt to the waiting ones. Attempts of one queue are sorted by Place. The
+// sequence of queues stays as the service sent it, so enqueueLocked moves attempts only among the
+// positions of their queue. The new attempt takes the position of the first attempt of its queue that
+// ranks after it. That attempt takes the position of the next one, and so on.
+//
+// For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
+func (s *server) enqueueLocked(a *attempt) {
+	s.waiting = append(s.waiting, a)
+	at := len(s.waiting) - 1
+	for i := at - 1; i >= 0; i-- {
+		other := s.waiting[i]
+		if other.start.Queue != a.start.Queue {
+			continue
+		}
+		if !a.ranksBefore(other) {
+			return
+		}
+		s.waiting[i], s.waiting[at] = a, other
+		at = i
+	}
+}
+
+// ranksBefore reports whether this attempt must start before other. Both are in the same queue, and
+// other was enqueued earlier.
+func (a *attempt) ranksBefore(other *attempt) bool {
+	return a.start.Place.Compare(other.start.Place) < 0
+}
+
+// pastDeadline reports whether a deadline for starting the attempt has passed.
+func (a *attempt) pastDeadline() bool {
+	notAfter, by := a.start.NotAfter, a.start.By
+	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && runner.SinceBoot().Milliseconds() >= by
+}
+
+// noneWaiting reports whether no attempt waits for a worker.
+func (s *server) noneWaiting() bool {
+	s.mu.Lock()
+	none := len(s.waiting) == 0
+	s.mu.Unlock()
+	return none
+}
+
+// dropLocked answers a DROP request: it removes an attempt that no worker has started.
+func (s *server) dropLocked(f *wire.Drop) {
+	dropped := s.attempts[f.Lease] == nil
+	if i := slices.IndexFunc(s.waiting, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
+		s.discardLocked(s.waiting[i])
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		dropped = true
+	}
+	s.sendLocked(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
+}
+
+// discardWaitingLocked removes all attempts that no worker has started.
+func (s *server) discardWaitingLocked() {
+	for _, a := range s.waiting {
+		s.discardLocked(a)
+	}
+	s.waiting = nil
+}
+
+// discardLocked removes an attempt that was never started, and wakes the readers of its output.
+func (s *server) discardLocked(a *attempt) {
+	delete(s.attempts, lease(a))
+	a.log.Discard()
+}

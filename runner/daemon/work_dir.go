@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// workDir is the private directory that one worker gives to its attempts, one after the other.
+type workDir struct {
+	*process.PrivateDir
+	lastEnd     time.Time // end of the worker's last attempt
+	env         []string  // variables that name the directory, the result file and the FIFO
+	path, notes string    // values of Path and Notes when env was last built
+}
+
+// variables returns the environment variables that name the parts of the workspace.
+func (f *workDir) variables() []string {
+	if f.path != f.Path || f.notes != f.Notes {
+		f.path, f.notes = f.Path, f.Notes
+		f.env = []string{
+			"QUEUECTL_TMPDIR=" + f.Path,
+			"QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName),
+			"QUEUECTL_PROGRESS=" + f.Notes,
+		}
+	}
+	return f.env
+}
+
+// A worker removes the private directory when its attempt ends. But creating and removing a directory
+// takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
+// attempt in two cases: the attempt started within reuseGap after the previous one ended, or other
+// attempts are waiting. A worker that finds no work removes the directory removeIdleAfter after its
+// last attempt ended.
+const (
+	reuseGap        = time.Millisecond
+	removeIdleAfter = 50 * time.Millisecond
+)
+
+// workDirs is the state that the private directories of all workers share.
+type workDirs struct {
+	names     int         // number of directory names handed out
+	idleTimer *time.Timer // runs wakeIdleWorkers; nil before its first use
+}
+
+// newWorkDir returns the private directory of one new worker, under a new name. It does not create the
+// directory yet. The caller does not hold mu.
+func (s *server) newWorkDir() *workDir {
+	s.mu.Lock()
+	s.workDirs.names++
+	name := strconv.Itoa(s.workDirs.names)
+	s.mu.Unlock()
+	path := filepath.Join(s.dir.workspaces, name)
+	return &workDir{PrivateDir: process.NewPrivateDir(path)}
+}
+
+// removeIdleDirLocked removes the private directory of an idle worker, if removeIdleAfter has passed
+// since the worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports
+// whether it removed the directory. It releases mu during the removal.
+func (s *server) removeIdleDirLocked(f *workDir) bool {
+	if time.Since(f.lastEnd) < removeIdleAfter {
+		if s.workDirs.idleTimer == nil {
+			s.workDirs.idleTimer = time.AfterFunc(removeIdleAfter, s.wakeIdleWorkers)
+		}
+		s.workDirs.idleTimer.Reset(removeIdleAfter)
+		return false
+	}
+	s.mu.Unlock()
+	f.RemoveUnused()
+	s.mu.Lock()
+	return true
+}
+
+// wakeIdleWorkers makes idle workers remove their private directories.
+func (s *server) wakeIdleWorkers() {
+	s.mu.Lock()
+	s.workers.cond.Broadcast()
+	s.mu.Unlock()
+}

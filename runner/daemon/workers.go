@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// workers is the group of goroutines that execute attempts.
+type workers struct {
+	count   int        // workers, running or idle
+	target  int        // workers that the service wants
+	busy    int        // attempts that are running on a worker
+	cond    *sync.Cond // signals changes of what mustIdleLocked checks
+	threads int        // number of threads that the Go runtime was made to create
+}
+
+// setWorkersLocked changes the number of workers to target.
+func (s *server) setWorkersLocked(target int) {
+	w := &s.workers
+	w.target = target
+	// Give each worker a processor (P) of the Go scheduler, since its thread may keep the P during
+	// a system call.
+	procs := min(target+1, 256)
+	runtime.GOMAXPROCS(procs)
+	// Go may need this many threads while the threads of all workers are in system calls.
+	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.threads {
+		w.threads = threads
+		s.goroutines.Go(func() { createThreads(threads) })
+	}
+	for w.count < target {
+		w.count++
+		s.goroutines.Go(s.work)
+	}
+	w.cond.Broadcast()
+}
+
+// createThreads makes the Go runtime create n threads, which the runtime keeps. Without them, the
+// runtime might need a new thread when the system has none to give. It would end the runner, and with
+// it all jobs.
+func createThreads(n int) {
+	var created sync.WaitGroup
+	created.Add(n)
+	release := make(chan struct{})
+	for range n {
+		go func() { // this goroutine ends when release is closed
+			runtime.LockOSThread() // this forces a dedicated thread for the goroutine
+			defer runtime.UnlockOSThread()
+			created.Done()
+			<-release
+		}()
+	}
+	created.Wait()
+	close(release)
+}
+
+// work runs one worker. The worker executes waiting attempts until there are too many workers or the
+// runner is closing.
+func (s *server) work() {
+	w := process.NewWorker(s.Cgroups)
+	defer w.Close()
+	f := s.newWorkDir()
+	defer f.Close()
+	for {
+		a := s.nextAttempt(w, f)
+		if a == nil {
+			return
+		}
+		s.execute(w, f, a)
+	}
+}
+
+// nextAttempt returns the first waiting attempt, and waits until there is one. It returns nil if the
+// worker must end.
+func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		slot := s.slots.emptyLocked()
+		for s.mustIdleLocked(slot) {
+			s.slots.awaited = s.slots.awaited || slot == 0
+			if !f.IsOpen() || !s.removeIdleDirLocked(f) {
+				s.workers.cond.Wait()
+			}
+			slot = s.slots.emptyLocked()
+		}
+		if s.workers.count > s.workers.target || s.life.phase != serving {
+			s.workers.count--
+			return nil
+		}
+		if a := s.takeWaitingLocked(slot); a != nil {
+			a.startOnLocked(w)
+			s.slots.taken[slot]++
+			if s.workers.busy++; s.workers.busy == 1 {
+				s.watchdog.CheckStarts()
+			}
+			return a
+		}
+	}
+}
+
+// mustIdleLocked reports whether a worker can neither start an attempt nor end. slot is a free slot, or
+// 0 if there is none.
+func (s *server) mustIdleLocked(slot int64) bool {
+	if s.workers.count > s.workers.target || s.life.phase != serving {
+		return false
+	}
+	return len(s.waiting) == 0 || slot == 0 || s.leases.unguardedLocked()
+}
+
+// takeWaitingLocked removes the first waiting attempt from the list, and stores it in a slot. It drops
+// the attempt and returns nil if the attempt's deadline has passed.
+func (s *server) takeWaitingLocked(slot int64) *attempt {
+	a := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	a.slot, a.startedAt = slot, time.Now().UnixMilli()
+	// Write the attempt to the table before comparing its deadline with the clock. So if the
+	// deadline By has passed and the table lacks the attempt, a service knows that the attempt
+	// never starts.
+	s.table.SetStarting(slot, lease(a), a.startedAt)
+	if a.pastDeadline() {
+		s.table.Free(slot)
+		s.discardLocked(a)
+		s.sendLocked(&wire.Dropped{Lease: lease(a), Dropped: true}, true)
+		return nil
+	}
+	return a
+}

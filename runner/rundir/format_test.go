@@ -1,0 +1,49 @@
+package rundir
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// A service reads the files of runners of earlier builds, so the formats never change.
+func TestFileFormatsAreStable(t *testing.T) {
+	dir, table, j := newNotes(t)
+	table.setTestID(1, 2)
+	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.SetForked(2, 8, 9)
+	table.SetLeasesExpire(true)
+	if _, err := j.Append(wire.Append(nil, &wire.Dropped{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})); err != nil {
+		t.Fatal(err)
+	}
+	if err := AppendSpared(dir, 4711, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		// The header, slot 1, slot 2. The numbers of 8 bytes are little endian.
+		"running": "6712000000000000" + "6300000000000000" + "0100000000000000" + "0200000000000000" +
+			"0100000000000000" + "0c00000000000000" + "0000000000000000" + "01000000f746a071" +
+			strings.Repeat("00", slotBytes) +
+			"0500000000000000" + "0600000000000000" + "0800000000000000" + "0900000000000000",
+		"journal.1": "95c02219" + "04000000" + "11" + "020401", // CRC, length, type, fields
+		"spared":    hex.EncodeToString([]byte("4711\n")),
+	} {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hex.EncodeToString(raw[:min(len(raw), len(want)/2)]); got != want {
+			t.Errorf("%s: got\n%s, want\n%s", name, got, want)
+		}
+	}
+	if got, want := NoteOf("boot"), "boot46edaec4"; got != want {
+		t.Errorf("note: got %s, want %s", got, want)
+	}
+}
+
+// setTestID replaces the device and the inode in the header, which differ from run to run.
+func (t *Table) setTestID(dev, ino int64) { t.write(0, 4711, 99, dev, ino) }

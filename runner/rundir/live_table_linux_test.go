@@ -1,0 +1,38 @@
+package rundir
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Another process sees at once what a living runner writes to its table.
+func TestLiveTableShowsChanges(t *testing.T) {
+	dir := t.TempDir()
+	table := newTable(t, dir)
+	live, err := WatchTable(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if live.PID() != 4711 || live.LeasesExpire() {
+		t.Errorf("got pid %d, leases expire %t, want 4711 and false", live.PID(), live.LeasesExpire())
+	}
+	want := wire.Lease{Seq: 5, Fence: 6}
+	check := func(when string, want wire.Lease, wantForked bool) {
+		t.Helper()
+		if l, forked := live.Attempt(MaxSlots); l.Seq != want.Seq || want.Seq != 0 && l != want || forked != wantForked {
+			t.Errorf("%s: got %v, forked %t, want %v, %t", when, l, forked, want, wantForked)
+		}
+	}
+	check("free", wire.Lease{}, false)
+	table.SetStarting(MaxSlots, want, 7)
+	check("starting", want, false)
+	table.SetForked(MaxSlots, 8, 9)
+	table.SetLeasesExpire(true)
+	check("forked", want, true)
+	if !live.LeasesExpire() {
+		t.Error("the leases do not expire")
+	}
+	table.Free(MaxSlots)
+	check("freed", wire.Lease{}, true) // the next SetStarting clears the pid
+}

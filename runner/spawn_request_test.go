@@ -1,0 +1,36 @@
+package runner
+
+import (
+	"strings"
+	"testing"
+)
+
+// A request is one line whose words never change: the program that reads it may be older or newer than
+// the service that wrote it.
+func TestSpawnRequestLines(t *testing.T) {
+	for line, want := range map[string]SpawnRequest{
+		"queuectl wants a runner":                            {},
+		"queuectl wants a runner alone":                      {Alone: true},
+		"queuectl wants a runner alone as=mail":              {Alone: true, As: "mail"},
+		"queuectl wants a runner tmpdir=/mnt/a tmpdir=b c":   {Tmpdir: "/mnt/a tmpdir=b c"},
+		"queuectl wants a runner alone tmpdir=/mnt as=x":     {Alone: true, Tmpdir: "/mnt as=x"},
+		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {End: "as-mail/4711.18a2b3c4d"},
+	} {
+		if got := want.String(); got != line {
+			t.Errorf("%+v: got the line %q, want %q", want, got, line)
+		}
+		if got, err := ParseSpawnRequest(line); got != want || err != nil {
+			t.Errorf("%q: got %+v, %v, want %+v", line, got, err, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"":                               "is not a request for a runner",
+		"queuectl wants a cake":          "is not a request for a runner",
+		"queuectl wants a runner please": `unknown word "please"`,
+		"queuectl wants a runner end=":   `unknown word "end="`,
+	} {
+		if got, err := ParseSpawnRequest(line); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %+v, %v, want an error with %q", line, got, err, want)
+		}
+	}
+}
