@@ -47,8 +47,9 @@ type Options struct {
 	Ready func(dir string)
 }
 
-// server is a runner process. The fields before mu are set before the first connection. The types of
-// the fields after mu have no mutex of their own: the caller of each of their methods holds mu.
+// server is a runner process. The fields before mu are set before the first connection, or guard
+// themselves. mu guards the fields after it. Their types have no mutex of their own, so the caller of
+// a method whose name ends in Locked holds mu.
 type server struct {
 	Options
 	dir        directory

@@ -109,9 +109,9 @@ func (s *server) recordSpared(pgid int) {
 // anyUnjournaled reports whether any result could not be written to the journal yet.
 func (s *server) anyUnjournaled() bool {
 	s.mu.Lock()
-	any := s.unjournaled > 0
+	n := s.unjournaled
 	s.mu.Unlock()
-	return any
+	return n > 0
 }
 
 // retryJournal writes the results to the journal that could not be written before.

@@ -1,0 +1,52 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner"
+)
+
+// A service can end only runners whose directories are where root's runners have theirs. No name leads
+// to another directory.
+func TestOnlyNamedRunnersAreKilled(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "runner")
+	for _, dir := range []string{"1.a", "as-mail/1.a", "output", "other/1.a"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"1.a", "as-mail/1.a", "as-mail/../1.a"} {
+		// The runners have no files, so the error is that of the step after the check of the name.
+		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "do not contain the pid") {
+			t.Errorf("%q: got %v, want the name accepted", name, err)
+		}
+	}
+	for _, name := range []string{
+		"", ".", "..", "/", "../runner/1.a", "/1.a", ".hidden", "as-mail", "output", "jobs", "program",
+		"other/1.a", "as-mail/output", "as-mail/.x", "as-mail/x/1.a", "as-mail/as-mail/1.a",
+	} {
+		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "is not a runner name") {
+			t.Errorf("%q: got %v, want the name rejected", name, err)
+		}
+	}
+}
+
+// A request is one line of limited length.
+func TestRequestIsBounded(t *testing.T) {
+	line := runner.SpawnRequest{Tmpdir: "/" + strings.Repeat("x", maxRequest)}.String()
+	for _, c := range []struct {
+		name, sent string
+		accepted   bool
+	}{
+		{"at the limit", line[:maxRequest-1] + "\n", true},
+		{"one byte longer", line[:maxRequest] + "\n", false},
+		{"without its end", line[:100], false},
+	} {
+		if got, err := readRequest(strings.NewReader(c.sent)); (err == nil) != c.accepted {
+			t.Errorf("%s: got a job_tmpdir of %d bytes, %v", c.name, len(got.Tmpdir), err)
+		}
+	}
+}
