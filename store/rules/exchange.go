@@ -61,7 +61,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 // currentLease returns the stored lease of a job. It returns nil if l is stale, because that lease has ended
 // or the job has a newer fence.
 func (r *Rules) currentLease(l queue.Lease) *Lease {
-	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
+	if current := r.leases.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
 		return current
 	}
 	return nil
@@ -102,11 +102,11 @@ func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) error
 	if err := r.putProgress(j, &p.Progress); err != nil {
 		return err
 	}
-	r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
-	r.tx.Touched(j.Seq)
+	r.leases.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
+	r.jobs.Touched(j.Seq)
 	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
 	detail = strconv.AppendInt(append(detail, `,"percent":`...), int64(p.Percent), 10)
-	return r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, append(detail, '}'))
+	return r.history.AddEvent(queue.EventProgress, &j.Job, j.State, append(detail, '}'))
 }
 
 // putProgress writes the progress of a job if it has changed.
@@ -118,7 +118,7 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 		p = new(*p) // copied, because the caller owns p
 	}
 	j.Progress = p
-	return r.tx.PutProgress(j)
+	return r.jobs.PutProgress(j)
 }
 
 // settle records how a lease ended. maxBytes limits the bytes that the job's user may hold; 0 means
@@ -138,7 +138,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
-		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
+		if err := r.history.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 	j, d, a := &r.job, &e.Decision, &e.Attempt
 	clearRunningFields(j, e)
 	if d.State.Runnable() {
-		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
+		j.DueAt = r.clock.Now().Add(max(0, d.Delay))
 	}
 	// If no attempt ran, the job keeps the values of its last attempt.
 	if !d.Started {
@@ -169,7 +169,8 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		}
 		r.measureStart(l, a.StartedAt)
 	}
-	r.tx.Measure(Measured{Queue: j.Queue, End: d.State, Took: elapsed(a.StartedAt, a.EndedAt), Fingerprint: e.Fingerprint})
+	took := elapsed(a.StartedAt, a.EndedAt)
+	r.history.Measure(Measured{Queue: j.Queue, End: d.State, Took: took, Fingerprint: e.Fingerprint})
 	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
 	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
@@ -177,8 +178,8 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		}
 	}
 	applyResult(j, e)
-	r.tx.Holds(j.UID, j.Stored-l.Job.Stored, store.OutputSize(a))
-	if err := r.tx.AddAttempt(j, e); err != nil {
+	r.counters.Holds(j.UID, j.Stored-l.Job.Stored, store.OutputSize(a))
+	if err := r.history.AddAttempt(j, e); err != nil {
 		return err
 	}
 	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.Runs, a, e)); err != nil {
@@ -199,7 +200,8 @@ func applyResult(j *Job, e *store.Settlement) {
 	j.Outputs, j.Stored = j.Outputs+store.OutputSize(a), j.Stored+store.RecordSize(e, j.Runs)
 	j.Runs++
 	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
-	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
+	j.Refunds, j.Suspect = 0, d.Suspect
+	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
 // Foresee returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
@@ -210,7 +212,8 @@ func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
 	}
-	if maxBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > maxBytes {
+	added := store.OutputSize(&e.Attempt) + store.RecordSize(e, l.Job.Runs)
+	if maxBytes > 0 && r.counters.User(l.Job.UID).Bytes+added > maxBytes {
 		return nil // the row cannot be predicted, because making room first may change it
 	}
 	j := l.Job
@@ -225,7 +228,7 @@ func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
 // was due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
-	r.tx.Measure(Measured{Queue: j.Queue, Took: elapsed(max(j.DueAt, j.Since), at)})
+	r.history.Measure(Measured{Queue: j.Queue, Took: elapsed(max(j.DueAt, j.Since), at)})
 }
 
 // elapsed returns the time from one instant to another. It is 0 if the clock was set back in between.
@@ -247,7 +250,7 @@ func (r *Rules) Pause(p store.Pause) error {
 	j, kind := l.Job, queue.EventResumed
 	j.PausedAt, j.PausedBy = 0, 0
 	if p.On {
-		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.UID, queue.EventPaused
+		j.PausedAt, j.PausedBy, kind = r.clock.Now(), p.UID, queue.EventPaused
 	}
 	return r.Move(&j, queue.Processing, kind, ByUID(p.UID))
 }
@@ -262,18 +265,18 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	}
 	r.job = l.Job
 	j := &r.job
-	r.tx.Unserve(r.tx.Queue(j.Queue), j.UID, l.Turn)
+	r.turns.Unserve(r.queues.Queue(j.Queue), j.UID, l.Turn)
 	j.Units = ""
 	// The clock may have been set back since the claim. The job was due then, so it remains due.
-	j.DueAt = min(j.DueAt, r.tx.Now())
+	j.DueAt = min(j.DueAt, r.clock.Now())
 	r.endLease(l)
 	if err := r.assignSlot(j); err != nil {
 		return err
 	}
-	if err := r.tx.Put(j); err != nil {
+	if err := r.jobs.Put(j); err != nil {
 		return err
 	}
-	r.tx.Touched(j.Seq)
+	r.jobs.Touched(j.Seq)
 	return r.disownAfterLease(j)
 }
 

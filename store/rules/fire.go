@@ -9,15 +9,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fire carries out and records occurrences of a schedule. enqueue inserts a draft as a job, or returns an
-// error without any change.
+// enqueueFunc inserts a draft as a job, or returns an error without any change.
+type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
+
+// Fire carries out and records occurrences of a schedule.
 // See docs/decisions/0022.
-func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id string, err error)) (fired store.Fired, err error) {
-	s, err := r.tx.Schedule(f.Name)
-	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged || f.By == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
+func (r *Rules) Fire(f *store.Firing, enqueue enqueueFunc) (fired store.Fired, err error) {
+	s, err := r.schedules.Schedule(f.Name)
+	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged {
 		return fired, err
 	}
-	unfinished, err := r.tx.Unfinished(f.Name, store.MaxUnfinished)
+	if f.By == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
+		return fired, nil
+	}
+	unfinished, err := r.schedules.Unfinished(f.Name, store.MaxUnfinished)
 	if err != nil {
 		return fired, err
 	}
@@ -28,7 +33,7 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 	if len(f.Runs) > 0 && s.Overlap == store.OverlapReplace {
 		b.unfinished, b.newestSeq, b.toReplace = 0, 0, unfinished
 		for i := range unfinished {
-			if r.tx.Lease(unfinished[i].Seq) != nil {
+			if r.leases.Lease(unfinished[i].Seq) != nil {
 				fired.Leased = append(fired.Leased, unfinished[i].Seq)
 			}
 		}
@@ -54,12 +59,12 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 		return fired, nil
 	}
 	s.LastAt, s.NextAt, s.DueAt, s.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
-	return fired, r.tx.SetTimes(&s)
+	return fired, r.schedules.SetTimes(&s)
 }
 
 // cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
 func (r *Rules) cancelReplaced(seq int64) error {
-	j, err := r.tx.Job(seq, Summary)
+	j, err := r.jobs.Job(seq, Summary)
 	if err != nil {
 		return err
 	}
@@ -70,14 +75,15 @@ func (r *Rules) cancelReplaced(seq int64) error {
 // recordMissed records the occurrences that were missed, with one event for all.
 func (r *Rules) recordMissed(f *store.Firing) error {
 	for _, at := range f.Missed {
-		if err := r.tx.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
+		if err := r.schedules.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
 			return err
 		}
 	}
 	if len(f.Missed) == 0 {
 		return nil
 	}
-	return r.addScheduleEvent(queue.EventScheduleMissed, &Job{}, queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)})
+	detail := queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)}
+	return r.addScheduleEvent(queue.EventScheduleMissed, &Job{}, detail)
 }
 
 // addScheduleEvent adds an event about a schedule and the job that was enqueued for it.
@@ -86,7 +92,7 @@ func (r *Rules) addScheduleEvent(kind queue.EventKind, j *Job, d queue.EventDeta
 	if err != nil {
 		return err
 	}
-	return r.tx.AddEvent(kind, &j.Job, j.State, raw)
+	return r.history.AddEvent(kind, &j.Job, j.State, raw)
 }
 
 // occurrenceEnqueuer carries out the occurrences of one Firing.
@@ -100,7 +106,7 @@ type occurrenceEnqueuer struct {
 	enqueuedNewest bool // true if this firing enqueued the newest job; the next job then depends on that job
 	toReplace      []Job
 	rejection      error // reason why this firing cannot enqueue any job; nil if it can
-	enqueue        func(queue.Job) (seq int64, id string, err error)
+	enqueue        enqueueFunc
 }
 
 // runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. It returns
@@ -128,7 +134,7 @@ func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 			run.Outcome, run.Note = store.OutcomeSkipped, b.newestID
 		}
 	}
-	if err := b.r.tx.AddRun(b.f.Name, run); err != nil {
+	if err := b.r.schedules.AddRun(b.f.Name, run); err != nil {
 		return run, err
 	}
 	return run, b.r.addScheduleEvent(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
@@ -141,7 +147,9 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	case b.rejection != nil:
 		return b.rejection
 	case b.unfinished >= store.MaxUnfinished:
-		return queue.Errorf(queue.CodeFull, "schedule %[2]s has %[1]d unfinished jobs, the maximum; wait until some have ended, or cancel them", b.unfinished, b.s.Name)
+		return queue.Errorf(queue.CodeFull,
+			"schedule %s has %d unfinished jobs, the maximum; wait until some have ended, or cancel them",
+			b.s.Name, b.unfinished)
 	case b.newestSeq == 0:
 	case b.enqueuedNewest || b.s.Overlap == store.OverlapQueue:
 		draft.After = append(draft.After, queue.Dependency{Job: b.newestSeq, How: queue.ParentEnded})
@@ -149,18 +157,21 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 			draft.OtherwiseDo = queue.OtherwiseRun
 		}
 	default:
-		return queue.Errorf(queue.CodeWrongState, "job %s of schedule %s has not ended, and the schedule uses --overlap skip; wait for the job, or cancel it first", b.newestID, b.s.Name)
+		return queue.Errorf(queue.CodeWrongState,
+			"job %s of schedule %s has not ended, and the schedule uses --overlap skip; "+
+				"wait for the job, or cancel it first", b.newestID, b.s.Name)
 	}
 	for n := 1; draft.ID == ""; n++ {
 		id := b.f.IDs(at, n)
-		taken, err := b.r.tx.Taken(id)
+		taken, err := b.r.jobs.Taken(id)
 		switch {
 		case err != nil:
 			return err
 		case !taken:
 			draft.ID = id
 		case n == store.MaxIDs:
-			return queue.Errorf(queue.CodeExists, "all ids for this run of the schedule, up to %[1]s, are used by other jobs; remove one of these jobs, for example: queuectl rm %[1]s", id)
+			return queue.Errorf(queue.CodeExists, "all ids for this run of the schedule, up to %[1]s, are used by other jobs; "+
+				"remove one of these jobs, for example: queuectl rm %[1]s", id)
 		}
 	}
 	seq, id, err := b.enqueueReplacing(draft)
@@ -188,7 +199,7 @@ func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	if len(b.toReplace) == 0 {
 		return b.enqueue(draft)
 	}
-	err = b.r.tx.Attempt(func() error {
+	err = b.r.savepoints.Attempt(func() error {
 		bytesBefore := b.r.HookBytes
 		for i := range b.toReplace {
 			if err := b.r.cancelReplaced(b.toReplace[i].Seq); err != nil {
@@ -207,22 +218,27 @@ func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	return seq, id, err
 }
 
+// MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces, if it
+// replaces several. A single request may be equally large.
+const MaxReplacedHooks = 8 << 20
+
 // CheckReplaced returns an error if one request replaces several jobs and their hooks together need too many
 // bytes.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
-		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
+		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; "+
+			"replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
 	}
 	return nil
 }
 
-// errDryRun is returned inside Tx.Attempt to undo the changes of a dry run.
+// errDryRun is returned inside Savepoints.Attempt to undo the changes of a dry run.
 var errDryRun = errors.New("dry run")
 
 // checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
 // so, these jobs need not be ended.
 func (b *occurrenceEnqueuer) checkRejection() error {
-	err := b.r.tx.Attempt(func() error {
+	err := b.r.savepoints.Attempt(func() error {
 		if _, _, err := b.enqueue(b.draft()); err != nil {
 			return err
 		}

@@ -36,32 +36,41 @@ type rateRoom struct {
 	Gate
 }
 
+// gatekeeper finds out how much room gates have.
+type gatekeeper struct {
+	clock    Clock
+	settings Settings
+	counters Counters
+	gates    Gates
+	rates    map[int64]rateRoom // the rate limits checked in this transaction
+}
+
 // Gate returns the state of a gate for a job of the user uid that has the given need.
-func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
+func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 	if need.Kind == queue.GateUser {
-		if r.tx.Node().Strangers[uid] {
+		if k.settings.Node().Strangers[uid] {
 			return g, nil
 		}
-		if g.Room = math.MaxInt; r.tx.Quota() > 0 {
-			g.Most = r.tx.Quota()
-			g.Room = g.Most - r.tx.User(uid).Leased
+		if g.Room = math.MaxInt; k.settings.Quota() > 0 {
+			g.Most = k.settings.Quota()
+			g.Room = g.Most - k.counters.User(uid).Leased
 		}
 		return g, nil
 	}
-	rule, err := r.tx.Rule(need.Gate)
+	rule, err := k.gates.Rule(need.Gate)
 	if err != nil {
 		return g, err
 	}
 	switch need.Kind {
 	case queue.GateNode:
-		if r.tx.Node().Is(rule.Key) {
+		if k.settings.Node().Is(rule.Key) {
 			g.Room = math.MaxInt
 		}
 	case queue.GateResource:
-		g.Most = r.tx.Node().Resources[rule.Key]
+		g.Most = k.settings.Node().Resources[rule.Key]
 		g.Room = g.Most - rule.Used
 	case queue.GateRate:
-		return r.rateGate(need.Gate, &rule)
+		return k.rateGate(need.Gate, &rule)
 	case queue.GateLock:
 		g.Room, g.Most = rule.N-rule.Used, rule.N
 	default:
@@ -73,9 +82,9 @@ func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 // rateGate returns the state of a rate limit. It subtracts the starts in the current period, and the claimed
 // jobs that are not known to have started. If there is no room, rateGate schedules a check for the time when
 // a start leaves the period.
-func (r *Rules) rateGate(gate int64, rule *Rule) (Gate, error) {
-	since := r.tx.Now() - queue.Millis(rule.Per.Milliseconds())
-	cached, found := r.rates[gate]
+func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
+	since := k.clock.Now() - queue.Millis(rule.Per.Milliseconds())
+	cached, found := k.rates[gate]
 	found = found && cached.since == since
 	if found && cached.allowed == rule.N && cached.used == rule.Used {
 		return cached.Gate, nil
@@ -83,40 +92,31 @@ func (r *Rules) rateGate(gate int64, rule *Rule) (Gate, error) {
 	starts := cached.starts
 	var err error
 	if !found {
-		starts, err = r.tx.Starts(gate, since)
+		starts, err = k.gates.Starts(gate, since)
 	}
 	g := Gate{Room: rule.N - rule.Used - starts, Most: rule.N}
 	if err == nil && g.Room <= 0 && starts > 0 {
 		var first queue.Millis
-		if first, err = r.tx.StartBefore(gate, since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
+		if first, err = k.gates.StartBefore(gate, since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
 			g.Opens = first.Add(rule.Per) + 1
-			err = r.tx.SetOpens(gate, g.Opens)
+			err = k.gates.SetOpens(gate, g.Opens)
 		}
 	}
 	if err != nil {
 		return g, err
 	}
-	if r.rates == nil {
-		r.rates = map[int64]rateRoom{}
+	if k.rates == nil {
+		k.rates = map[int64]rateRoom{}
 	}
-	r.rates[gate] = rateRoom{since: since, starts: starts, allowed: rule.N, used: rule.Used, Gate: g}
+	k.rates[gate] = rateRoom{since: since, starts: starts, allowed: rule.N, used: rule.Used, Gate: g}
 	return g, nil
 }
 
 // Undone discards cached values after a part of the transaction was undone.
-func (r *Rules) Undone() { r.rates = nil }
+func (k *gatekeeper) Undone() { k.rates = nil }
 
-// recordRateStarts records a start for each rate limit among a lease's gates.
-func (r *Rules) recordRateStarts(l *Lease, at queue.Millis) error {
-	for _, n := range l.Needs {
-		if n.Kind != queue.GateRate {
-			continue
-		}
-		delete(r.rates, n.Gate)
-		if err := r.tx.RecordStart(n.Gate, min(at, r.tx.Now())); err != nil {
-			return err
-		}
-		r.Recheck(n.Gate)
-	}
-	return nil
+// recordStart records a start for a rate limit.
+func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
+	delete(k.rates, gate)
+	return k.gates.RecordStart(gate, min(at, k.clock.Now()))
 }

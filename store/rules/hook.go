@@ -5,26 +5,30 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// MaxHookBytes limits the bytes read and written for hooks in one step of an operation that ends many jobs.
+// The step ends with the hook by which the bytes reach the limit.
+const MaxHookBytes = 1 << 20
+
 // enqueueHooks enqueues the hooks that a job has for the state it has just reached. They are stored in the
 // same transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued,
 // enqueueHooks adds an EventNoHook.
 // See docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) error {
-	h := r.tx.Hooks()
+	h := r.settings.Hooks()
 	moments := queue.HooksAt(j.State) & (j.Hooks | h.On)
 	if moments == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
-	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
-		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+	if r.counters.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
+		return r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
-	fullJob, err := r.tx.Job(j.Seq, Whole)
+	fullJob, err := r.jobs.Job(j.Seq, Whole)
 	if err != nil {
 		return err
 	}
 	// The hook would run as the job's user, so it is not created if that account no longer exists.
-	if fullJob.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
-		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+	if fullJob.Damaged || j.UID < 0 || r.jobs.Disowned(j.UID, j.Seq) != 0 {
+		return r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	for _, draft := range h.Make(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
@@ -35,7 +39,7 @@ func (r *Rules) enqueueHooks(j *Job) error {
 		case fits:
 			err = r.enqueueHook(&draft)
 		default:
-			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+			err = r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 		}
 		if err != nil {
 			return err
@@ -48,23 +52,23 @@ func (r *Rules) enqueueHooks(j *Job) error {
 // whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
 // may hold. If the bytes are not available, hookFits tries to free some.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
-	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
+	if r.counters.User(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil
 	}
-	size, err := r.tx.StoredSize(draft)
+	size, err := r.jobs.StoredSize(draft)
 	if err != nil {
 		return false, err
 	}
 	return r.makeRoom(draft.UID, size, maxBytes)
 }
 
-var noDetail = []byte(`{}`)
-
 // enqueueHook enqueues a draft without checking the limits on waiting jobs.
 func (r *Rules) enqueueHook(draft *queue.Job) error {
-	draftNumber, seq, id, err := r.tx.NewJob(draft)
+	draftNumber, seq, id, err := r.jobs.NewJob(draft)
 	if err != nil {
 		return err
 	}
 	return r.insert(&Job{Job: *draft}, draft, draftNumber, draft.UID, seq, id)
 }
+
+var noDetail = []byte(`{}`)

@@ -19,22 +19,29 @@ import (
 // not even the record fits, each further attempt of a job that has store.KeptRecords records replaces the
 // oldest one.
 
+// roomMaker makes room for data that a user's jobs produce.
+type roomMaker struct {
+	clock    Clock
+	counters Counters
+	history  History
+}
+
 // makeRoom reports whether a user may hold more bytes in addition to those held now. limit applies to
 // their sum; 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the
 // user. It removes nothing if removing all outputs would not make enough room, or if store.RemovalLimit does
 // not allow the removal.
-func (r *Rules) makeRoom(uid int, added, limit int64) (bool, error) {
-	u := r.tx.User(uid)
+func (m *roomMaker) makeRoom(uid int, added, limit int64) (bool, error) {
+	u := m.counters.User(uid)
 	switch {
 	case limit <= 0 || added <= 0 || u.Bytes+added <= limit:
 		return true, nil
 	case u.Bytes-u.Outputs+added > limit:
 		return false, nil
 	}
-	if err := r.tx.TrimUser(uid, limit-added); err != nil || r.tx.User(uid).Bytes+added > limit {
+	if err := m.history.TrimUser(uid, limit-added); err != nil || m.counters.User(uid).Bytes+added > limit {
 		return false, err
 	}
-	r.tx.WakeAt(r.tx.Now()) // Promote lets the service delete output files that are no longer needed
+	m.clock.WakeAt(m.clock.Now()) // Promote lets the service delete output files that are no longer needed
 	return true, nil
 }
 
@@ -42,25 +49,25 @@ func (r *Rules) makeRoom(uid int, added, limit int64) (bool, error) {
 // 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
 // output, and marks the output file as garbage. If there is no room for the attempt's record either, and the
 // job has store.KeptRecords records, it deletes the oldest. So the job's history does not grow.
-func (r *Rules) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) (*store.Settlement, error) {
+func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) (*store.Settlement, error) {
 	recordBytes := store.RecordSize(e, j.Runs)
-	fits, err := r.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit)
+	fits, err := m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit)
 	if err != nil || fits {
 		return e, err
 	}
 	stripped := *e
 	a := &stripped.Attempt
 	if a.OutputRef != "" {
-		if err := r.tx.AddGarbage(a.OutputRef, a.Node); err != nil {
+		if err := m.history.AddGarbage(a.OutputRef, a.Node); err != nil {
 			return nil, err
 		}
-		r.tx.WakeAt(r.tx.Now())
+		m.clock.WakeAt(m.clock.Now())
 	}
 	if store.OutputSize(a) > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if fits, err = r.makeRoom(j.UID, recordBytes, limit); err == nil && !fits && j.Runs >= store.KeptRecords {
-		err = r.tx.ForgetAttempt(j.Seq)
+	if fits, err = m.makeRoom(j.UID, recordBytes, limit); err == nil && !fits && j.Runs >= store.KeptRecords {
+		err = m.history.ForgetAttempt(j.Seq)
 	}
 	return &stripped, err
 }

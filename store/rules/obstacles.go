@@ -14,14 +14,14 @@ func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 			s.Incomplete = true
 			break
 		}
-		r.Steps, r.otherSteps = 0, 0
+		r.claimSteps, r.otherSteps = 0, 0
 		var claimed []queue.Job
 		if claimed, more, err = r.Claim(n - len(s.Jobs)); err != nil {
 			return store.Simulation{}, err
 		}
 		s.Jobs = append(s.Jobs, claimed...)
 		more = more || len(claimed) > 0
-		steps += max(1, r.Steps+r.otherSteps)
+		steps += max(1, r.claimSteps+r.otherSteps)
 	}
 	r.otherSteps = steps
 	return s, nil
@@ -38,17 +38,17 @@ const (
 // before the job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job
 // that is not due yet, Obstacles reports only a pause of its queue.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
-	j, err := r.tx.Job(seq, Summary)
-	if err != nil || j.Standing != Ready && j.Standing != Timed || r.tx.Lease(seq) != nil {
+	j, err := r.jobs.Job(seq, Summary)
+	if err != nil || j.Standing != Ready && j.Standing != Timed || r.leases.Lease(seq) != nil {
 		return nil, err
 	}
-	if o := r.tx.QueueObstacle(j.Queue); o.Paused || j.Standing == Ready && r.tx.Queue(j.Queue).Room <= 0 {
+	if o := r.queues.QueueObstacle(j.Queue); o.Paused || j.Standing == Ready && r.queues.Queue(j.Queue).Room <= 0 {
 		list = append(list, o)
 	}
 	if j.Standing == Timed {
 		return list, nil
 	}
-	l, err := r.tx.Lane(&j)
+	l, err := r.lanes.Lane(&j)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		if need.Kind != queue.GateResource {
 			continue
 		}
-		first, found, err := r.tx.FirstShut(need.Gate, l.Queue)
+		first, found, err := r.lanes.FirstShut(need.Gate, l.Queue)
 		if err != nil {
 			return nil, err
 		}

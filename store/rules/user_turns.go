@@ -42,31 +42,31 @@ type contender struct {
 // pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. The
 // claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. It returns 0 if
 // lanes have changed; the caller must then choose again.
-func (r *Rules) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
-	r.claiming = true
-	defer func() { r.claiming = false }()
-	n, err = r.roomOrClose(&scan.Lane)
-	if order, _ := r.tx.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival || !r.tx.Shared(q) {
+func (c *claimer) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
+	c.keeper.steps = &c.keeper.claimSteps
+	defer func() { c.keeper.steps = &c.keeper.otherSteps }()
+	n, err = c.roomOrClose(&scan.Lane)
+	if order, _ := c.settings.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival || !c.turns.Shared(q) {
 		return n, err
 	}
 	first := &scan.Lane
-	if changed, err := r.ensurePriority(first); changed || err != nil {
+	if changed, err := c.keeper.ensurePriority(first); changed || err != nil {
 		return 0, err
 	}
 	scan.Want, scan.Peek = 1, true
-	r.contenders = r.contenders[:0]
-	r.tx.Contenders(q, func(l *Lane, served int64) {
+	c.contenders = c.contenders[:0]
+	c.turns.Contenders(q, func(l *Lane, served int64) {
 		// A lane without demands needs no check if its priority is known to differ from that of the first
 		// lane. Such a lane cannot hold back a job that could start.
 		if len(l.Needs) > 0 || l.Priority == Unknown || l.Priority == first.Priority {
-			r.contenders = append(r.contenders, contender{l, served})
+			c.contenders = append(c.contenders, contender{l, served})
 		}
 	})
-	scan.Likely = (want + len(r.contenders) - 1) / max(1, len(r.contenders))
+	scan.Likely = (want + len(c.contenders) - 1) / max(1, len(c.contenders))
 	priority := first.Priority
-	scan.Upcoming = func(n int) []Lane { return r.upcoming(priority, min(n, want)) }
-	for list := r.contenders; ; {
-		index := r.nextContender(list, first)
+	scan.Upcoming = func(n int) []Lane { return c.upcoming(priority, min(n, want)) }
+	for list := c.contenders; ; {
+		index := c.nextContender(list, first)
 		if index < 0 {
 			break
 		}
@@ -76,20 +76,20 @@ func (r *Rules) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 		if l.UID == first.UID {
 			break
 		}
-		steps := r.Steps
-		n, err := r.contenderRoom(&l)
-		r.turnSteps += r.Steps - steps
+		steps := c.keeper.claimSteps
+		n, err := c.contenderRoom(&l)
+		c.turnSteps += c.keeper.claimSteps - steps
 		if n == 0 || err != nil {
 			return 0, err
 		}
 		if l.Priority != first.Priority {
-			if r.skippedPriorities == nil {
-				r.skippedPriorities = map[int64]int64{}
+			if c.keeper.skippedPriorities == nil {
+				c.keeper.skippedPriorities = map[int64]int64{}
 			}
-			r.skippedPriorities[l.ID] = l.Priority
+			c.keeper.skippedPriorities[l.ID] = l.Priority
 			continue
 		}
-		if changed, err := r.closeOvertakenLanes(&l, list); changed || err != nil {
+		if changed, err := c.closeOvertakenLanes(&l, list); changed || err != nil {
 			return 0, err
 		}
 		scan.Start, scan.Lane, scan.Upto = new(queue.Place(first.Head)), l, End
@@ -100,8 +100,8 @@ func (r *Rules) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 
 // upcoming returns the lanes of up to n contenders whose next job is known to have the given priority. The
 // lanes of the users that were served least recently come first.
-func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
-	next := slices.Clone(r.contenders)
+func (c *claimer) upcoming(priority int64, n int) (list []Lane) {
+	next := slices.Clone(c.contenders)
 	slices.SortFunc(next, func(a, b contender) int {
 		switch {
 		case a.goesBefore(&b):
@@ -132,16 +132,16 @@ const (
 // job of the first lane's priority, it is the one whose user was served least recently. It skips lanes that
 // this claim has already checked and whose next job has another priority. So the claim does not read these
 // lanes again for each job that it leases.
-func (r *Rules) nextContender(list []contender, first *Lane) int {
+func (c *claimer) nextContender(list []contender, first *Lane) int {
 	best := -1
 	for i := range list {
 		l := list[i].lane
-		priority, checked := r.skippedPriorities[l.ID]
+		priority, checked := c.keeper.skippedPriorities[l.ID]
 		if !checked {
 			priority = l.Priority
 		}
-		outOfSteps := r.turnSteps >= maxTurnSteps || r.Steps >= StepsMost ||
-			len(l.Needs) > 0 && r.turnSteps >= maxDemandSteps
+		outOfSteps := c.turnSteps >= maxTurnSteps || c.keeper.claimSteps >= StepsMost ||
+			len(l.Needs) > 0 && c.turnSteps >= maxDemandSteps
 		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
 			continue
 		}
@@ -159,16 +159,16 @@ func (c *contender) goesBefore(other *contender) bool {
 // closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. It
 // closes those of them that lack room, so that they hold back this lane at the resource. It reports whether
 // it has changed any lane.
-func (r *Rules) closeOvertakenLanes(l *Lane, others []contender) (changed bool, err error) {
+func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool, err error) {
 	for i := range others {
 		other := *others[i].lane
-		_, skipped := r.skippedPriorities[other.ID]
+		_, skipped := c.keeper.skippedPriorities[other.ID]
 		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
 			return n.Kind == queue.GateResource && needsResource(&other, n.Gate)
 		}) {
 			continue
 		}
-		if n, err := r.contenderRoom(&other); n == 0 || err != nil {
+		if n, err := c.contenderRoom(&other); n == 0 || err != nil {
 			return true, err
 		}
 	}
@@ -177,30 +177,21 @@ func (r *Rules) closeOvertakenLanes(l *Lane, others []contender) (changed bool, 
 
 // contenderRoom finds the priority of a lane and returns how many of its jobs may be leased. It returns 0 if
 // lanes have changed.
-func (r *Rules) contenderRoom(l *Lane) (n int, err error) {
-	if changed, err := r.ensurePriority(l); changed || err != nil {
+func (c *claimer) contenderRoom(l *Lane) (n int, err error) {
+	if changed, err := c.keeper.ensurePriority(l); changed || err != nil {
 		return 0, err
 	}
 	if len(l.Needs) > 0 {
-		r.Steps++
+		c.keeper.claimSteps++
 	}
-	return r.roomOrClose(l)
+	return c.roomOrClose(l)
 }
 
 // roomOrClose returns how many jobs of an open lane may be leased. It closes a lane without room.
-func (r *Rules) roomOrClose(l *Lane) (n int, err error) {
-	n, fullGate, err := r.laneRoom(l)
+func (c *claimer) roomOrClose(l *Lane) (n int, err error) {
+	n, fullGate, err := c.keeper.laneRoom(l)
 	if err == nil && n == 0 && fullGate != chooseAgain {
-		err = r.moveHead(l, l.Head, fullGate)
+		err = c.keeper.moveHead(l, l.Head, fullGate)
 	}
 	return n, err
-}
-
-// ensurePriority calls moveHeadToFirst if the lane's priority is not known.
-func (r *Rules) ensurePriority(l *Lane) (changed bool, err error) {
-	if l.Priority != Unknown {
-		return false, nil
-	}
-	*r.stepCounter()++
-	return r.moveHeadToFirst(l)
 }

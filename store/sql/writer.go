@@ -210,7 +210,7 @@ func (s *engine) startClock() (stop func()) {
 func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
 	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseBuffer[:0]}
-	t.rules = rules.New(t, &s.rechecks)
+	t.rules.Init(t, &s.rechecks)
 	defer func() {
 		if err != nil {
 			t.rollback()

@@ -1,0 +1,68 @@
+package rules
+
+import (
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Admit returns an error if n more waiting jobs of a user exceed a limit. limit bounds the waiting jobs of all
+// users, and userLimit those of this user; 0 means unlimited. Jobs of committed batches count as waiting.
+func Admit(c Counters, uid int, n, limit, userLimit int64) error {
+	if err := AdmitAll(c, n, limit); err != nil {
+		return err
+	}
+	return AdmitUser(c, uid, n, userLimit)
+}
+
+// AdmitAll checks only the limit for all users; see Admit.
+func AdmitAll(c Counters, n, limit int64) error {
+	if waiting := c.Counts().Waiting; limit > 0 && waiting+n > limit {
+		return queue.Errorf(queue.CodeFull,
+			"the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, limit)
+	}
+	return nil
+}
+
+// AdmitUser checks only the limit for one user, which includes jobs of staged batches; see Admit.
+func AdmitUser(c Counters, uid int, n, limit int64) error {
+	if limit <= 0 {
+		return nil
+	}
+	u := c.User(uid)
+	if waiting := u.Waiting + u.Staged; waiting+n > limit {
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs are waiting, "+
+			"and the setting max_pending_per_user is %d; try again later", waiting, limit)
+	}
+	return nil
+}
+
+// AdmitBytes returns an error if a user's jobs would use more than limit bytes with the added bytes; 0 means
+// unlimited.
+func AdmitBytes(c Counters, uid int, added, limit int64) error {
+	if used := c.User(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
+		return store.QuotaExceeded(used, limit, added)
+	}
+	return nil
+}
+
+// AdmitQueues returns an error if new jobs exceed a queue's limit on waiting jobs. newJobs maps each queue to
+// the number of its new jobs.
+func AdmitQueues(queues Queues, newJobs map[string]int64) error {
+	for name, n := range newJobs {
+		if q := queues.Queue(name); q.Most > 0 && q.Waiting+n > q.Most {
+			return queue.Errorf(queue.CodeFull,
+				"queue %s is full: %d jobs are waiting, and the queue's setting max_pending is %d; try again later",
+				name, q.Waiting, q.Most)
+		}
+	}
+	return nil
+}
+
+// PerQueue counts jobs by queue.
+func PerQueue(jobs []queue.Job) map[string]int64 {
+	counts := make(map[string]int64, 1)
+	for i := range jobs {
+		counts[jobs[i].Queue]++
+	}
+	return counts
+}

@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Insert enqueues a draft as a job with the given seq and id. For draftNumber, see Jobs.Insert. uid is the user
+// who made the request.
+func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
+	r.job = Job{Job: *draft}
+	return r.insert(&r.job, draft, draftNumber, uid, seq, id)
+}
+
+// insert is like Insert, but stores the new job in *j instead of allocating one.
+func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
+	now := r.clock.Now()
+	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.After)
+	if j.RunAt == 0 {
+		j.RunAt = now.Add(j.Delay)
+	}
+	j.CreatedAt, j.UpdatedAt, j.DueAt, j.Since = now, now, j.RunAt, max(now, j.RunAt)
+	r.counters.Arrived()
+	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
+	j.Arrival = r.counters.Counts().Enqueued
+	j.Rank = rankOf(r.settings, &j.Job)
+	err := r.applyDeclaredLimits(j)
+	if err == nil {
+		err = r.gates.CountNaming(j, 1)
+	}
+	if err != nil {
+		return err
+	}
+	statuses, unresolved, failed, err := r.edgeStatuses(draft)
+	if err != nil {
+		return err
+	}
+	if unresolved || failed {
+		j.State = queue.Blocked
+	}
+	if err := r.assignSlot(j); err != nil {
+		return err
+	}
+	if err := r.jobs.Insert(j, draftNumber); err != nil {
+		return err
+	}
+	r.counters.Holds(j.UID, j.Stored, 0)
+	r.counters.Moved(j, 0, j.State)
+	if err := r.history.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
+		return err
+	}
+	for i := range statuses {
+		if err := r.edges.AddEdge(seq, draft.After[i], draft.OtherwiseDo, statuses[i]); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return r.applyDependencyFailure(j, draft.OtherwiseDo)
+	}
+	return nil
+}
+
+// Replace cancels the waiting job that has the unique key of a draft, if the draft replaces it. The draft
+// must have passed CheckUnique. cancelled reports whether Replace cancelled a job.
+func (r *Rules) Replace(draft *queue.Job) (cancelled bool, err error) {
+	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
+		return false, nil
+	}
+	other, found, err := r.jobs.Holder(draft.UID, draft.Unique)
+	if err != nil || !found || !other.State.Waiting() {
+		return false, err
+	}
+	other.Reason = queue.ReasonReplaced
+	return true, r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+}
+
+var replacedDetail = []byte(`{"reason":"replaced"}`)

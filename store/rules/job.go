@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Standing says where claims find a job.
+type Standing int64
+
+// The values of Standing. A job that is leased but not known to have started keeps the Standing that it had
+// before the claim.
+const (
+	Nowhere Standing = 0 // the job is held, blocked or ended
+	Ready   Standing = 1 // the job is in its lane, ordered by rank
+	Timed   Standing = 2 // the job waits until DueAt
+	Running Standing = 3 // the job is leased and was started
+)
+
+// Rewrite says which parts of a job Put writes.
+type Rewrite uint8
+
+// The values of Rewrite.
+const (
+	RowAlone       Rewrite = iota // only the row
+	WithTerms                     // the row and Execution, without Env, Stdin and Labels
+	WithEverything                // the row and all of Execution
+)
+
+// Part says how much of a job is read.
+type Part uint8
+
+// The values of Part. Each includes the ones before it.
+const (
+	Summary Part = iota // the short columns of the row
+	Terms               // Execution, without Env and Stdin
+	Whole               // Env and Stdin
+)
+
+// Job is a stored job together with the values that the rules need to change it.
+type Job struct {
+	queue.Job
+	Standing Standing
+	// Node is the number of the node that leased the job last. It is 0 if only one node uses the store.
+	Node     int64
+	Lane     int64   // number of the lane that contains the job, if Standing is Ready
+	NewError *string // the new text of Job.Error to be written; nil keeps the stored one
+	Stored   int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
+	Ran      string  // used only by the engine, which stores the last attempt here if it fits
+	Rewrite  Rewrite
+	// Damaged reports that a requested part cannot be read. Error contains the reason.
+	Damaged bool
+}
+
+// Position returns the job's position in its lane. If the job is in no lane, it returns the position that the
+// job would have.
+func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
+
+// Position is a position in the order of claims: the lowest rank comes first, then the lowest seq.
+type Position struct{ Rank, Seq int64 }
+
+// After reports whether p comes after q.
+func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }
+
+// Measured describes the start or the end of an attempt, for the statistics.
+type Measured struct {
+	Queue string
+	// End is the state of the job after the attempt. It is 0 if Measured describes a start.
+	End queue.State
+	// Took is the job's wait if Measured describes a start, and the attempt's run time if it describes an
+	// end.
+	Took time.Duration
+	// Fingerprint identifies the command of a completed job. It is 0 if the run time is not to be recorded
+	// for the command.
+	Fingerprint uint64
+}
+
+// Lease describes a leased job. Job equals the job's row, including changes that the engine has not written
+// yet, but has no Execution. A Lease is never modified; the rules replace it with a new one.
+type Lease struct {
+	Job     Job
+	Running bool   // the attempt is known to have started
+	Needs   []Need // the gates that the job holds, except its user's quota
+	// Turn is the turn that the job's user used for the claim. It is zero once the attempt has started, and
+	// after a restart of the service.
+	Turn Turn
+}
+
+// User holds the counts of one user.
+type User struct {
+	Waiting int64 // waiting jobs
+	Hooks   int64 // number of waiting hooks of this user's jobs, whichever account runs them
+	Staged  int64 // jobs of staged batches, which are not in the queue yet
+	Leased  int
+	Bytes   int64 // bytes used by the user's jobs and schedules; see store.Reader
+	Outputs int64 // the bytes of outputs, which are part of Bytes
+}
+
+// Counts holds the counts of all jobs.
+type Counts struct {
+	Waiting  int64 // waiting jobs, including those of committed batches
+	Enqueued int64 // jobs that were ever enqueued
+}

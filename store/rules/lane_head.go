@@ -1,0 +1,142 @@
+package rules
+
+import (
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Look holds the parameters and the results of Lanes.Find, which reads the next jobs of a lane.
+type Look struct {
+	Lane Lane
+	// Part is the part of each job to be read.
+	Part Part
+	// Upto ends the search: from this position on, jobs of another lane go first.
+	Upto Position
+	Want int // number of jobs wanted
+	// Steps is the number of damaged jobs after which the search ends.
+	Steps int
+	// Bytes is the size of the jobs read so far, including those of earlier searches. The search ends with
+	// the job by which the size reaches MaxClaimBytes.
+	Bytes int
+	Peek  bool // Find also sets NextPriority
+	// Likely is the approximate number of jobs that the claim will take from this lane, and from each
+	// upcoming lane. It is 0 unless users take turns.
+	Likely int
+	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil
+	// unless users take turns.
+	Upcoming func(n int) []Lane
+	// Start is the place that the found jobs get in the order of starts. If it is nil, each job gets the
+	// place given by its own rank.
+	Start *queue.Place
+
+	Jobs    []Job    // jobs that may be leased
+	Damaged []Job    // jobs that cannot be read or do not belong in the lane
+	Next    Position // Find has read all jobs before this position
+	// NextPriority is the priority of the job at Next, or Unknown.
+	NextPriority int64
+	End          bool // the lane has no further jobs at all
+}
+
+// MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends with the job by
+// which the size reaches the limit.
+const MaxClaimBytes = 1 << 20
+
+// advanceHead moves the head of a lane that is closed by a resource to the lane's first job. The lane holds
+// back others from its head on, so the head must be exact. It reports whether the lane has changed its
+// position.
+func (k *laneKeeper) advanceHead(l *Lane, gate int64) (moved bool, err error) {
+	if !needsResource(l, gate) {
+		return false, nil
+	}
+	return k.moveHeadToFirst(l)
+}
+
+// ensurePriority calls moveHeadToFirst if the lane's priority is not known.
+func (k *laneKeeper) ensurePriority(l *Lane) (changed bool, err error) {
+	if l.Priority != Unknown {
+		return false, nil
+	}
+	*k.steps++
+	return k.moveHeadToFirst(l)
+}
+
+// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. changed is false if
+// the head already was the position of that job. It is true if the head has moved, or if the lane has no job
+// that can start at its head.
+func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
+	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
+	if err := k.lanes.Find(&scan); err != nil {
+		return false, err
+	}
+	for i := range scan.Damaged {
+		*k.steps++
+		if err := k.dropper.HoldDamaged(&scan.Damaged[i]); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case len(scan.Jobs) == 0 && scan.End:
+		return true, k.moveHead(l, scan.Next, Empty)
+	case len(scan.Jobs) == 0:
+		return true, k.moveHead(l, scan.Next, l.Shut)
+	case k.hasExpired(&scan.Jobs[0]):
+		return true, k.dropper.Expire(&scan.Jobs[0])
+	}
+	j := &scan.Jobs[0]
+	changed = j.Position() != l.Head
+	if l.Priority = priorityToStore(j); changed || l.Priority != Unknown {
+		err = k.setHead(l, j.Position(), l.Shut)
+	}
+	l.Priority = j.Priority
+	return changed, err
+}
+
+// priorityToStore returns the priority to store for a lane whose head is this job. It is Unknown for a job that
+// expires, so that each claim reads the job again.
+func priorityToStore(j *Job) int64 {
+	if j.ExpiresAt != 0 {
+		return Unknown
+	}
+	return j.Priority
+}
+
+func (k *laneKeeper) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= k.clock.Now() }
+
+// checkResourceOrder returns the gate if another lane of the same queue ranks before this lane and waits only
+// for this resource. If it finds that such a lane has room now, it opens that lane and returns chooseAgain.
+// In all other cases it returns Open.
+// See docs/decisions/0016.
+func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err error) {
+	for {
+		first, found, err := k.lanes.FirstShut(gate, l.Queue)
+		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
+			return Open, err
+		}
+		if k.outOfSteps() {
+			// The other lane may still go first, so this lane waits until Reopen has checked it.
+			k.Recheck(gate)
+			return gate, nil
+		}
+		*k.steps++
+		moved, err := k.advanceHead(&first, gate)
+		if err != nil {
+			return Open, err
+		}
+		if moved {
+			continue
+		}
+		n, fullGate, err := k.laneRoom(&first)
+		switch {
+		case err != nil:
+			return Open, err
+		case n > 0: // the other lane has room, so it goes first unless another user has the turn
+			k.Readied = true
+			return chooseAgain, k.moveHead(&first, first.Head, Open)
+		case fullGate == gate || fullGate == chooseAgain:
+			return fullGate, nil
+		}
+		// The other lane waits for another gate, so it no longer holds back lanes at this resource.
+		if err := k.moveHead(&first, first.Head, fullGate); err != nil {
+			return Open, err
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// parentChecker checks the dependencies of new and of edited jobs.
+type parentChecker struct {
+	jobs  Jobs
+	edges Dependencies
+}
+
+// Check returns an error if a draft of a request depends on a job that does not exist, or on itself through
+// other drafts. It also returns an error for demands that no gate can provide.
+func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
+	if err := p.resolveParents(drafts, uid); err != nil {
+		return err
+	}
+	edges := 0
+	for i := range drafts {
+		if edges += len(drafts[i].After); edges > queue.MaxDependencies {
+			return queue.Invalid("depends_on", "the jobs of the request have more than the maximum of %d dependencies; "+
+				"send fewer jobs per request", queue.MaxDependencies)
+		}
+		var demandError *queue.Error
+		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &demandError) {
+			return atDraft(demandError, i, len(drafts))
+		}
+		for _, d := range drafts[i].After {
+			if d.Draft == 0 && d.ID != "" { // resolveParents has found a stored job for this id
+				continue
+			}
+			if d.Draft != 0 {
+				if d.Draft < 1 || d.Draft > len(drafts) {
+					err := queue.Invalid("depends_on",
+						"refers to job %d of the request, but the request has only jobs 1 to %d", d.Draft, len(drafts))
+					return atDraft(err, i, len(drafts))
+				}
+				continue
+			}
+			if _, err := p.jobs.Job(d.Job, Summary); errors.Is(err, queue.ErrNotFound) {
+				return atDraft(queue.Invalid("depends_on", "there is no job with the number (seq) %d", d.Job), i, len(drafts))
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return checkAcyclic(drafts)
+}
+
+// resolveParents finds the jobs that drafts depend on by id: other drafts of the request, or stored jobs.
+func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
+	var draftNumbers map[string]int
+	for i := range drafts {
+		for k := range drafts[i].After {
+			d := &drafts[i].After[k]
+			if d.ID == "" {
+				continue
+			}
+			if draftNumbers == nil {
+				draftNumbers = make(map[string]int, len(drafts))
+				for n := range drafts {
+					draftNumbers[drafts[n].ID] = n + 1
+				}
+			}
+			if d.Draft = draftNumbers[d.ID]; d.Draft != 0 {
+				continue
+			}
+			seq, err := p.jobs.Named(uid, d.ID)
+			if err != nil {
+				return err
+			}
+			if d.Job = seq; seq == 0 {
+				return atDraft(queue.Invalid("depends_on", "there is no job %q", d.ID), i, len(drafts))
+			}
+		}
+	}
+	return nil
+}
+
+// checkParents finds the jobs that an edited job depends on. It returns an error if the job cannot wait for
+// one of them.
+func (p *parentChecker) checkParents(j *Job) error {
+	for i := range j.After {
+		if j.After[i].ID == j.ID {
+			return queue.Invalid("depends_on", "a job cannot depend on itself")
+		}
+	}
+	drafts := []queue.Job{j.Job}
+	// resolveParents must not take this job's own id for a draft of the request.
+	drafts[0].ID = ""
+	if err := p.resolveParents(drafts, j.UID); err != nil {
+		return err
+	}
+	above := ancestors{edges: p.edges, child: j.Seq, seen: map[int64]bool{}}
+	for i := range drafts[0].After {
+		d := &drafts[0].After[i]
+		parent, err := p.jobs.Job(d.Job, Summary)
+		switch {
+		case errors.Is(err, queue.ErrNotFound):
+			return queue.Invalid("depends_on", "job %q is not in the queue yet; try again later", d.ID)
+		case err != nil:
+			return err
+		case parent.State.Ended() && !d.How.Met(parent.State) && j.OtherwiseDo != queue.OtherwiseRun:
+			return queue.Invalid("depends_on",
+				"job %q has already ended as %v, but the dependency requires %v", d.ID, parent.State, d.How)
+		case parent.State.Ended():
+			continue
+		}
+		if err := above.add(d.Job, d.ID); err != nil {
+			return err
+		}
+	}
+	j.After = drafts[0].After
+	return nil
+}
+
+// edgeStatuses returns the status of each edge of a new job. unresolved reports whether any edge is
+// undecided, and failed whether any has failed.
+func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Met, unresolved, failed bool, err error) {
+	for _, d := range draft.After {
+		parent, err := p.jobs.Job(d.Job, Summary)
+		status := store.Open
+		switch {
+		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
+		// The parent was removed after this draft was staged.
+		case errors.Is(err, queue.ErrNotFound) && draft.OtherwiseDo != queue.OtherwiseRun:
+			status = store.Failed
+		case errors.Is(err, queue.ErrNotFound):
+			status = store.Well
+		case err != nil:
+			return nil, false, false, err
+		case parent.State.Ended() && !d.How.Met(parent.State) && draft.OtherwiseDo != queue.OtherwiseRun:
+			status = store.Failed
+		case parent.State.Ended():
+			status = store.Well
+		}
+		statuses = append(statuses, status)
+		unresolved = unresolved || status == store.Open
+		failed = failed || status == store.Failed
+	}
+	return statuses, unresolved, failed, nil
+}
+
+// replaceEdges replaces the edges of a job that has not started by edges to the parents that checkParents has
+// found.
+func (p *parentChecker) replaceEdges(j *Job) error {
+	statuses, _, _, err := p.edgeStatuses(&j.Job)
+	if err == nil {
+		err = p.edges.DropEdges(j.Seq)
+	}
+	for i := 0; i < len(statuses) && err == nil; i++ {
+		err = p.edges.AddEdge(j.Seq, j.After[i], j.OtherwiseDo, statuses[i])
+	}
+	return err
+}
+
+// ancestors collects the jobs that a job will wait for, directly or through other jobs.
+type ancestors struct {
+	edges    Dependencies
+	child    int64
+	seen     map[int64]bool
+	followed int // number of edges followed
+}
+
+// add adds a parent and all jobs that it waits for. It visits each job once. It returns an error that
+// contains name if one of them waits for the child.
+func (a *ancestors) add(parent int64, name string) error {
+	if a.seen[parent] {
+		return nil
+	}
+	a.seen[parent] = true
+	for list := []int64{parent}; len(list) > 0; {
+		last := list[len(list)-1]
+		list = list[:len(list)-1]
+		if last == a.child {
+			return queue.Invalid("depends_on", "jobs would wait for each other: %q waits for this job", name)
+		}
+		parents, err := a.edges.Parents(last, queue.MaxDependencies)
+		if err != nil {
+			return err
+		}
+		for _, p := range parents {
+			if !a.seen[p] {
+				a.seen[p] = true
+				list = append(list, p)
+			}
+		}
+		if a.followed += len(parents); len(a.seen) > maxAncestorEdges || a.followed > maxAncestorEdges {
+			return queue.Invalid("depends_on",
+				"the job would depend on more than %d jobs, directly or through other jobs", maxAncestorEdges)
+		}
+	}
+	return nil
+}
+
+// maxAncestorEdges limits the jobs and the edges that are visited to find a cycle. Visiting that many does not
+// delay other commits noticeably.
+const maxAncestorEdges = 2 * queue.MaxDependencies
+
+func atDraft(e *queue.Error, i, total int) error {
+	if total > 1 {
+		return e.At(i + 1)
+	}
+	return e
+}
+
+// checkAcyclic returns an error that names the drafts of a cycle, if drafts depend on each other. A stored job
+// cannot depend on a draft.
+func checkAcyclic(drafts []queue.Job) error {
+	const (
+		unvisited = iota
+		onPath
+		visited
+	)
+	status := make([]uint8, len(drafts))
+	for first := range drafts {
+		if status[first] != unvisited {
+			continue
+		}
+		path, next := []int{first}, []int{0} // a loop instead of recursion, because chains may be long
+		status[first] = onPath
+		for len(path) > 0 {
+			i := len(path) - 1
+			after := drafts[path[i]].After
+			if next[i] == len(after) {
+				status[path[i]] = visited
+				path, next = path[:i], next[:i]
+				continue
+			}
+			d := after[next[i]].Draft
+			next[i]++
+			switch {
+			case d == 0 || status[d-1] == visited:
+			case status[d-1] == onPath:
+				names := ""
+				for _, j := range path {
+					if names != "" || j == d-1 {
+						names += draftName(drafts, j) + " waits for "
+					}
+				}
+				return queue.Invalid("depends_on", "jobs would wait for each other: %s", queue.Clip(names+draftName(drafts, d-1)))
+			default:
+				status[d-1] = onPath
+				path, next = append(path, d-1), append(next, 0)
+			}
+		}
+	}
+	return nil
+}
+
+// draftName returns the text that names a draft in an error.
+func draftName(drafts []queue.Job, i int) string {
+	return cmp.Or(drafts[i].ID, fmt.Sprintf("job %d", i+1))
+}

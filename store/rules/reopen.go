@@ -1,0 +1,176 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Memory holds the state that the rules keep between transactions. An engine that loses it must call Recheck
+// for every gate that closes a lane.
+type Memory struct {
+	// Looks limits the steps that Reopen takes in one transaction; 0 means StepsMost. The next Promote checks
+	// the lanes that remain. Until then, jobs of other lanes may start although they have a worse rank.
+	Looks int
+
+	// recheck contains the gates that may have room for a lane that they have closed, with the progress of
+	// the check.
+	recheck map[int64]recheckRound
+}
+
+// recheckRound is the progress of checking all lists of a gate once. Lists are ordered by List.Compare. A round
+// starts behind one list, continues to the last list, then from the first list back to where it started.
+type recheckRound struct {
+	startedBehind List // the round started behind this list
+	lastChecked   List // the last list that was checked
+	wrapped       bool // the round has passed the last list and continues from the first
+}
+
+// Left returns the number of gates that Reopen still has to check because it ran out of steps.
+func (m *Memory) Left() int { return len(m.recheck) }
+
+// Keep remembers the gates that are to be checked. If the transaction is undone, the caller must call the
+// returned function, so that these gates are checked again.
+func (m *Memory) Keep() (back func()) {
+	if len(m.recheck) == 0 {
+		return func() {}
+	}
+	kept := maps.Clone(m.recheck)
+	return func() { maps.Copy(m.recheck, kept) }
+}
+
+// StepsMost limits the steps that claims take in one transaction, and the steps that Reopen takes. The limit
+// is low enough that other commits are not delayed noticeably.
+// See docs/decisions/0015.
+const StepsMost = 250
+
+// Recheck makes Reopen check whether lanes that a gate has closed can open. Code that makes room at a gate
+// must call it. So must code that takes away an open lane behind which other lanes of the gate stay closed.
+// No other code has to call it. If the gate is already being checked, the round continues from the list that
+// it has reached, and ends after one more full pass. So repeated calls cannot keep Reopen from checking every
+// list.
+func (k *laneKeeper) Recheck(gate int64) {
+	progress := k.mem.recheck[gate]
+	k.mem.recheck[gate] = recheckRound{startedBehind: progress.lastChecked, lastChecked: progress.lastChecked}
+}
+
+// recheckResources calls Recheck for all resources. It is called when another gate has less room now. A lane
+// that goes first at a resource may now lack room at that gate, so the lanes that wait behind it may have
+// room.
+func (k *laneKeeper) recheckResources() {
+	for _, gate := range k.gates.Resources() {
+		k.Recheck(gate)
+	}
+}
+
+// outOfSteps reports whether the current operation has used up its steps.
+func (k *laneKeeper) outOfSteps() bool {
+	if k.steps == &k.claimSteps {
+		return k.claimSteps >= StepsMost
+	}
+	return k.reopenOutOfSteps()
+}
+
+func (k *laneKeeper) reopenOutOfSteps() bool { return k.otherSteps >= cmp.Or(k.mem.Looks, StepsMost) }
+
+// Reopen opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
+// ends with Reopen. Apart from Reopen, only checkResourceOrder and joinLane open closed lanes.
+func (k *laneKeeper) Reopen() error {
+	for len(k.mem.recheck) > 0 {
+		for gate, progress := range k.mem.recheck {
+			if k.reopenOutOfSteps() {
+				k.clock.WakeAt(k.clock.Now())
+				return nil
+			}
+			// Deleted first, because the code below may add the gate again.
+			delete(k.mem.recheck, gate)
+			if err := k.reopenGate(gate, progress); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reopenGate continues a round: it opens the best lane of each list of a gate if the lane has room. The rest of
+// the list stays closed behind this lane. A lane that another gate holds back moves to the list of that gate.
+func (k *laneKeeper) reopenGate(gate int64, progress recheckRound) error {
+	var lanes []Lane
+	err := k.lanes.Shut(gate, progress.lastChecked, func(l Lane) (bool, error) {
+		lanes = append(lanes, l)
+		return len(lanes) < StepsMost, nil
+	})
+	if err != nil {
+		return err
+	}
+	k.otherSteps++
+	if len(lanes) > 0 {
+		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
+			if g, err := k.gatekeeper.Gate(lanes[0].UID, need); err != nil || g.Room < need.Units {
+				return err // the gate itself has no room, so no lane can open
+			}
+		}
+	}
+	done := 0
+	for ; done < len(lanes) && !k.reopenOutOfSteps() && !progress.endsBefore(lanes[done].List()); done++ {
+		if err := k.reopenList(&lanes[done], gate); err != nil {
+			return err
+		}
+		progress.lastChecked = lanes[done].List()
+	}
+	switch _, requested := k.mem.recheck[gate]; {
+	case requested: // Recheck was called again for this gate during the round
+		progress.startedBehind, progress.wrapped = progress.lastChecked, false
+	case done < len(lanes) && progress.endsBefore(lanes[done].List()),
+		done == len(lanes) && len(lanes) < StepsMost && (progress.startedBehind == List{} || progress.wrapped):
+		return nil
+	}
+	if done == len(lanes) && len(lanes) < StepsMost { // the last list was checked; the first is next
+		progress.lastChecked, progress.wrapped = List{}, progress.startedBehind != List{}
+	}
+	k.mem.recheck[gate] = progress
+	return nil
+}
+
+// endsBefore reports whether the round has come back to where it started, so that it ends before this list.
+func (at *recheckRound) endsBefore(list List) bool {
+	return at.wrapped && list.Compare(at.startedBehind) > 0
+}
+
+// reopenList opens the best lane of one list if the lane has room.
+func (k *laneKeeper) reopenList(l *Lane, gate int64) error {
+	list := l.List()
+	for {
+		k.otherSteps++
+		moved, err := k.advanceHead(l, gate)
+		if err != nil {
+			return err
+		}
+		if !moved {
+			n, fullGate, err := k.laneRoom(l)
+			if err != nil || n == 0 && fullGate == gate {
+				return err // the gate has no room for this lane, so the lanes behind it stay closed too
+			}
+			if n > 0 {
+				k.Readied = true
+				return k.moveHead(l, l.Head, Open)
+			}
+			if fullGate != chooseAgain {
+				err = k.moveHead(l, l.Head, fullGate)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if k.reopenOutOfSteps() {
+			k.Recheck(gate)
+			return nil
+		}
+		next, found, err := k.lanes.NextShut(gate, list)
+		if err != nil || !found {
+			return err
+		}
+		l = &next
+	}
+}

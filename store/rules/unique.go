@@ -1,0 +1,134 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Substitute is the substitute for a draft that is not stored: an existing job or, if Job is nil, an earlier
+// draft of the request.
+type Substitute struct {
+	Job   *Job
+	Draft int
+}
+
+// uniqueKeys finds the jobs that have a unique key.
+type uniqueKeys struct {
+	clock  Clock
+	jobs   Jobs
+	leases Leases
+}
+
+// CheckUnique returns an error if a draft of a request has a unique key that is in use: by a stored job or by
+// an earlier draft. Some drafts need not be stored, because the receipt can name the other job or draft.
+// substitutes contains the index of each such draft, with its substitute.
+func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute, err error) {
+	var earlier map[string]int // for each key, the index of the draft that will have it
+	for i := range drafts {
+		d := &drafts[i]
+		if d.Unique == "" {
+			continue
+		}
+		if substitutes == nil {
+			substitutes, earlier = map[int]Substitute{}, map[string]int{}
+		}
+		earlierIndex, duplicate := earlier[d.Unique]
+		var other *Job
+		switch {
+		case duplicate && d.OnConflict == queue.ConflictReject:
+			err = keyTaken("job %d of the request also has the unique key %q; give each job its own key",
+				earlierIndex+1, d.Unique)
+		case duplicate && d.OnConflict == queue.ConflictReturn:
+			substitutes[i] = Substitute{Draft: earlierIndex}
+			continue
+		case !duplicate:
+			other, _, err = u.conflict(d)
+		}
+		var rejection *queue.Error
+		if errors.As(err, &rejection) {
+			return nil, atDraft(rejection, i, len(drafts))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if other != nil && d.OnConflict == queue.ConflictReturn {
+			substitutes[i] = Substitute{Job: other}
+			continue
+		}
+		earlier[d.Unique] = i
+	}
+	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
+}
+
+// checkAcyclicSubstituted returns an error if drafts would depend on each other after each substituted draft
+// is replaced by its substitute.
+func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute) error {
+	if len(substitutes) == 0 {
+		return nil
+	}
+	list := slices.Clone(drafts)
+	for i := range list {
+		after := list[i].After
+		list[i].After = nil
+		if _, substituted := substitutes[i]; substituted {
+			continue
+		}
+		for _, d := range after {
+			other, substituted := substitutes[d.Draft-1]
+			switch {
+			case substituted && other.Job != nil: // a stored job cannot depend on a draft
+				d.Draft = 0
+			case substituted:
+				d.Draft = other.Draft + 1
+			}
+			list[i].After = append(list[i].After, d)
+		}
+	}
+	return checkAcyclic(list)
+}
+
+// conflict returns the job that has a draft's unique key, and whether the draft replaces it. It returns an
+// error if the draft is to be rejected.
+func (u *uniqueKeys) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
+	j, found, err := u.keyHolder(d.UID, d.Unique)
+	switch {
+	case err != nil || !found:
+		return nil, false, err
+	case d.OnConflict == queue.ConflictReturn:
+		return &j, false, nil
+	case d.OnConflict == queue.ConflictReplace && j.State.Waiting() && u.leases.Lease(j.Seq) == nil:
+		return &j, true, nil
+	}
+	if j.State.Ended() {
+		until := j.EndedAt.Add(j.UniqueFor)
+		return nil, false, keyTaken("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
+			d.Unique, j.ID, j.State, until)
+	}
+	return nil, false, keyTaken("the unique key %q is already used by job %s, which is %v; "+
+		"wait for that job, or cancel it", d.Unique, j.ID, j.State)
+}
+
+func keyTaken(format string, args ...any) error {
+	return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf(format, args...)}
+}
+
+// keyHolder returns the job that prevents others from using its unique key.
+func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool, err error) {
+	j, found, err = u.jobs.Holder(uid, key)
+	if found && j.State.Ended() && j.EndedAt.Add(j.UniqueFor) <= u.clock.Now() {
+		found = false
+	}
+	return j, found, err
+}
+
+// successorWithKey returns the unfinished job that uses the same unique key as an ended job.
+func (u *uniqueKeys) successorWithKey(j *Job) (other Job, taken bool, err error) {
+	if j.Unique == "" {
+		return other, false, nil
+	}
+	other, found, err := u.jobs.Holder(j.UID, j.Unique)
+	return other, found && other.Seq != j.Seq && !other.State.Ended(), err
+}
