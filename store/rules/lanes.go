@@ -14,14 +14,18 @@ import (
 //
 // An example with two lanes of one user and one queue: both need a lock that one job may hold, and lane B
 // also needs a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes job 1, because
-// lane A has the better head. When the claim checks lane A again, the lock is taken. So the claim closes lane
-// A at the lock, and then lane B. Both lanes are now in the same list of closed lanes, since a list contains
-// the lanes that one gate has closed, of one queue and one user.
+// lane A has the better head. The claim reads no further, so the head of lane A is now the position just
+// after job 1. When the claim checks lane A again, the lock is taken. So the claim closes lane A at the lock,
+// and then lane B. Both lanes are now in the same list of closed lanes, since a list contains the lanes that
+// one gate has closed, of one queue and one user.
 //
-// When job 1 ends, endLease calls Recheck for the lock. Reopen opens only lane B, since job 2 ranks before
-// job 4. Lane A stays closed, because a claim would take job 2 first anyway. Once the head of lane B has
-// moved past job 2, setHead calls Recheck for the lock again. Job 2 holds the lock now, so lane A stays
-// closed until job 2 ends.
+// When job 1 ends, endLease calls Recheck for the lock. Reopen opens only the lane with the best head of the
+// list, lane A. Lane B stays closed, because the next claim reads lane A first anyway. That claim finds no job
+// in lane A that ranks before the head of lane B, and moves the head of lane A to job 4. Lane A no longer goes
+// first, so setHead calls Recheck for the lock, and Reopen opens lane B. The claim takes job 2 and closes both
+// lanes again. They stay closed until job 2 ends.
+//
+// TestTwoLanesAndOneLock executes this example.
 
 // Lane is a group of jobs with the same queue, user and demands that are ready: only gates can hold them
 // back. A claim checks the gates only for the first of them. When a gate closes or opens a lane, the jobs of

@@ -6,7 +6,7 @@
 //
 // Start with Move, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
 // reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot
-// start.
+// start. The tests are a specification: start with TestTwoLanesAndOneLock.
 package rules
 
 // Rules carries out operations in one transaction. It consists of parts, which know only some roles of the

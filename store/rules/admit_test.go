@@ -1,0 +1,77 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Each limit on waiting jobs admits exactly as many jobs as it says. Leased jobs wait too until they start.
+func TestLimitsOnWaitingJobs(t *testing.T) {
+	waiting := func() *fixture { // 3 waiting jobs: 2 of userA in queue a, 1 of userB; 1 more has started
+		f := newFixture(t)
+		f.add(queue.Job{ID: "running", Queue: "a"})
+		f.wantClaim(1, "running")
+		f.start("running")
+		f.add(queue.Job{ID: "1", Queue: "a"}, queue.Job{ID: "2", Queue: "a"}, queue.Job{ID: "3", UID: userB})
+		return f
+	}
+	cases := map[string]struct {
+		limit func(f *fixture, n int64) error // checks n more jobs of userA in queue a against a limit of 5
+		room  int64
+	}{
+		"all jobs": {func(f *fixture, n int64) error { return Admit(fakeCounters{f.fakeData}, userA, n, 5, 0) }, 2},
+		"one user": {func(f *fixture, n int64) error { return Admit(fakeCounters{f.fakeData}, userA, n, 0, 5) }, 3},
+		"one queue": {func(f *fixture, n int64) error {
+			f.queueRules["a"] = store.QueueRule{Weight: 1, MaxPending: 5}
+			return AdmitQueues(fakeQueues{f.fakeData}, map[string]int64{"a": n})
+		}, 3},
+		"bytes of a user": {func(f *fixture, n int64) error {
+			used := fakeCounters{f.fakeData}.User(userA).Bytes
+			return AdmitBytes(fakeCounters{f.fakeData}, userA, n, used+5)
+		}, 5},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := waiting()
+			if err := c.limit(f, c.room); err != nil {
+				t.Errorf("%d more are rejected: %v", c.room, err)
+			}
+			wantRejection(t, c.limit(f, c.room+1), queue.CodeFull, "")
+		})
+	}
+}
+
+// A limit of 0 admits any number.
+func TestZeroMeansUnlimited(t *testing.T) {
+	f := newFixture(t)
+	if err := Admit(fakeCounters{f.fakeData}, userA, 1_000_000, 0, 0); err != nil {
+		t.Error(err)
+	}
+	if err := AdmitBytes(fakeCounters{f.fakeData}, userA, 1<<40, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A retried job must fit within the limits as a new job must. A release needs no room: the job waits already.
+func TestRetryIsLimitedLikeEnqueue(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "dead"})
+	f.run("dead", queue.Dead)
+	f.add(queue.Job{ID: "held"})
+	f.must(queue.VerbHold, "held")
+	change := func(id string, verb queue.Verb, limit int64) error {
+		seq := f.job(id).Seq
+		return f.try(func(r *Rules) error {
+			return r.Change(seq, store.Change{Verb: verb, UID: userA, MaxPending: limit})
+		})
+	}
+	wantRejection(t, change("dead", queue.VerbRetry, 1), queue.CodeFull, "max_pending is 1")
+	if err := change("held", queue.VerbRelease, 1); err != nil {
+		t.Error(err)
+	}
+	if err := change("dead", queue.VerbRetry, 2); err != nil {
+		t.Error(err)
+	}
+}

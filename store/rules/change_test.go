@@ -1,0 +1,137 @@
+package rules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// edit applies an edit to a job.
+func (f *fixture) edit(id string, edit func(*queue.Job)) error {
+	f.t.Helper()
+	c := store.Change{Verb: queue.VerbEdit, UID: userA, Edit: func(j *queue.Job) error { edit(j); return nil }}
+	seq := f.job(id).Seq
+	return f.try(func(r *Rules) error { return r.Change(seq, c) })
+}
+
+// An edit that changes what a lane has in common moves the job to another lane.
+func TestEditMovesJobToItsLane(t *testing.T) {
+	f := newFixture(t)
+	f.add(needing("1", "lock:db"), needing("2", "lock:db"))
+	err := f.edit("1", func(j *queue.Job) { j.Queue, j.Demands = "other", demands("lock:db:3 rate:mail:2") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.job("1").Lane == f.job("2").Lane {
+		t.Error("the edited job is still in its old lane")
+	}
+	for _, g := range f.gates {
+		if want := map[string]int{"db": 3, "mail": 2}[g.Key]; g.N != want {
+			t.Errorf("the limit of %s is %d; want %d, as the edited job says", g.Key, g.N, want)
+		}
+		if want := map[string]int{"db": 2, "mail": 1}[g.Key]; g.named != want {
+			t.Errorf("%d jobs count as naming %s; want %d", g.named, g.Key, want)
+		}
+	}
+	f.wantClaim(9, "1 2")
+}
+
+// An edit keeps the waiting time of a job, unless it changes the start time.
+func TestEditKeepsWaitingTime(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
+	f.advance(time.Minute)
+	since := f.job("1").Since
+	if err := f.edit("1", func(j *queue.Job) { j.Command = "true" }); err != nil || f.job("1").Since != since {
+		t.Errorf("the edited job waits since %v, error %v; want %v", f.job("1").Since, err, since)
+	}
+	if err := f.edit("1", func(j *queue.Job) { j.Delay = time.Second }); err != nil {
+		t.Fatal(err)
+	}
+	f.wantClaim(2, "2")
+	f.advance(time.Second)
+	f.wantClaim(2, "1")
+}
+
+// An edit must not exceed a limit or take a unique key.
+func TestEditIsChecked(t *testing.T) {
+	cases := map[string]struct {
+		edit func(*queue.Job)
+		code queue.Code
+		text string
+	}{
+		"a full queue":        {func(j *queue.Job) { j.Queue = "full" }, queue.CodeFull, "queue full is full"},
+		"a unique key in use": {func(j *queue.Job) { j.Unique = "k" }, queue.CodeExists, "already used by job other"},
+		"demands without a kind": {func(j *queue.Job) { j.Demands = []queue.Demand{{Key: "x", N: 1}} },
+			queue.CodeInvalid, "demands"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.queueRules["full"] = store.QueueRule{Weight: 1, MaxPending: 1}
+			f.add(queue.Job{ID: "other", Unique: "k", Queue: "full"}, queue.Job{ID: "1"})
+			wantRejection(t, f.edit("1", c.edit), c.code, c.text)
+		})
+	}
+}
+
+// A retried job starts again with all its attempts and without its old error.
+func TestRetryResetsJob(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1", MaxAttempts: 1, ExpiresAt: f.now.Add(time.Minute)})
+	f.run("1", queue.Dead)
+	timeout := time.Second
+	seq := f.job("1").Seq
+	f.advance(time.Hour)
+	f.do(func(r *Rules) error {
+		return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, Timeout: &timeout})
+	})
+	j := f.job("1")
+	if j.Attempts != 0 || j.Error != "" || j.ExpiresAt != 0 || j.Since != f.now || j.Timeout != timeout {
+		t.Errorf("the retried job is %+v; want it without attempts, error and expiry", *j)
+	}
+	f.wantClaim(1, "1")
+}
+
+// A released job does not wait for its retry delay, and has an attempt left.
+func TestReleaseEndsRetryDelay(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1", MaxAttempts: 1})
+	f.wantClaim(1, "1")
+	e := f.ended(f.lease("1"), queue.Failed)
+	e.Decision.Delay = time.Hour
+	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.must(queue.VerbHold, "1")
+	f.must(queue.VerbRelease, "1")
+	if j := f.job("1"); j.Attempts >= j.MaxAttempts {
+		t.Errorf("the released job has used %d of %d attempts; want one left", j.Attempts, j.MaxAttempts)
+	}
+	f.wantClaim(1, "1")
+}
+
+// A change of a job that cannot be read is rejected.
+func TestDamagedJobIsNotChanged(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.damage("1")
+	wantRejection(t, f.change(queue.VerbHold, "1"), queue.CodeWrongState, "cannot be read")
+	if j := f.job("1"); j.State != queue.Pending {
+		t.Errorf("the damaged job is %v; want it unchanged", j.State)
+	}
+}
+
+// A change that applies in some states only does nothing in others.
+func TestChangeAppliesInListedStates(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	seq := f.job("1").Seq
+	err := f.try(func(r *Rules) error {
+		return r.Change(seq, store.Change{Verb: queue.VerbCancel, UID: userA, Only: []queue.State{queue.Held}})
+	})
+	if err != store.ErrMoved {
+		t.Errorf("the change returned %v; want %v", err, store.ErrMoved)
+	}
+	f.wantStates("1", "pending")
+}

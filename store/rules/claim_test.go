@@ -1,0 +1,208 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Each setting of the order decides which of two jobs a claim takes first. The second job is enqueued ten
+// seconds after the first one and has a higher priority.
+func TestClaimOrder(t *testing.T) {
+	byPoints := queue.Order{Scheduling: queue.ByAging, Interval: time.Second}
+	byJobs := queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}
+	byPriority := queue.Order{Scheduling: queue.ByPriority}
+	byArrival := queue.Order{Scheduling: queue.ByArrival}
+	cases := map[string]struct {
+		order    queue.Order
+		priority int64 // of the second job
+		want     string
+	}{
+		"ageing: the first job has earned more points":     {byPoints, 9, "first second"},
+		"ageing: the first job has earned fewer points":    {byPoints, 11, "second first"},
+		"ageing: equal ranks start in order of number":     {byPoints, 10, "first second"},
+		"ageing by enqueued jobs: equal ranks":             {byJobs, 1, "first second"},
+		"ageing by enqueued jobs: more priority than jobs": {byJobs, 2, "second first"},
+		"priority: any difference decides":                 {byPriority, 1, "second first"},
+		"priority: equal priorities start in order":        {byPriority, 0, "first second"},
+		"fifo: the priority has no effect":                 {byArrival, 1_000_000, "first second"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.order = c.order
+			f.add(queue.Job{ID: "first"})
+			f.advance(10 * time.Second)
+			f.add(queue.Job{ID: "second", Priority: c.priority})
+			f.wantClaim(2, c.want)
+		})
+	}
+}
+
+// A claim takes the best jobs of all lanes, not the lanes one after another.
+func TestClaimMergesLanesByRank(t *testing.T) {
+	f := newFixture(t)
+	for i := range 6 {
+		f.add(needing(fmt.Sprint(i), []string{"", "lock:db:10", "rate:mail:10"}[i%3]))
+	}
+	f.wantClaim(4, "0 1 2 3")
+	f.wantClaim(4, "4 5")
+}
+
+// A job that is not due, held or blocked is not claimed.
+func TestClaimTakesOnlyReadyJobs(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "later", Delay: time.Minute}, queue.Job{ID: "held"}, queue.Job{ID: "parent"})
+	f.add(after("blocked", "parent", queue.ParentCompleted))
+	f.must(queue.VerbHold, "held")
+	f.wantClaim(4, "parent")
+	f.advance(time.Minute)
+	f.wantClaim(4, "later")
+}
+
+// A job that waits for its start time gains no points until that time.
+func TestAgeingStartsWhenJobIsDue(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "delayed", Delay: time.Minute})
+	f.advance(30 * time.Second)
+	f.add(queue.Job{ID: "later but runnable"})
+	f.advance(30 * time.Second)
+	f.wantClaim(2, "later but runnable delayed")
+}
+
+// A claim writes neither the state nor the row of a job. Only the lease says that it is taken.
+func TestClaimDoesNotChangeJob(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	before := f.job("1")
+	f.wantClaim(1, "1")
+	after := f.job("1")
+	if after.State != before.State || after.Fence != before.Fence || after.Standing != before.Standing {
+		t.Errorf("the claim changed the row from %+v to %+v", *before, *after)
+	}
+	f.wantClaim(1, "")
+}
+
+// Every claim of a job raises its fence, also after the lease was given back.
+func TestClaimRaisesFence(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	last := int64(0)
+	for range 3 {
+		f.wantClaim(1, "1")
+		if fence := f.lease("1").Fence; fence <= last {
+			t.Fatalf("the claim gave the fence %d; want more than %d", fence, last)
+		} else {
+			last = fence
+		}
+		f.release("1")
+	}
+}
+
+// A claim ends with the job by which it has read MaxClaimBytes.
+func TestClaimIsLimitedInBytes(t *testing.T) {
+	f := newFixture(t)
+	half := queue.Execution{Stdin: strings.Repeat("x", MaxClaimBytes/2)}
+	for _, id := range []string{"1", "2", "3"} {
+		f.add(queue.Job{ID: id, Execution: half})
+	}
+	f.wantClaim(3, "1 2")
+	f.wantClaim(3, "3")
+}
+
+// A claim that has used up its steps leases nothing and asks to be continued. Each transaction takes at most
+// StepsMost steps.
+func TestClaimIsLimitedInSteps(t *testing.T) {
+	f := newFixture(t)
+	for i := range StepsMost / 2 {
+		f.add(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.now.Add(time.Second)})
+	}
+	f.add(queue.Job{ID: "next"})
+	f.now = f.now.Add(time.Second)
+	f.do(func(r *Rules) error {
+		jobs, more, err := r.Claim(1)
+		if len(jobs) != 0 || !more || r.claimSteps > StepsMost+3 {
+			t.Errorf("the claim got %d jobs in %d steps, more: %t; want none, and more", len(jobs), r.claimSteps, more)
+		}
+		return err
+	})
+	f.wantClaim(1, "next")
+}
+
+// While all queues have the same weight, the queue with the best job goes first.
+func TestQueuesOfEqualWeightAreServedByRank(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "a1", Queue: "a"}, queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "a2", Queue: "a"})
+	f.add(queue.Job{ID: "b2", Queue: "b", Priority: 9})
+	f.wantClaim(4, "b2 a1 b1 a2")
+}
+
+// Queues with different weights share the starts in proportion to their weights.
+func TestQueuesShareStartsByWeight(t *testing.T) {
+	f := newFixture(t)
+	f.queueRules["a"] = store.QueueRule{Weight: 3}
+	f.queueRules["b"] = store.QueueRule{Weight: 1}
+	for i := range 12 {
+		f.add(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"}, queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
+	}
+	got := f.claim(8)
+	if a, b := strings.Count(got, "a"), strings.Count(got, "b"); a != 6 || b != 2 {
+		t.Errorf("a claim of 8 jobs took %d and %d of the queues with weights 3 and 1 (%s); want 6 and 2", a, b, got)
+	}
+}
+
+// A queue that had no job to start has not saved up turns.
+func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
+	f := newFixture(t)
+	f.queueRules["a"] = store.QueueRule{Weight: 2}
+	f.queueRules["b"] = store.QueueRule{Weight: 1}
+	for i := range 20 {
+		f.add(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"})
+	}
+	f.claim(10)
+	for i := range 10 {
+		f.add(queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
+	}
+	if got := f.claim(6); strings.Count(got, "b") > 3 {
+		t.Errorf("a claim of 6 jobs took %s; want at most 3 jobs of the queue that was empty before", got)
+	}
+}
+
+// The room of a queue bounds its leased jobs. A paused queue starts none.
+func TestQueueConcurrency(t *testing.T) {
+	f := newFixture(t)
+	f.queueRules["a"] = store.QueueRule{Weight: 1, Concurrency: 2}
+	f.queueRules["b"] = store.QueueRule{Weight: 1, Paused: true}
+	for _, id := range []string{"a1", "a2", "a3"} {
+		f.add(queue.Job{ID: id, Queue: "a"})
+	}
+	f.add(queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "c1", Queue: "c", Priority: -9})
+	f.wantClaim(9, "a1 a2 c1")
+	f.end("a1")
+	if !f.rules.Readied {
+		t.Error("the end of a job of a full queue does not wake the claim that waits")
+	}
+	f.wantClaim(9, "a3")
+}
+
+// A simulation claims what claims would take, over several claims.
+func TestSimulationFollowsClaims(t *testing.T) {
+	f := newFixture(t)
+	f.add(needing("1", "lock:db"), needing("2", "lock:db"), queue.Job{ID: "3"})
+	undone := fmt.Errorf("undone")
+	err := f.try(func(r *Rules) error {
+		s, err := r.Simulate(9)
+		if err == nil && (len(s.Jobs) != 2 || s.Jobs[0].ID != "1" || s.Jobs[1].ID != "3" || s.Incomplete) {
+			t.Errorf("the simulation returned %d jobs, incomplete: %t; want jobs 1 and 3", len(s.Jobs), s.Incomplete)
+		}
+		return undone
+	})
+	if err != undone {
+		t.Fatal(err)
+	}
+	f.wantClaim(9, "1 3")
+}

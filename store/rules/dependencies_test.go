@@ -1,0 +1,343 @@
+package rules
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// after returns a draft that depends on a job.
+func after(id, parent string, how queue.ParentEnd) queue.Job {
+	return queue.Job{ID: id, After: []queue.Dependency{{ID: parent, How: how}}}
+}
+
+// parentEnds are the ways in which a test lets a parent end.
+var parentEnds = map[string]func(*fixture){
+	"completed": func(f *fixture) { f.run("parent", queue.Completed) },
+	"dead":      func(f *fixture) { f.run("parent", queue.Dead) },
+	"cancelled": func(f *fixture) { f.must(queue.VerbCancel, "parent") },
+	"removed":   func(f *fixture) { f.must(queue.VerbRemove, "parent") },
+	"failed":    func(f *fixture) { f.run("parent", queue.Failed) }, // the parent is retried, so it has not ended
+}
+
+// The end of a parent decides what happens to its dependant.
+func TestEndOfParentDecidesDependant(t *testing.T) {
+	cases := []struct {
+		how  queue.ParentEnd
+		do   queue.Otherwise
+		end  string
+		want string
+	}{
+		{queue.ParentCompleted, queue.OtherwiseCancel, "failed", "blocked"},
+		{queue.ParentCompleted, queue.OtherwiseCancel, "completed", "pending"},
+		{queue.ParentCompleted, queue.OtherwiseCancel, "dead", "cancelled"},
+		{queue.ParentCompleted, queue.OtherwiseCancel, "cancelled", "cancelled"},
+		{queue.ParentCompleted, queue.OtherwiseCancel, "removed", "cancelled"},
+		{queue.ParentCompleted, queue.OtherwiseHold, "dead", "held"},
+		{queue.ParentCompleted, queue.OtherwiseHold, "removed", "held"},
+		{queue.ParentCompleted, queue.OtherwiseRun, "dead", "pending"},
+		{queue.ParentCompleted, queue.OtherwiseRun, "removed", "pending"},
+		{queue.ParentDead, queue.OtherwiseCancel, "dead", "pending"},
+		{queue.ParentDead, queue.OtherwiseCancel, "completed", "cancelled"},
+		{queue.ParentDead, queue.OtherwiseCancel, "cancelled", "cancelled"},
+		{queue.ParentEnded, queue.OtherwiseCancel, "completed", "pending"},
+		{queue.ParentEnded, queue.OtherwiseCancel, "dead", "pending"},
+		{queue.ParentEnded, queue.OtherwiseCancel, "cancelled", "pending"},
+		{queue.ParentEnded, queue.OtherwiseCancel, "removed", "cancelled"},
+		{queue.ParentEnded, queue.OtherwiseCancel, "failed", "blocked"},
+	}
+	how := []string{queue.ParentCompleted: "completed", queue.ParentDead: "dead", queue.ParentEnded: "ended"}
+	do := []string{queue.OtherwiseCancel: "cancel", queue.OtherwiseHold: "hold", queue.OtherwiseRun: "run"}
+	for _, c := range cases {
+		name := fmt.Sprintf("requires %s, else %s, parent %s", how[c.how], do[c.do], c.end)
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			child := after("child", "parent", c.how)
+			child.OtherwiseDo = c.do
+			f.add(queue.Job{ID: "parent"})
+			f.add(child)
+			f.wantStates("child", "blocked")
+			parentEnds[c.end](f)
+			f.wantStates("child", c.want)
+		})
+	}
+}
+
+// The same rules hold for a job that is enqueued after its parent has ended.
+func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
+	cases := map[string]struct {
+		how  queue.ParentEnd
+		do   queue.Otherwise
+		end  string
+		want string
+	}{
+		"satisfied":          {queue.ParentCompleted, queue.OtherwiseCancel, "completed", "pending"},
+		"broken, cancel":     {queue.ParentCompleted, queue.OtherwiseCancel, "dead", "cancelled"},
+		"broken, hold":       {queue.ParentCompleted, queue.OtherwiseHold, "dead", "held"},
+		"broken, run":        {queue.ParentCompleted, queue.OtherwiseRun, "dead", "pending"},
+		"parent is retrying": {queue.ParentCompleted, queue.OtherwiseCancel, "failed", "blocked"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.add(queue.Job{ID: "parent"})
+			parentEnds[c.end](f)
+			child := after("child", "parent", c.how)
+			child.OtherwiseDo = c.do
+			f.add(child)
+			f.wantStates("child", c.want)
+		})
+	}
+}
+
+// A job with several parents waits for the last of them, and one broken dependency is enough to cancel it.
+func TestDependantWaitsForAllParents(t *testing.T) {
+	f := newFixture(t)
+	both := after("child", "p1", queue.ParentCompleted)
+	both.After = append(both.After, queue.Dependency{ID: "p2", How: queue.ParentCompleted})
+	other := both
+	other.ID = "other"
+	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
+	f.add(both)
+	f.run("p1", queue.Completed)
+	f.wantStates("child", "blocked")
+	f.add(other)
+	f.run("p2", queue.Dead)
+	f.wantStates("child other", "cancelled cancelled")
+}
+
+// A cancelled job breaks the dependencies on it in turn.
+func TestCancelledDependantCancelsItsDependants(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "a"})
+	f.add(after("b", "a", queue.ParentCompleted))
+	f.add(after("c", "b", queue.ParentCompleted))
+	f.add(after("cleanup", "c", queue.ParentEnded))
+	f.run("a", queue.Dead)
+	f.wantStates("b c cleanup", "cancelled cancelled pending")
+	if got := f.job("c").Reason; got != queue.ReasonDependency {
+		t.Errorf("the reason of the cancelled dependant is %q; want %q", got, queue.ReasonDependency)
+	}
+}
+
+// A dependency that is satisfied does not release a job that a user holds. Releasing it lets it run, or wait
+// for the parents that have not ended.
+func TestHeldDependantIsNotReleased(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
+	f.add(after("done", "parent", queue.ParentCompleted), after("waits", "slow", queue.ParentCompleted))
+	f.must(queue.VerbHold, "done", "waits")
+	f.run("parent", queue.Completed)
+	f.wantStates("done waits", "held held")
+	f.must(queue.VerbRelease, "done", "waits")
+	f.wantStates("done waits", "pending blocked")
+	f.run("slow", queue.Completed)
+	f.wantStates("waits", "pending")
+}
+
+// A held job is cancelled if a dependency of it breaks.
+func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "parent"})
+	f.add(after("child", "parent", queue.ParentCompleted))
+	f.must(queue.VerbHold, "child")
+	f.run("parent", queue.Dead)
+	f.wantStates("child", "cancelled")
+}
+
+// A job that is held because of a broken dependency runs once a user releases it.
+func TestReleaseIgnoresBrokenDependency(t *testing.T) {
+	f := newFixture(t)
+	child := after("child", "parent", queue.ParentCompleted)
+	child.OtherwiseDo = queue.OtherwiseHold
+	f.add(queue.Job{ID: "parent"})
+	f.add(child)
+	f.run("parent", queue.Dead)
+	f.must(queue.VerbRelease, "child")
+	f.wantClaim(1, "child")
+}
+
+// When a parent is retried, the dependants that were cancelled because of it wait for it again.
+func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "parent"})
+	f.add(after("child", "parent", queue.ParentCompleted))
+	f.add(after("grandchild", "child", queue.ParentCompleted))
+	f.run("parent", queue.Dead)
+	f.wantStates("child grandchild", "cancelled cancelled")
+	f.must(queue.VerbRetry, "parent")
+	f.wantStates("parent child grandchild", "pending blocked blocked")
+	f.run("parent", queue.Completed)
+	f.run("child", queue.Completed)
+	f.run("grandchild", queue.Completed)
+}
+
+// Some cancelled dependants stay cancelled when their parent is retried.
+func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
+	cases := map[string]struct {
+		prepare func(*fixture) // runs before the parent is retried
+		alone   bool
+		want    string
+	}{
+		"nothing in the way":             {func(*fixture) {}, false, "blocked"},
+		"the retry is for the job alone": {func(*fixture) {}, true, "cancelled"},
+		"a user had cancelled the job": {func(f *fixture) {
+			j := f.job("child")
+			j.Reason = ""
+			f.jobs[j.Seq] = *j
+		}, false, "cancelled"},
+		"the input of the job is gone": {func(f *fixture) {
+			j := f.job("child")
+			j.InputRemoved = queue.InputEnv
+			f.jobs[j.Seq] = *j
+		}, false, "cancelled"},
+		"another job has the unique key": {func(f *fixture) {
+			f.add(queue.Job{ID: "successor", Unique: "k"})
+		}, false, "cancelled"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			child := after("child", "parent", queue.ParentCompleted)
+			child.Unique = "k"
+			f.add(queue.Job{ID: "parent"})
+			f.add(child)
+			f.run("parent", queue.Dead)
+			c.prepare(f)
+			seq := f.job("parent").Seq
+			f.do(func(r *Rules) error {
+				return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, Alone: c.alone})
+			})
+			f.wantStates("child", c.want)
+		})
+	}
+}
+
+// A dependant comes back only if no other of its dependencies is broken.
+func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
+	f := newFixture(t)
+	child := after("child", "p1", queue.ParentCompleted)
+	child.After = append(child.After, queue.Dependency{ID: "p2", How: queue.ParentCompleted})
+	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
+	f.add(child)
+	f.run("p1", queue.Dead)
+	f.run("p2", queue.Dead)
+	f.must(queue.VerbRetry, "p1")
+	f.wantStates("child", "cancelled")
+	f.must(queue.VerbRetry, "p2")
+	f.wantStates("child", "blocked")
+}
+
+// One transaction decides maxEdgesPerTx dependants. Later transactions decide the others.
+func TestDependantsAreDecidedInSteps(t *testing.T) {
+	pending := func(f *fixture) (n int) {
+		for _, j := range f.jobs {
+			n += bit(j.State == queue.Pending)
+		}
+		return n
+	}
+	for _, dependants := range []int{maxEdgesPerTx - 1, maxEdgesPerTx, maxEdgesPerTx + 1} {
+		f := newFixture(t)
+		f.add(queue.Job{ID: "parent"})
+		for i := range dependants {
+			f.add(after(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
+		}
+		f.wantClaim(1, "parent")
+		f.end("parent")
+		if got, want := pending(f), min(dependants, maxEdgesPerTx); got != want {
+			t.Errorf("one transaction released %d of %d dependants; want %d", got, dependants, want)
+		}
+		if f.wakeAt == 0 && dependants >= maxEdgesPerTx {
+			t.Errorf("nothing wakes the service, although %d dependants may be left", dependants-maxEdgesPerTx)
+		}
+		f.advance(0)
+		if got := pending(f); got != dependants {
+			t.Errorf("two transactions released %d of %d dependants", got, dependants)
+		}
+	}
+}
+
+// A user who ends and retries a parent again and again cannot store more than NotesMost notes about it.
+func TestNotesAboutParentAreLimited(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "parent"})
+	f.add(after("child", "parent", queue.ParentCompleted))
+	edges, parent := fakeDependencies{f.fakeData}, f.job("parent")
+	for range 2 * NotesMost {
+		for _, state := range []queue.State{queue.Dead, Anew} {
+			if err := addParentNote(edges, parent, state); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(f.notes); n > NotesMost+1 {
+		t.Errorf("%d notes are stored; want at most %d", n, NotesMost+1)
+	}
+}
+
+// A request is rejected if its jobs cannot all become runnable.
+func TestCheckRejectsImpossibleDependencies(t *testing.T) {
+	draft := func(id string, parents ...string) queue.Job {
+		j := queue.Job{ID: id}
+		for _, p := range parents {
+			j.After = append(j.After, queue.Dependency{ID: p, How: queue.ParentCompleted})
+		}
+		return j
+	}
+	cases := map[string]struct {
+		drafts []queue.Job
+		want   string
+	}{
+		"a job that does not exist": {[]queue.Job{draft("a", "nowhere")}, `there is no job "nowhere"`},
+		"itself":                    {[]queue.Job{draft("a", "a")}, "a waits for a"},
+		"a cycle": {[]queue.Job{draft("a", "c"), draft("b", "a"), draft("c", "b")},
+			"a waits for c waits for b waits for a"},
+		"a number beyond the request": {[]queue.Job{{ID: "a", After: []queue.Dependency{{Draft: 2, How: queue.ParentEnded}}}},
+			"refers to job 2 of the request"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			_, err := f.enqueue(c.drafts...)
+			wantRejection(t, err, queue.CodeInvalid, c.want)
+			if len(f.jobs) != 0 {
+				t.Errorf("%d jobs of the rejected request are stored", len(f.jobs))
+			}
+		})
+	}
+}
+
+// Jobs of one request may depend on each other in any order.
+func TestJobMayDependOnLaterJobOfRequest(t *testing.T) {
+	f := newFixture(t)
+	f.add(after("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
+	f.wantStates("child parent", "blocked pending")
+	f.run("parent", queue.Completed)
+	f.wantStates("child", "pending")
+}
+
+// An edit replaces the parents of a job, but cannot make it wait for itself.
+func TestEditedParents(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "a"})
+	f.add(after("b", "a", queue.ParentCompleted))
+	f.add(after("c", "b", queue.ParentCompleted))
+	edit := func(id, parent string) error {
+		seq := f.job(id).Seq
+		return f.try(func(r *Rules) error {
+			return r.Change(seq, store.Change{Verb: queue.VerbEdit, UID: userA, Edit: func(j *queue.Job) error {
+				j.After = []queue.Dependency{{ID: parent, How: queue.ParentCompleted}}
+				return nil
+			}})
+		})
+	}
+	wantRejection(t, edit("b", "c"), queue.CodeInvalid, `"c" waits for this job`)
+	wantRejection(t, edit("b", "b"), queue.CodeInvalid, "cannot depend on itself")
+	if err := edit("c", "a"); err != nil {
+		t.Fatal(err)
+	}
+	f.run("a", queue.Completed)
+	f.wantStates("b c", "pending pending")
+}

@@ -1,0 +1,252 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A report about a lease that was lost changes nothing, whatever it says, and names the lease as stale.
+func TestLostLeaseChangesNothing(t *testing.T) {
+	reports := map[string]func(*fixture, queue.Lease) store.Report{
+		"started": func(f *fixture, l queue.Lease) store.Report {
+			return store.Report{Started: []store.Started{{Lease: l, At: f.now}}}
+		},
+		"progress": func(f *fixture, l queue.Lease) store.Report {
+			return store.Report{Progress: []store.Progress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
+		},
+		"ended": func(f *fixture, l queue.Lease) store.Report {
+			return store.Report{Ended: []store.Settlement{f.ended(l, queue.Completed)}}
+		},
+		"released": func(_ *fixture, l queue.Lease) store.Report {
+			return store.Report{Released: []queue.Lease{l}}
+		},
+		"changed": func(_ *fixture, l queue.Lease) store.Report {
+			return store.Report{Changed: []store.Changed{{Lease: l, Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
+		},
+	}
+	lose := map[string]func(*fixture) queue.Lease{
+		"the lease has ended": func(f *fixture) queue.Lease {
+			lost := f.lease("1")
+			f.end("1")
+			return lost
+		},
+		"a later claim has a higher fence": func(f *fixture) queue.Lease {
+			lost := f.lease("1")
+			f.release("1")
+			f.wantClaim(1, "1")
+			return lost
+		},
+		"no claim has this fence": func(f *fixture) queue.Lease {
+			return queue.Lease{Seq: f.lease("1").Seq, Fence: f.lease("1").Fence + 1}
+		},
+	}
+	for how, lost := range lose {
+		for what, report := range reports {
+			t.Run(how+", "+what, func(t *testing.T) {
+				f := newFixture(t)
+				f.add(queue.Job{ID: "1"})
+				f.wantClaim(1, "1")
+				lease := lost(f)
+				before, attempts, current := f.job("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
+				g := f.exchange(report(f, lease))
+				if !slices.Contains(g.Stale, lease) {
+					t.Errorf("the stale leases are %v; want %v among them", g.Stale, lease)
+				}
+				after := f.job("1")
+				if after.State != before.State || after.Runs != before.Runs || after.UpdatedAt != before.UpdatedAt ||
+					len(f.attempts[lease.Seq]) != attempts || f.leases[lease.Seq] != current {
+					t.Errorf("the report changed the job from %v to %v", before.State, after.State)
+				}
+			})
+		}
+	}
+}
+
+// A lease that has started cannot be given back.
+func TestStartedLeaseIsNotReleased(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	f.start("1")
+	lease := f.lease("1")
+	if g := f.exchange(store.Report{Released: []queue.Lease{lease}}); !slices.Contains(g.Stale, lease) {
+		t.Errorf("the stale leases are %v; want the one that has started", g.Stale)
+	}
+	f.wantStates("1", "processing")
+}
+
+// The end of an attempt is recorded once: the attempt, its event and the job's new state.
+func TestSettleRecordsAttempt(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	f.start("1")
+	f.endAs("1", queue.Failed)
+	j := f.job("1")
+	if j.Runs != 1 || j.Attempts != 1 || len(f.attempts[j.Seq]) != 1 {
+		t.Errorf("the job has %d runs, %d counted attempts and %d records; want 1 of each",
+			j.Runs, j.Attempts, len(f.attempts[j.Seq]))
+	}
+	if got, want := f.eventsOf("1"), "enqueued started ended"; got != want {
+		t.Errorf("the events are %q; want %q", got, want)
+	}
+	f.run("1", queue.Dead)
+	if got := f.job("1"); got.Runs != 2 || got.State != queue.Dead {
+		t.Errorf("the job has %d runs and is %v; want 2 and dead", got.Runs, got.State)
+	}
+}
+
+// An attempt that never started leaves no record, and its job keeps the values of the last attempt.
+func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	e := store.Settlement{Lease: f.lease("1")}
+	e.Decision = queue.Decision{State: queue.Pending, Refunds: true, Delay: time.Minute, Error: "no memory"}
+	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	j := f.job("1")
+	if j.Runs != 0 || j.Refunds != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
+		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.Runs, j.Refunds, j.Error)
+	}
+	f.wantClaim(1, "")
+	f.advance(time.Minute)
+	f.wantClaim(1, "1")
+}
+
+// A failed job waits for its delay before the next attempt.
+func TestRetryWaitsForItsDelay(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	e := f.ended(f.lease("1"), queue.Failed)
+	e.Decision.Delay = 4 * time.Second
+	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.advance(4*time.Second - time.Millisecond)
+	f.wantClaim(1, "")
+	f.advance(time.Millisecond)
+	f.wantClaim(1, "1")
+}
+
+// A released job returns to its old position.
+func TestReleasedJobKeepsItsPosition(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
+	f.wantClaim(1, "1")
+	f.advance(time.Minute)
+	f.release("1")
+	f.wantClaim(2, "1 2")
+}
+
+// A change that a user requested during a lease is applied after the release. A rejection concerns only it.
+func TestChangeDuringLease(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
+	f.wantClaim(2, "1 2")
+	if err := f.change(queue.VerbCancel, "1"); err != store.ErrLeased {
+		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrLeased)
+	}
+	second := f.lease("2")
+	g := f.exchange(store.Report{Changed: []store.Changed{
+		{Lease: f.lease("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
+		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, Only: []queue.State{queue.Held}}},
+	}})
+	f.wantStates("1 2", "cancelled pending")
+	if g.Refused[second] == nil {
+		t.Error("the rejected change is not reported")
+	}
+	f.wantClaim(2, "2")
+}
+
+// A pause is recorded for an attempt that has started, and ends with it.
+func TestPauseOfRunningJob(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	pause := func(on bool) error {
+		lease := f.lease("1")
+		return f.try(func(r *Rules) error { return r.Pause(store.Pause{Lease: lease, On: on, UID: userA}) })
+	}
+	if err := pause(true); err != store.ErrLeased {
+		t.Errorf("pausing a job that has not started returned %v; want %v", err, store.ErrLeased)
+	}
+	f.start("1")
+	for _, on := range []bool{true, true, false, true} {
+		if err := pause(on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.end("1")
+	if j := f.job("1"); j.PausedAt != 0 || j.PausedBy != 0 {
+		t.Errorf("the ended job is paused since %v by %d", j.PausedAt, j.PausedBy)
+	}
+	if got, want := f.eventsOf("1"), "enqueued started paused resumed paused ended"; got != want {
+		t.Errorf("the events are %q; want %q", got, want)
+	}
+}
+
+// Progress is recorded for an attempt that has started. It stays after the end unless the end has its own.
+func TestProgressStaysAfterEnd(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	report := store.Report{Progress: []store.Progress{{Lease: f.lease("1"), Progress: queue.Progress{Percent: 50}}}}
+	if g := f.exchange(report); len(g.Stale) != 1 {
+		t.Error("progress was recorded for an attempt that has not started")
+	}
+	f.start("1")
+	f.exchange(report)
+	f.end("1")
+	if p := f.job("1").Progress; p == nil || p.Percent != 50 {
+		t.Errorf("the progress of the ended job is %v; want 50 %%", p)
+	}
+	if got, want := f.eventsOf("1"), "enqueued started progress ended"; got != want {
+		t.Errorf("the events are %q; want %q", got, want)
+	}
+}
+
+// Foresee predicts the row that a settlement writes.
+func TestForeseeMatchesSettlement(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 1}
+	f.add(needing("1", "resource:gpu:1"))
+	f.wantClaim(1, "1")
+	f.start("1")
+	e := f.ended(f.lease("1"), queue.Completed)
+	e.Attempt.Output = []byte("text")
+	var foreseen *Job
+	f.do(func(r *Rules) error { foreseen = r.Foresee(&e, 0); return nil })
+	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	got, want := f.job("1"), foreseen
+	if got.State != want.State || got.Standing != want.Standing || got.Runs != want.Runs || got.Stored != want.Stored ||
+		got.Outputs != want.Outputs || got.EndedAt != want.EndedAt || got.Units != want.Units || got.PID != want.PID {
+		t.Errorf("the row is %+v; Foresee predicted %+v", *got, *want)
+	}
+}
+
+// An output that exceeds the user's quota replaces older outputs, or is not kept.
+func TestOutputMakesRoomForItself(t *testing.T) {
+	end := func(f *fixture, id string, limit int64) {
+		f.wantClaim(1, id)
+		e := f.ended(f.lease(id), queue.Completed)
+		e.Attempt.Output = []byte(strings.Repeat("x", 1000))
+		f.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit})
+	}
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
+	limit := f.bytes[userA].all + 1000 // has room for one output
+	end(f, "1", limit)
+	end(f, "2", limit)
+	if a, b := f.job("1").Outputs, f.job("2").Outputs; a != 0 || b != 1000 {
+		t.Errorf("outputs of %d and %d bytes are kept; want only the newer one", a, b)
+	}
+	end(f, "3", limit-1)
+	if got := f.attempts[f.job("3").Seq][0].Attempt.OutputBytes; got != queue.OutputOverQuota {
+		t.Errorf("the output size is %d; want the mark %d of an output that was not kept", got, queue.OutputOverQuota)
+	}
+	f.wantStates("1 2 3", "completed completed completed")
+}

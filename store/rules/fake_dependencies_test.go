@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// fakeDependencyTables stores dependencies, notes about parents, and schedules.
+type fakeDependencyTables struct {
+	edges       []fakeEdge
+	notes       []fakeNote
+	lastNoteUID int
+
+	schedules map[string]store.Schedule
+	runs      map[string][]store.ScheduleRun
+}
+
+type fakeEdge struct {
+	Edge
+	parent int64
+	status store.Met
+}
+
+type fakeNote struct {
+	EndedParent
+	uid int
+}
+
+type fakeDependencies struct{ d *fakeData }
+
+func (f fakeDependencies) HasEdges() bool { return len(f.d.edges) > 0 }
+
+func (f fakeDependencies) AddEdge(child int64, d queue.Dependency, do queue.Otherwise, status store.Met) error {
+	e := Edge{ID: f.d.newID(), Child: child, How: d.How, Otherwise: do}
+	f.d.edges = append(f.d.edges, fakeEdge{e, d.Job, status})
+	return nil
+}
+
+func (f fakeDependencies) SetEdge(e *Edge, status store.Met) error {
+	f.d.edges[slices.IndexFunc(f.d.edges, func(x fakeEdge) bool { return x.ID == e.ID })].status = status
+	return nil
+}
+
+func (f fakeDependencies) DropEdges(child int64) error {
+	f.d.edges = slices.DeleteFunc(f.d.edges, func(e fakeEdge) bool { return e.Child == child })
+	return nil
+}
+
+func (f fakeDependencies) Waits(child int64, status store.Met) (bool, error) {
+	return slices.ContainsFunc(f.d.edges, func(e fakeEdge) bool { return e.Child == child && e.status == status }), nil
+}
+
+func (f fakeDependencies) Parents(child int64, n int) (list []int64, err error) {
+	for _, e := range f.d.edges {
+		if e.Child == child && e.status == store.Open && len(list) < n {
+			list = append(list, e.parent)
+		}
+	}
+	return list, nil
+}
+
+func (f fakeDependencies) Edges(note EndedParent, n int) (list []Edge, err error) {
+	status := store.Open
+	if note.State == Anew {
+		status = store.Failed
+	}
+	for _, e := range f.d.edges {
+		if e.parent == note.Parent && e.status == status && e.ID <= note.Upto && len(list) < n {
+			list = append(list, e.Edge)
+		}
+	}
+	return list, nil
+}
+
+// newestEdge returns the highest id of a parent's edges, except those that are already satisfied.
+func (f fakeDependencies) newestEdge(parent int64) (id int64) {
+	for _, e := range f.d.edges {
+		if e.parent == parent && e.status != store.Well {
+			id = max(id, e.ID)
+		}
+	}
+	return id
+}
+
+func (f fakeDependencies) AddEnded(parent int64, uid int, state queue.State, after int64) error {
+	if upto := f.newestEdge(parent); upto > after {
+		e := EndedParent{ID: f.d.newID(), Parent: parent, State: state, Upto: upto}
+		f.d.notes = append(f.d.notes, fakeNote{e, uid})
+	}
+	return nil
+}
+
+func (f fakeDependencies) Noted(parent int64) (n int64, newest EndedParent, err error) {
+	for _, note := range f.d.notes {
+		if note.Parent == parent {
+			n, newest = n+1, note.EndedParent
+		}
+	}
+	return n, newest, nil
+}
+
+func (f fakeDependencies) BackToAnew(parent int64) (found bool, err error) {
+	for i := len(f.d.notes) - 1; i >= 0; i-- {
+		if note := &f.d.notes[i]; note.Parent == parent && note.State == Anew {
+			note.Upto = f.newestEdge(parent)
+			id := note.ID
+			f.d.notes = slices.DeleteFunc(f.d.notes, func(n fakeNote) bool { return n.Parent == parent && n.ID > id })
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// NextEnded returns the first note of the user with the next higher uid, or else of the lowest uid.
+func (f fakeDependencies) NextEnded() (EndedParent, bool, error) {
+	if len(f.d.notes) == 0 {
+		return EndedParent{}, false, nil
+	}
+	list := slices.Clone(f.d.notes)
+	slices.SortStableFunc(list, func(a, b fakeNote) int { return a.uid - b.uid })
+	i := max(0, slices.IndexFunc(list, func(n fakeNote) bool { return n.uid > f.d.lastNoteUID }))
+	f.d.lastNoteUID = list[i].uid
+	return list[i].EndedParent, true, nil
+}
+
+func (f fakeDependencies) Postpone(parent int64) error {
+	isParent := func(n fakeNote) bool { return n.Parent == parent }
+	var last []fakeNote
+	for _, n := range f.d.notes {
+		if isParent(n) {
+			n.ID = f.d.newID()
+			last = append(last, n)
+		}
+	}
+	f.d.notes = append(slices.DeleteFunc(f.d.notes, isParent), last...)
+	return nil
+}
+
+func (f fakeDependencies) DropEnded(id int64) error {
+	f.d.notes = slices.DeleteFunc(f.d.notes, func(n fakeNote) bool { return n.ID == id })
+	return nil
+}
+
+type fakeSchedules struct{ d *fakeData }
+
+func (f fakeSchedules) Schedule(name string) (store.Schedule, error) {
+	s, found := f.d.schedules[name]
+	if !found {
+		return s, queue.ErrNotFound
+	}
+	return s, nil
+}
+
+func (f fakeSchedules) SetTimes(s *store.Schedule) error {
+	f.d.schedules[s.Name] = *s
+	return nil
+}
+
+func (f fakeSchedules) Unfinished(schedule string, most int) ([]Job, error) {
+	list := f.d.sortedJobs(func(j *Job) bool { return j.Schedule == schedule && !j.State.Ended() })
+	slices.Reverse(list)
+	return list[:min(most, len(list))], nil
+}
+
+func (f fakeSchedules) AddRun(schedule string, r store.ScheduleRun) error {
+	f.d.runs[schedule] = append(f.d.runs[schedule], r)
+	return nil
+}

@@ -1,0 +1,357 @@
+package rules
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// fakeLaneTables stores queues, lanes and gates.
+type fakeLaneTables struct {
+	queueRules map[string]store.QueueRule
+	passes     map[string]int64
+	lastPass   int64
+
+	lanes     map[int64]fakeLane
+	turnCount int64
+	lastTurns map[List]int64 // the last turn of each user in each queue
+
+	gates map[int64]fakeGate
+}
+
+type fakeQueues struct{ d *fakeData }
+
+// Queue returns a snapshot of a queue.
+func (f fakeQueues) Queue(name string) *Queue {
+	rule, found := f.d.queueRules[name]
+	if !found {
+		rule = store.Plain
+	}
+	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: End, Pass: f.d.passes[name]}
+	q.Most, q.Keeps = rule.MaxPending, rule.Keep != store.Retention{}
+	if rule.Concurrency > 0 {
+		q.Room = max(0, rule.Concurrency-f.leased(name))
+	}
+	if rule.Paused {
+		q.Room = 0
+	}
+	for _, j := range f.d.jobs {
+		q.Waiting += int64(bit(j.Queue == name && j.State.Waiting()))
+	}
+	if open := f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open && l.Queue == name }); len(open) > 0 {
+		q.Head = open[0].Head
+	}
+	return q
+}
+
+func (f fakeQueues) leased(name string) (n int) {
+	for _, l := range f.d.leases {
+		n += bit(l.Job.Queue == name)
+	}
+	return n
+}
+
+func (f fakeQueues) Queues(each func(*Queue) bool) error {
+	seen := map[string]bool{}
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open }) {
+		if q := f.Queue(l.Queue); !seen[l.Queue] && q.Room > 0 && !each(q) {
+			return nil
+		}
+		seen[l.Queue] = true
+	}
+	return nil
+}
+
+func (f fakeQueues) QueueObstacle(name string) store.Obstacle {
+	rule := f.d.queueRules[name]
+	return store.Obstacle{Key: name, Used: f.leased(name), Most: rule.Concurrency, Need: 1, Paused: rule.Paused}
+}
+
+func (f fakeQueues) Weighted() bool {
+	for _, rule := range f.d.queueRules {
+		if rule.Weight != 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func (f fakeQueues) Turn() int64                      { return f.d.lastPass }
+func (f fakeQueues) Serve(q *Queue, turn, next int64) { f.d.passes[q.Name], f.d.lastPass = next, turn }
+
+// fakeLane is a lane with the text that identifies its demands.
+type fakeLane struct {
+	Lane
+	demands string
+}
+
+// sortedLanes returns the lanes for which the function matches returns true: best head first, then lowest id.
+func (d *fakeData) sortedLanes(matches func(*Lane) bool) (list []Lane) {
+	for _, id := range slices.Sorted(maps.Keys(d.lanes)) {
+		if l := d.lanes[id].Lane; matches(&l) {
+			list = append(list, l)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Lane) int { return bit(a.Head.After(b.Head)) - bit(b.Head.After(a.Head)) })
+	return list
+}
+
+// first returns the first lane of a list, if any.
+func first(list []Lane) (l Lane, found bool, err error) {
+	if len(list) > 0 {
+		return list[0], true, nil
+	}
+	return l, false, nil
+}
+
+type fakeLanes struct{ d *fakeData }
+
+func (f fakeLanes) Lane(j *Job) (Lane, error) {
+	demands := queue.DemandsText(j.Demands)
+	for _, l := range f.d.lanes {
+		if l.Queue == j.Queue && l.UID == j.UID && l.demands == demands {
+			return l.Lane, nil
+		}
+	}
+	l := Lane{ID: f.d.newID(), Queue: j.Queue, UID: j.UID, Head: End, Priority: Unknown, Shut: Empty, HeapIndex: -1}
+	for _, d := range j.Demands {
+		l.Needs = append(l.Needs, Need{Gate: fakeGates(f).gate(j.UID, d), Kind: d.Kind, Units: d.Units()})
+	}
+	f.d.lanes[l.ID] = fakeLane{l, demands}
+	return l, nil
+}
+
+func (f fakeLanes) SetLane(l Lane) error {
+	f.d.lanes[l.ID] = fakeLane{l, f.d.lanes[l.ID].demands}
+	return nil
+}
+
+func (f fakeLanes) Best(q *Queue) (Lane, Position, error) {
+	list := f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open && l.Queue == q.Name })
+	if len(list) > 1 {
+		return list[0], list[1].Head, nil
+	}
+	return list[0], End, nil
+}
+
+// ready returns the jobs of a lane from a position on, in order.
+func (f fakeLanes) ready(lane int64, from Position) []Job {
+	list := f.d.sortedJobs(func(j *Job) bool {
+		return j.Standing == Ready && j.Lane == lane && !from.After(j.Position())
+	})
+	slices.SortFunc(list, func(a, b Job) int {
+		return bit(a.Position().After(b.Position())) - bit(b.Position().After(a.Position()))
+	})
+	return list
+}
+
+func (f fakeLanes) Find(l *Look) error {
+	l.Next, l.NextPriority, l.End = l.Lane.Head, Unknown, true
+	full := false
+	for _, j := range f.ready(l.Lane.ID, l.Lane.Head) {
+		p, leased := j.Position(), f.d.leases[j.Seq] != nil
+		if p.After(l.Upto) || full && !leased {
+			if l.Next, l.End = p, false; !leased {
+				l.NextPriority = priorityToStore(&j)
+			}
+			return nil
+		}
+		l.Next = Position{p.Rank, p.Seq + 1}
+		switch {
+		case leased:
+			continue
+		case j.Damaged || !j.State.Runnable():
+			l.Damaged = append(l.Damaged, readPart(j, l.Part))
+			if len(l.Damaged) >= l.Steps {
+				l.End = false
+				return nil
+			}
+			continue
+		}
+		l.Jobs = append(l.Jobs, readPart(j, l.Part))
+		l.Bytes += len(j.Command) + len(j.Stdin)
+		if full = len(l.Jobs) >= l.Want || l.Bytes >= MaxClaimBytes; full && !l.Peek {
+			l.End = false
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f fakeLanes) Shut(gate int64, after List, each func(Lane) (bool, error)) error {
+	best := map[List]Lane{}
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.Shut == gate && l.List().Compare(after) > 0 }) {
+		if _, found := best[l.List()]; !found {
+			best[l.List()] = l
+		}
+	}
+	for _, list := range slices.SortedFunc(maps.Keys(best), List.Compare) {
+		if more, err := each(best[list]); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f fakeLanes) NextShut(gate int64, list List) (Lane, bool, error) {
+	return first(f.d.sortedLanes(func(l *Lane) bool { return l.Shut == gate && l.List() == list }))
+}
+
+func (f fakeLanes) FirstShut(gate int64, name string) (Lane, bool, error) {
+	return first(f.d.sortedLanes(func(l *Lane) bool { return l.Shut == gate && l.Queue == name }))
+}
+
+type fakeUserTurns struct{ d *fakeData }
+
+func (f fakeUserTurns) Shared(q *Queue) bool {
+	users := 0
+	f.Contenders(q, func(*Lane, int64) { users++ })
+	return users > 1
+}
+
+func (f fakeUserTurns) Contenders(q *Queue, each func(l *Lane, served int64)) {
+	seen := map[int]bool{}
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open && l.Queue == q.Name }) {
+		if !seen[l.UID] {
+			each(&l, f.d.lastTurns[l.List()])
+		}
+		seen[l.UID] = true
+	}
+}
+
+func (f fakeUserTurns) ServeUser(q *Queue, uid int) Turn {
+	f.d.turnCount++
+	turn := Turn{At: f.d.turnCount, Before: f.d.lastTurns[List{q.Name, uid}]}
+	f.d.lastTurns[List{q.Name, uid}] = turn.At
+	return turn
+}
+
+func (f fakeUserTurns) Unserve(q *Queue, uid int, t Turn) {
+	f.d.lastTurns[List{q.Name, uid}] = min(f.d.lastTurns[List{q.Name, uid}], t.Before)
+}
+
+// fakeGate is a gate with its owner, the number of unfinished jobs that name it, and whether KeepRule has set
+// its limit.
+type fakeGate struct {
+	queue.Demand
+	uid    int
+	named  int
+	fixed  bool
+	starts []queue.Millis
+	opens  queue.Millis
+}
+
+type fakeGates struct{ d *fakeData }
+
+// gate returns the number of the gate that a demand of a user names. It creates the gate if necessary.
+func (f fakeGates) gate(uid int, d queue.Demand) int64 {
+	for id, g := range f.d.gates {
+		if g.uid == d.Owner(uid) && g.Kind == d.Kind && g.Key == d.Key {
+			return id
+		}
+	}
+	id := f.d.newID()
+	f.d.gates[id] = fakeGate{Demand: d, uid: d.Owner(uid)}
+	return id
+}
+
+func (f fakeGates) change(gate int64, change func(*fakeGate)) {
+	g := f.d.gates[gate]
+	change(&g)
+	f.d.gates[gate] = g
+}
+
+// Rule counts the units that leases hold, except those of started jobs at a rate, which RecordStart counts.
+func (f fakeGates) Rule(gate int64) (Rule, error) {
+	rule := Rule{Demand: f.d.gates[gate].Demand}
+	for _, l := range f.d.leases {
+		for _, n := range l.Needs {
+			if n.Gate == gate && (n.Kind != queue.GateRate || !l.Running) {
+				rule.Used += n.Units
+			}
+		}
+	}
+	return rule, nil
+}
+
+func (f fakeGates) TakenUnits(name string) map[int]bool {
+	taken := map[int]bool{}
+	for _, l := range f.d.leases {
+		queue.ParseUnits(l.Job.Units, func(resource string, units []int) {
+			for _, u := range units {
+				taken[u] = taken[u] || resource == name
+			}
+		})
+	}
+	return taken
+}
+
+func (f fakeGates) Resources() (list []int64) {
+	for id, g := range f.d.gates {
+		if g.Kind == queue.GateResource {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func (f fakeGates) RecordStart(gate int64, at queue.Millis) error {
+	f.change(gate, func(g *fakeGate) { g.starts = append(g.starts, at) })
+	return nil
+}
+
+// since returns the starts of a gate at or after a time, newest first.
+func (f fakeGates) since(gate int64, since queue.Millis) []queue.Millis {
+	list := slices.DeleteFunc(slices.Clone(f.d.gates[gate].starts), func(at queue.Millis) bool { return at < since })
+	slices.Sort(list)
+	slices.Reverse(list)
+	return list
+}
+
+func (f fakeGates) Starts(gate int64, since queue.Millis) (int, error) {
+	return len(f.since(gate, since)), nil
+}
+
+func (f fakeGates) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+	if list := f.since(gate, since); n < len(list) {
+		return list[n], nil
+	}
+	return 0, nil
+}
+
+func (f fakeGates) SetOpens(gate int64, at queue.Millis) error {
+	f.change(gate, func(g *fakeGate) { g.opens = at })
+	return nil
+}
+
+func (f fakeGates) SetRule(j *Job, d queue.Demand) (int64, error) {
+	id := f.gate(j.UID, d)
+	g := f.d.gates[id]
+	if g.fixed || g.uid == queue.Everybody && g.named > 0 || g.N == d.N && g.Per == d.Per {
+		return 0, nil
+	}
+	f.change(id, func(g *fakeGate) { g.N, g.Per = d.N, d.Per })
+	return id, nil
+}
+
+func (f fakeGates) KeepRule(d queue.Demand) (int64, error) {
+	id := f.gate(queue.Everybody, d)
+	if d.N == 0 {
+		f.change(id, func(g *fakeGate) { g.fixed = false })
+		return 0, nil
+	}
+	f.change(id, func(g *fakeGate) { g.N, g.Per, g.fixed = d.N, d.Per, true })
+	return id, nil
+}
+
+func (f fakeGates) CountNaming(j *Job, by int) error {
+	for _, d := range j.Demands {
+		if d.Ruled() {
+			f.change(f.gate(j.UID, d), func(g *fakeGate) { g.named += by })
+		}
+	}
+	return nil
+}

@@ -1,0 +1,348 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// The files fake_*_test.go implement the roles of Tx in memory, one fake type for each role. The fakes share
+// plain maps and keep no counts: a read searches the maps. They are as slow as they are simple, so that a
+// failed test points to the rules.
+
+// fakeTx implements Tx.
+type fakeTx struct {
+	fakeClock
+	fakeSettings
+	fakeJobs
+	fakeHistory
+	fakeCounters
+	fakeLeases
+	fakeQueues
+	fakeLanes
+	fakeUserTurns
+	fakeGates
+	fakeDependencies
+	fakeSchedules
+	fakeSavepoints
+}
+
+var _ Tx = fakeTx{}
+
+// fakeData is what the fakes store.
+type fakeData struct {
+	now    queue.Millis
+	wakeAt queue.Millis // earliest time passed to WakeAt; 0 if none
+	lastID int64        // last number given to a lane, gate, edge or note
+
+	order     queue.Order
+	reranking bool
+	quota     int
+	node      store.Node
+	hooks     store.Hooks
+
+	fakeJobTables
+	fakeLaneTables
+	fakeDependencyTables
+}
+
+// fakeJobTables stores jobs, what happened to them, and the counts that the rules keep of them.
+type fakeJobTables struct {
+	jobs     map[int64]Job
+	leases   map[int64]*Lease
+	nextSeq  int64
+	enqueued int64
+	disowned map[int]int // new uid of the jobs of each disowned uid
+	touched  []int64
+
+	events   []fakeEvent
+	attempts map[int64][]store.Settlement
+	garbage  []string
+	measured []Measured
+
+	states map[queue.State]int // counted by Moved, to be compared with the jobs
+	kept   int                 // counted by CountKept
+	bytes  map[int]fakeBytes   // counted by Holds, for each user
+}
+
+type fakeEvent struct {
+	kind   queue.EventKind
+	seq    int64
+	state  queue.State
+	detail string
+}
+
+type fakeBytes struct{ all, outputs int64 }
+
+func newFakeData() *fakeData {
+	d := &fakeData{now: 1_000_000, node: store.Node{Name: "here"}}
+	d.order = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Second}
+	d.jobs, d.leases, d.nextSeq, d.disowned = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
+	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
+	d.queueRules, d.passes = map[string]store.QueueRule{}, map[string]int64{}
+	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[List]int64{}, map[int64]fakeGate{}
+	d.schedules, d.runs = map[string]store.Schedule{}, map[string][]store.ScheduleRun{}
+	return d
+}
+
+// clone returns a copy that shares no map and no slice with d.
+func (d *fakeData) clone() fakeData {
+	c := *d
+	c.jobs, c.disowned, c.touched = maps.Clone(d.jobs), maps.Clone(d.disowned), slices.Clone(d.touched)
+	c.events, c.garbage, c.measured = slices.Clone(d.events), slices.Clone(d.garbage), slices.Clone(d.measured)
+	c.states, c.bytes, c.leases = maps.Clone(d.states), maps.Clone(d.bytes), maps.Clone(d.leases)
+	c.queueRules, c.passes = maps.Clone(d.queueRules), maps.Clone(d.passes)
+	c.lanes, c.lastTurns = maps.Clone(d.lanes), maps.Clone(d.lastTurns)
+	c.edges, c.notes, c.schedules = slices.Clone(d.edges), slices.Clone(d.notes), maps.Clone(d.schedules)
+	c.attempts, c.runs, c.gates = cloneLists(d.attempts), cloneLists(d.runs), maps.Clone(d.gates)
+	for id, g := range c.gates {
+		g.starts = slices.Clone(g.starts)
+		c.gates[id] = g
+	}
+	return c
+}
+
+func cloneLists[K comparable, V any](m map[K][]V) map[K][]V {
+	c := map[K][]V{}
+	for k, list := range m {
+		c[k] = slices.Clone(list)
+	}
+	return c
+}
+
+func (d *fakeData) newID() int64 {
+	d.lastID++
+	return d.lastID
+}
+
+// sortedJobs returns the jobs for which the function matches returns true, ordered by seq.
+func (d *fakeData) sortedJobs(matches func(*Job) bool) (list []Job) {
+	for _, seq := range slices.Sorted(maps.Keys(d.jobs)) {
+		if j := d.jobs[seq]; matches(&j) {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+type fakeClock struct{ d *fakeData }
+
+func (f fakeClock) Now() queue.Millis { return f.d.now }
+
+func (f fakeClock) WakeAt(at queue.Millis) {
+	if at != 0 && (f.d.wakeAt == 0 || at < f.d.wakeAt) {
+		f.d.wakeAt = at
+	}
+}
+
+type fakeSettings struct{ d *fakeData }
+
+func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.d.order, f.d.reranking }
+func (f fakeSettings) Quota() int                             { return f.d.quota }
+func (f fakeSettings) Node() *store.Node                      { return &f.d.node }
+func (f fakeSettings) Hooks() *store.Hooks                    { return &f.d.hooks }
+
+type fakeJobs struct{ d *fakeData }
+
+func (f fakeJobs) Job(seq int64, part Part) (Job, error) {
+	j, found := f.d.jobs[seq]
+	if !found {
+		return j, queue.ErrNotFound
+	}
+	return readPart(j, part), nil
+}
+
+func readPart(j Job, part Part) Job {
+	if part < Whole {
+		j.Env, j.Stdin = nil, ""
+	}
+	if part < Terms {
+		j.Execution = queue.Execution{}
+	}
+	return j
+}
+
+func (f fakeJobs) Named(_ int, id string) (seq int64, err error) {
+	for _, j := range f.d.jobs {
+		if j.ID == id {
+			seq = j.Seq
+		}
+	}
+	return seq, nil
+}
+
+func (f fakeJobs) Taken(id string) (bool, error) {
+	seq, err := f.Named(0, id)
+	return seq != 0, err
+}
+
+func (f fakeJobs) Holder(uid int, key string) (holder Job, found bool, err error) {
+	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
+		if !found || !j.State.Ended() || holder.State.Ended() && j.EndedAt > holder.EndedAt {
+			holder, found = readPart(j, Summary), true
+		}
+	}
+	return holder, found, nil
+}
+
+func (f fakeJobs) Disowned(uid int, _ int64) int { return f.d.disowned[uid] }
+
+func (f fakeJobs) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
+	seq = f.d.nextSeq
+	f.d.nextSeq++
+	return 0, seq, cmp.Or(draft.ID, strconv.FormatInt(seq, 10)), nil
+}
+
+func (f fakeJobs) Insert(j *Job, _ int) error {
+	j.Stored, _ = f.StoredSize(&j.Job)
+	stored := *j
+	stored.After = nil
+	f.d.jobs[j.Seq] = stored
+	return nil
+}
+
+func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
+	dependencies := j.Parents
+	if j.After != nil {
+		dependencies = len(j.After)
+	}
+	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
+}
+
+// Put keeps the parts that j.Rewrite leaves out, as an engine does.
+func (f fakeJobs) Put(j *Job) error {
+	old, stored := f.d.jobs[j.Seq], *j
+	if old.Seq == 0 {
+		return queue.ErrNotFound
+	}
+	switch j.Rewrite {
+	case RowAlone:
+		stored.Execution, stored.Damaged = old.Execution, old.Damaged
+	case WithTerms:
+		stored.Env, stored.Stdin, stored.Labels = old.Env, old.Stdin, old.Labels
+	}
+	if stored.Error = old.Error; j.NewError != nil {
+		stored.Error = *j.NewError
+	}
+	stored.Progress, stored.After, stored.NewError, stored.Rewrite = old.Progress, nil, nil, RowAlone
+	f.d.jobs[j.Seq] = stored
+	return nil
+}
+
+func (f fakeJobs) PutProgress(j *Job) error {
+	stored := f.d.jobs[j.Seq]
+	stored.Progress = j.Progress
+	f.d.jobs[j.Seq] = stored
+	return nil
+}
+
+func (f fakeJobs) Remove(seq int64) error {
+	delete(f.d.jobs, seq)
+	delete(f.d.attempts, seq)
+	return fakeDependencies{f.d}.DropEdges(seq)
+}
+
+func (f fakeJobs) Touched(seq int64) { f.d.touched = append(f.d.touched, seq) }
+
+type fakeHistory struct{ d *fakeData }
+
+func (f fakeHistory) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
+	f.d.events = append(f.d.events, fakeEvent{kind, j.Seq, state, string(detail)})
+	return nil
+}
+
+func (f fakeHistory) AddAttempt(j *Job, e *store.Settlement) error {
+	f.d.attempts[j.Seq] = append(f.d.attempts[j.Seq], *e)
+	return nil
+}
+
+func (f fakeHistory) ForgetAttempt(seq int64) error {
+	f.d.attempts[seq] = f.d.attempts[seq][min(1, len(f.d.attempts[seq])):]
+	return nil
+}
+
+func (f fakeHistory) AddGarbage(ref, _ string) error {
+	f.d.garbage = append(f.d.garbage, ref)
+	return nil
+}
+
+// TrimUser removes outputs of ended jobs. No test of the rules needs it to remove inputs.
+func (f fakeHistory) TrimUser(uid int, keep int64) error {
+	list := f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
+	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
+	for i := 0; i < len(list) && f.d.bytes[uid].all > keep; i++ {
+		j := list[i]
+		for k := range f.d.attempts[j.Seq] {
+			f.d.attempts[j.Seq][k].Attempt.Output = nil
+		}
+		fakeCounters(f).Holds(uid, 0, -j.Outputs)
+		j.Outputs = 0
+		f.d.jobs[j.Seq] = j
+	}
+	return nil
+}
+
+func (f fakeHistory) Measure(m Measured) { f.d.measured = append(f.d.measured, m) }
+
+type fakeCounters struct{ d *fakeData }
+
+func (f fakeCounters) Counts() Counts {
+	waiting := f.d.sortedJobs(func(j *Job) bool { return j.State.Waiting() })
+	return Counts{Waiting: int64(len(waiting)), Enqueued: f.d.enqueued}
+}
+
+func (f fakeCounters) User(uid int) (u User) {
+	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.State.Waiting() }) {
+		u.Waiting += int64(bit(j.UID == uid))
+		u.Hooks += int64(bit(j.Hooks&queue.HookItself != 0 && j.HookUID == uid))
+	}
+	for _, l := range f.d.leases {
+		u.Leased += bit(l.Job.UID == uid)
+	}
+	u.Bytes, u.Outputs = f.d.bytes[uid].all, f.d.bytes[uid].outputs
+	return u
+}
+
+func (f fakeCounters) Arrived() { f.d.enqueued++ }
+
+func (f fakeCounters) Moved(_ *Job, from, to queue.State) {
+	f.d.states[from]--
+	f.d.states[to]++
+}
+
+func (f fakeCounters) CountKept(_ *Job, by int) { f.d.kept += by }
+
+func (f fakeCounters) Holds(uid int, stored, outputs int64) {
+	b := f.d.bytes[uid]
+	f.d.bytes[uid] = fakeBytes{b.all + stored + outputs, b.outputs + outputs}
+}
+
+type fakeLeases struct{ d *fakeData }
+
+func (f fakeLeases) Lease(seq int64) *Lease { return f.d.leases[seq] }
+func (f fakeLeases) Hold(l *Lease)          { f.d.leases[l.Job.Seq] = l }
+func (f fakeLeases) Drop(l *Lease)          { delete(f.d.leases, l.Job.Seq) }
+func (f fakeLeases) FenceStep() int64       { return 1 }
+
+// fakeSavepoints restores all data, and the rules of the transaction.
+type fakeSavepoints struct {
+	d     *fakeData
+	rules *Rules
+	mem   *Memory
+}
+
+func (f fakeSavepoints) Attempt(part func() error) error {
+	data, rules, recheck := f.d.clone(), *f.rules, f.mem.Keep()
+	err := part()
+	if err != nil {
+		*f.d, *f.rules = data, rules
+		f.rules.Undone()
+		recheck()
+	}
+	return err
+}

@@ -1,0 +1,256 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// addSchedule stores a schedule named "s" with an overlap policy.
+func (f *fixture) addSchedule(overlap store.Overlap) {
+	draft := filled(queue.Job{})
+	f.schedules["s"] = store.Schedule{Name: "s", Gen: 1, UID: userA, Overlap: overlap, Draft: draft, LastAt: 100}
+}
+
+// firing returns a request to carry out occurrences of the schedule "s". The job of an occurrence gets the id
+// s-INSTANT or, if that is taken, s-INSTANT-N.
+func firing(runs ...queue.Millis) store.Firing {
+	return store.Firing{
+		Name: "s", Gen: 1, Last: 100, Runs: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
+		IDs: func(at queue.Millis, n int) string {
+			if n == 1 {
+				return fmt.Sprintf("s-%d", int64(at))
+			}
+			return fmt.Sprintf("s-%d-%d", int64(at), n)
+		},
+	}
+}
+
+// fire carries out a firing as an engine does.
+func (f *fixture) fire(firing store.Firing) (fired store.Fired, err error) {
+	f.t.Helper()
+	err = f.try(func(r *Rules) error {
+		fired, err = r.Fire(&firing, func(draft queue.Job) (int64, string, error) {
+			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, firing.MaxPending, firing.MaxPendingUser); err != nil {
+				return 0, "", err
+			}
+			ids, err := f.insert(r, []queue.Job{draft})
+			if err != nil {
+				return 0, "", err
+			}
+			return f.job(ids[0]).Seq, ids[0], nil
+		})
+		return err
+	})
+	return fired, err
+}
+
+// outcomes lists the outcomes that are recorded for the schedule, with their instants.
+func (f *fixture) outcomes() string {
+	var list []string
+	for _, r := range f.runs["s"] {
+		list = append(list, fmt.Sprintf("%d %s", int64(r.Instant), r.Outcome))
+	}
+	return strings.Join(list, ", ")
+}
+
+// Occurrences that are caught up run one after another, and the others are recorded as missed. The schedule
+// remembers the newest one that was handled.
+func TestScheduleCatchesUp(t *testing.T) {
+	cases := map[string]struct {
+		missed, runs []queue.Millis
+		outcomes     string
+		states       string // of the jobs s-200, s-300 and s-400
+	}{
+		"none": {[]queue.Millis{200, 300}, []queue.Millis{400}, "200 missed, 300 missed, 400 fired", "gone gone pending"},
+		"one":  {[]queue.Millis{200}, []queue.Millis{300}, "200 missed, 300 fired", "gone pending gone"},
+		"all":  {nil, []queue.Millis{200, 300, 400}, "200 fired, 300 fired, 400 fired", "pending blocked blocked"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.addSchedule(store.OverlapQueue)
+			request := firing(c.runs...)
+			request.Missed = c.missed
+			if fired, err := f.fire(request); err != nil || !fired.Done {
+				t.Fatalf("the firing returned %+v, %v", fired, err)
+			}
+			if got := f.outcomes(); got != c.outcomes {
+				t.Errorf("the outcomes are %q; want %q", got, c.outcomes)
+			}
+			f.wantStates("s-200 s-300 s-400", c.states)
+			if s := f.schedules["s"]; s.LastAt != 900 || s.NextAt != 1000 || s.DueAt != 1000 {
+				t.Errorf("the schedule has the times %d, %d, %d; want those of the firing", s.LastAt, s.NextAt, s.DueAt)
+			}
+		})
+	}
+}
+
+// If an earlier job of the schedule has not ended, the overlap policy decides.
+func TestScheduleOverlap(t *testing.T) {
+	cases := map[store.Overlap]struct{ outcome, states string }{
+		store.OverlapSkip:    {"300 skipped", "pending gone"},
+		store.OverlapQueue:   {"300 fired", "pending blocked"},
+		store.OverlapReplace: {"300 fired", "cancelled pending"},
+	}
+	for overlap, c := range cases {
+		t.Run(string(overlap), func(t *testing.T) {
+			f := newFixture(t)
+			f.addSchedule(overlap)
+			if _, err := f.fire(firing(200)); err != nil {
+				t.Fatal(err)
+			}
+			request := firing(300)
+			request.Last = 900
+			if _, err := f.fire(request); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := f.outcomes(), "200 fired, "+c.outcome; got != want {
+				t.Errorf("the outcomes are %q; want %q", got, want)
+			}
+			f.wantStates("s-200 s-300", c.states)
+		})
+	}
+}
+
+// A queued occurrence runs after the earlier job has ended, whatever its end.
+func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapQueue)
+	if _, err := f.fire(firing(200, 300)); err != nil {
+		t.Fatal(err)
+	}
+	f.run("s-200", queue.Dead)
+	f.run("s-300", queue.Completed)
+}
+
+// With overlap replace, a leased job must be ended before it can be replaced. Until then nothing happens.
+func TestReplaceWaitsForLeasedJob(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapReplace)
+	if _, err := f.fire(firing(200)); err != nil {
+		t.Fatal(err)
+	}
+	f.wantClaim(1, "s-200")
+	request := firing(300)
+	request.Last = 900
+	fired, err := f.fire(request)
+	if want := []int64{f.job("s-200").Seq}; err != nil || fired.Done || !slices.Equal(fired.Leased, want) {
+		t.Fatalf("the firing returned %+v, %v; want the leased job %v and no change", fired, err, want)
+	}
+	f.wantStates("s-200 s-300", "pending gone")
+	f.endAs("s-200", queue.Cancelled)
+	if _, err := f.fire(request); err != nil {
+		t.Fatal(err)
+	}
+	f.wantStates("s-300", "pending")
+}
+
+// If the job would be rejected in any case, the leased job is not ended for it.
+func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapReplace)
+	if _, err := f.fire(firing(200)); err != nil {
+		t.Fatal(err)
+	}
+	f.add(queue.Job{ID: "other"})
+	f.wantClaim(1, "s-200")
+	request := firing(300)
+	request.Last, request.MaxPending = 900, 1
+	if fired, err := f.fire(request); err != nil || !fired.Done || len(fired.Leased) != 0 {
+		t.Fatalf("the firing returned %+v, %v; want it done", fired, err)
+	}
+	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
+		t.Errorf("the outcomes are %q; want %q", got, want)
+	}
+}
+
+// A firing that was planned for an earlier form of the schedule does nothing.
+func TestOutdatedFiringDoesNothing(t *testing.T) {
+	cases := map[string]func(*store.Schedule){
+		"replaced by a new definition":   func(s *store.Schedule) { s.Gen = 2 },
+		"another occurrence was handled": func(s *store.Schedule) { s.LastAt = 150 },
+		"paused":                         func(s *store.Schedule) { s.PausedAt = 1 },
+		"handled for another boot":       func(s *store.Schedule) { s.Boot = "other" },
+		"owned by a former account":      func(s *store.Schedule) { s.UID = -5 },
+		"damaged":                        func(s *store.Schedule) { s.Damaged = true },
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.addSchedule(store.OverlapSkip)
+			s := f.schedules["s"]
+			change(&s)
+			f.schedules["s"] = s
+			if fired, err := f.fire(firing(200)); err != nil || fired.Done || len(f.jobs) != 0 || len(f.runs["s"]) != 0 {
+				t.Errorf("the firing returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
+			}
+		})
+	}
+}
+
+// A user can run a schedule that is paused. The run leaves the schedule's times alone, and its rejection is an
+// error for the user.
+func TestRunRequestedByUser(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapSkip)
+	s := f.schedules["s"]
+	s.PausedAt = 1
+	f.schedules["s"] = s
+	request, by := firing(200), userB
+	request.By = &by
+	if fired, err := f.fire(request); err != nil || !fired.Done {
+		t.Fatalf("the firing returned %+v, %v", fired, err)
+	}
+	if got := f.schedules["s"]; got.LastAt != 100 || got.PausedAt != 1 {
+		t.Errorf("the run changed the schedule to %+v", got)
+	}
+	request.Runs = []queue.Millis{300}
+	_, err := f.fire(request)
+	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
+}
+
+// A rejected job is recorded as refused, so that the schedule goes on.
+func TestRejectedOccurrenceIsRecorded(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapQueue)
+	request := firing(200, 300)
+	request.MaxPending = 1
+	if fired, err := f.fire(request); err != nil || !fired.Done {
+		t.Fatalf("the firing returned %+v, %v", fired, err)
+	}
+	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
+		t.Errorf("the outcomes are %q; want %q", got, want)
+	}
+}
+
+// An occurrence whose id is taken gets the next candidate.
+func TestOccurrenceTakesFreeID(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapSkip)
+	f.add(queue.Job{ID: "s-200"}, queue.Job{ID: "s-200-2"})
+	if _, err := f.fire(firing(200)); err != nil {
+		t.Fatal(err)
+	}
+	f.wantStates("s-200-3", "pending")
+}
+
+// An error that is no rejection ends the transaction.
+func TestFiringPassesErrorsOn(t *testing.T) {
+	f := newFixture(t)
+	f.addSchedule(store.OverlapSkip)
+	broken := errors.New("the disk has failed")
+	err := f.try(func(r *Rules) error {
+		request := firing(200)
+		_, err := r.Fire(&request, func(queue.Job) (int64, string, error) { return 0, "", broken })
+		return err
+	})
+	if !errors.Is(err, broken) || len(f.runs["s"]) != 0 {
+		t.Errorf("the firing returned %v and recorded %q; want the error alone", err, f.outcomes())
+	}
+}

@@ -1,0 +1,410 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// The users of the tests. userA owns all jobs that name no user.
+const (
+	userA = 1001
+	userB = 1002
+	userC = 1003
+)
+
+// fixture is a queue in memory. Each operation is one transaction, with the same end as in an engine.
+type fixture struct {
+	t *testing.T
+	*fakeData
+	mem   Memory
+	rules *Rules // the rules of the current or the last transaction
+}
+
+// newFixture returns an empty queue in which jobs gain one point of priority per second.
+func newFixture(t *testing.T) *fixture { return &fixture{t: t, fakeData: newFakeData()} }
+
+func (f *fixture) tx() Tx {
+	d := f.fakeData
+	return fakeTx{
+		fakeClock{d}, fakeSettings{d}, fakeJobs{d}, fakeHistory{d}, fakeCounters{d}, fakeLeases{d}, fakeQueues{d},
+		fakeLanes{d}, fakeUserTurns{d}, fakeGates{d}, fakeDependencies{d}, fakeSchedules{d},
+		fakeSavepoints{d, f.rules, &f.mem},
+	}
+}
+
+// try runs an operation in a transaction. If the operation returns an error, nothing changes.
+func (f *fixture) try(op func(*Rules) error) error {
+	f.t.Helper()
+	f.rules = &Rules{}
+	f.rules.Init(f.tx(), &f.mem)
+	before, recheck := f.clone(), f.mem.Keep()
+	err := op(f.rules)
+	if err == nil {
+		_, err = f.rules.DecideDependants()
+	}
+	if err == nil {
+		err = f.rules.Reopen()
+	}
+	if err != nil {
+		*f.fakeData = before
+		recheck()
+	}
+	f.checkData()
+	return err
+}
+
+// do runs an operation that must succeed.
+func (f *fixture) do(op func(*Rules) error) {
+	f.t.Helper()
+	if err := f.try(op); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// checkData checks the counts that the rules keep, and that no claim can overlook a job.
+func (f *fixture) checkData() {
+	f.t.Helper()
+	states, kept := map[queue.State]int{}, 0
+	for _, j := range f.jobs {
+		states[j.State]++
+		kept += bit(j.Kept)
+		l := f.lanes[j.Lane]
+		overlooked := l.Shut == Empty || l.Head.After(j.Position())
+		if j.Standing == Ready && f.leases[j.Seq] == nil && overlooked {
+			f.t.Errorf("job %s is ready, but its lane begins after it", j.ID)
+		}
+	}
+	for _, s := range queue.States() {
+		if states[s] != f.states[s] {
+			f.t.Errorf("the rules count %d %v jobs; %d are stored", f.states[s], s, states[s])
+		}
+	}
+	if kept != f.kept {
+		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.kept, kept)
+	}
+}
+
+// enqueue makes a request with drafts, and returns the ids that its receipt would contain.
+func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
+	f.t.Helper()
+	err = f.try(func(r *Rules) error {
+		ids, err = f.insert(r, drafts)
+		return err
+	})
+	return ids, err
+}
+
+// insert carries out a request as an engine does.
+func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error) {
+	for i := range drafts {
+		drafts[i] = filled(drafts[i])
+	}
+	if err := r.Check(drafts, drafts[0].UID); err != nil {
+		return nil, err
+	}
+	substitutes, err := r.CheckUnique(drafts)
+	if err != nil {
+		return nil, err
+	}
+	seqs := make([]int64, len(drafts))
+	for i := range drafts {
+		if s, found := substitutes[i]; found && s.Job != nil {
+			seqs[i], ids = s.Job.Seq, append(ids, s.Job.ID)
+			continue
+		} else if found {
+			seqs[i], ids = seqs[s.Draft], append(ids, ids[s.Draft])
+			continue
+		}
+		_, seq, id, _ := fakeJobs{f.fakeData}.NewJob(&drafts[i])
+		seqs[i], ids = seq, append(ids, id)
+	}
+	for i := range drafts {
+		if _, found := substitutes[i]; found {
+			continue
+		}
+		draft := drafts[i]
+		draft.After = slices.Clone(draft.After)
+		for k := range draft.After {
+			if d := &draft.After[k]; d.Draft != 0 {
+				d.Job = seqs[d.Draft-1]
+			}
+		}
+		if _, err := r.Replace(&draft); err != nil {
+			return nil, err
+		}
+		if err := r.Insert(&draft, i, draft.UID, seqs[i], ids[i]); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// filled returns a draft with the fields that queue.Resolve would fill in.
+func filled(draft queue.Job) queue.Job {
+	if draft.Queue == "" {
+		draft.Queue = "default"
+	}
+	if draft.UID == 0 {
+		draft.UID = userA
+	}
+	if draft.MaxAttempts == 0 {
+		draft.MaxAttempts = 3
+	}
+	draft.ExitCode = -1
+	return draft
+}
+
+// add enqueues jobs, which must be accepted.
+func (f *fixture) add(drafts ...queue.Job) {
+	f.t.Helper()
+	if _, err := f.enqueue(drafts...); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// job returns a copy of the job with an id.
+func (f *fixture) job(id string) *Job {
+	f.t.Helper()
+	for _, j := range f.jobs {
+		if j.ID == id {
+			return &j
+		}
+	}
+	f.t.Fatalf("there is no job %q", id)
+	return nil
+}
+
+// claim claims up to n jobs and returns their ids, separated by spaces.
+func (f *fixture) claim(n int) string {
+	f.t.Helper()
+	var ids []string
+	f.do(func(r *Rules) error {
+		jobs, _, err := r.Claim(n)
+		for i := range jobs {
+			ids = append(ids, jobs[i].ID)
+		}
+		return err
+	})
+	return strings.Join(ids, " ")
+}
+
+// wantClaim claims up to n jobs and checks which ones it gets.
+func (f *fixture) wantClaim(n int, want string) {
+	f.t.Helper()
+	if got := f.claim(n); got != want {
+		f.t.Fatalf("a claim of up to %d jobs got %q; want %q", n, got, want)
+	}
+}
+
+// exchange passes a report of the worker pool to the rules.
+func (f *fixture) exchange(report store.Report) (g store.Grant) {
+	f.t.Helper()
+	f.do(func(r *Rules) (err error) {
+		g, err = r.Exchange(&report)
+		return err
+	})
+	return g
+}
+
+// lease returns the current lease of a job.
+func (f *fixture) lease(id string) queue.Lease {
+	f.t.Helper()
+	l := f.leases[f.job(id).Seq]
+	if l == nil {
+		f.t.Fatalf("job %q is not leased", id)
+	}
+	return queue.Lease{Seq: l.Job.Seq, Fence: l.Job.Fence}
+}
+
+// start reports that leased jobs have started.
+func (f *fixture) start(ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		f.exchange(store.Report{Started: []store.Started{{Lease: f.lease(id), At: f.now, Worker: "w", PID: 7}}})
+	}
+}
+
+// ended returns a report about the end of an attempt that began now.
+func (f *fixture) ended(lease queue.Lease, to queue.State) store.Settlement {
+	e := store.Settlement{Lease: lease}
+	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.now, EndedAt: f.now}
+	e.Decision = queue.Decision{State: to, Started: true, Counts: true}
+	return e
+}
+
+// end reports that the attempts of leased jobs have ended, and their jobs are completed.
+func (f *fixture) end(ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		f.endAs(id, queue.Completed)
+	}
+}
+
+// endAs reports the end of an attempt, after which the job has the given state.
+func (f *fixture) endAs(id string, to queue.State) {
+	f.t.Helper()
+	f.exchange(store.Report{Ended: []store.Settlement{f.ended(f.lease(id), to)}})
+}
+
+// hold has another user hold a shared lock. The job that holds it has the lock's name as its id.
+func (f *fixture) hold(lock string) {
+	f.t.Helper()
+	f.add(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: demands("lock:" + lock), Priority: 1_000_000})
+	f.wantClaim(1, lock)
+}
+
+// run claims a job, which must be the next one, and ends its attempt.
+func (f *fixture) run(id string, to queue.State) {
+	f.t.Helper()
+	f.wantClaim(1, id)
+	f.endAs(id, to)
+}
+
+// release gives back the leases of jobs that have not started.
+func (f *fixture) release(ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		f.exchange(store.Report{Released: []queue.Lease{f.lease(id)}})
+	}
+}
+
+// change applies a verb to a job.
+func (f *fixture) change(verb queue.Verb, id string) error {
+	f.t.Helper()
+	seq := f.job(id).Seq
+	return f.try(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
+}
+
+// must applies a verb to jobs, which must be accepted.
+func (f *fixture) must(verb queue.Verb, ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		if err := f.change(verb, id); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// advance lets time pass, then does what an engine does when something is due.
+func (f *fixture) advance(d time.Duration) {
+	f.t.Helper()
+	f.now = f.now.Add(d)
+	f.do(func(r *Rules) error {
+		due := f.sortedJobs(func(j *Job) bool { return j.Standing == Timed && j.DueAt <= f.now })
+		for i := range due {
+			if err := r.Due(&due[i]); err != nil {
+				return err
+			}
+		}
+		expired := f.sortedJobs(func(j *Job) bool { return r.hasExpired(j) && j.State.Waiting() && f.leases[j.Seq] == nil })
+		for i := range expired {
+			if err := r.Expire(&expired[i]); err != nil {
+				return err
+			}
+		}
+		for id, g := range f.gates {
+			if g.opens != 0 && g.opens <= f.now {
+				r.Recheck(id)
+			}
+		}
+		return nil
+	})
+}
+
+// statesOf returns the states of jobs, separated by spaces. A removed job has the state "gone".
+func (f *fixture) statesOf(ids string) string {
+	var list []string
+	for id := range strings.FieldsSeq(ids) {
+		state := "gone"
+		for _, j := range f.jobs {
+			if j.ID == id {
+				state = j.State.String()
+			}
+		}
+		list = append(list, state)
+	}
+	return strings.Join(list, " ")
+}
+
+// wantStates checks the states of jobs.
+func (f *fixture) wantStates(ids, want string) {
+	f.t.Helper()
+	if got := f.statesOf(ids); got != want {
+		f.t.Fatalf("the jobs %s are %s; want %s", ids, got, want)
+	}
+}
+
+// laneOf describes the lane of a job: "open", "empty", or "closed by" its gate.
+func (f *fixture) laneOf(id string) string {
+	f.t.Helper()
+	switch l := f.lanes[f.job(id).Lane]; {
+	case l.Shut == Open:
+		return "open"
+	case l.Shut == Empty:
+		return "empty"
+	case l.Shut == UserGate(l.UID):
+		return "closed by quota"
+	default:
+		return "closed by " + f.gates[l.Shut].Key
+	}
+}
+
+// wantLane checks the lane of a job.
+func (f *fixture) wantLane(id, want string) {
+	f.t.Helper()
+	if got := f.laneOf(id); got != want {
+		f.t.Fatalf("the lane of job %s is %s; want %s", id, got, want)
+	}
+}
+
+// eventsOf lists the kinds of the events about a job.
+func (f *fixture) eventsOf(id string) string {
+	seq := f.job(id).Seq
+	var list []string
+	for _, e := range f.events {
+		if e.seq == seq {
+			list = append(list, string(e.kind))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// wantRejection checks that an error rejects one operation with a code and a text.
+func wantRejection(t *testing.T, err error, code queue.Code, text string) {
+	t.Helper()
+	var rejection *queue.Error
+	if !errors.As(err, &rejection) || rejection.Code != code || !strings.Contains(err.Error(), text) {
+		t.Fatalf("got the error %v; want %s with the text %q", err, code, text)
+	}
+}
+
+// demands returns the demands that a text describes: words of the form KIND:KEY or KIND:KEY:N, in the order
+// in which claims check gates.
+func demands(text string) (list []queue.Demand) {
+	kinds := map[string]queue.GateKind{
+		"node": queue.GateNode, "lock": queue.GateLock, "rate": queue.GateRate, "resource": queue.GateResource,
+	}
+	for word := range strings.FieldsSeq(text) {
+		kind, rest, _ := strings.Cut(word, ":")
+		d := queue.Demand{Kind: kinds[kind], N: 1}
+		key, n, counted := strings.Cut(rest, ":")
+		if d.Key = key; counted {
+			fmt.Sscan(n, &d.N)
+		}
+		if d.Kind == queue.GateRate {
+			d.Per = time.Minute
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// needing returns a draft with an id and demands.
+func needing(id, text string) queue.Job { return queue.Job{ID: id, Demands: demands(text)} }

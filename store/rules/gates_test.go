@@ -1,0 +1,319 @@
+package rules
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Each kind of gate computes its room from what leases hold. The table needs only the four roles that a
+// gatekeeper uses.
+func TestGateRoom(t *testing.T) {
+	const gate = 7
+	type given []func(*fakeData)
+	lease := func(units int, running bool) func(*fakeData) {
+		return func(d *fakeData) {
+			seq := int64(len(d.leases) + 1)
+			need := Need{Gate: gate, Kind: d.gates[gate].Kind, Units: units}
+			d.leases[seq] = &Lease{Job: Job{Job: queue.Job{Seq: seq, UID: userA}}, Running: running, Needs: []Need{need}}
+		}
+	}
+	startedAgo := func(ago time.Duration) func(*fakeData) {
+		return func(d *fakeData) { _ = fakeGates{d}.RecordStart(gate, d.now-queue.Millis(ago.Milliseconds())) }
+	}
+	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", N: 2, Per: time.Minute}
+	units := func(n int) func(*fakeData) {
+		return func(d *fakeData) { d.node.Resources = map[string]int{"gpu": n} }
+	}
+	quota := func(n int) func(*fakeData) { return func(d *fakeData) { d.quota = n } }
+	cases := map[string]struct {
+		demand queue.Demand // its kind is GateUser for the quota
+		given  given
+		want   Gate
+	}{
+		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, Gate{Room: math.MaxInt}},
+		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, Gate{Room: 2, Most: 2}},
+		"quota: partly used": {queue.Demand{Kind: queue.GateUser}, given{quota(2), lease(1, true)},
+			Gate{Room: 1, Most: 2}},
+		"quota: lowered below its use": {queue.Demand{Kind: queue.GateUser},
+			given{quota(1), lease(1, true), lease(1, true)}, Gate{Room: -1, Most: 1}},
+		"quota: unknown account": {queue.Demand{Kind: queue.GateUser},
+			given{func(d *fakeData) { d.node.Strangers = map[int]bool{userA: true} }}, Gate{}},
+		"node: this one":    {queue.Demand{Kind: queue.GateNode, Key: "here"}, nil, Gate{Room: math.MaxInt}},
+		"node: another one": {queue.Demand{Kind: queue.GateNode, Key: "there"}, nil, Gate{}},
+		"node: this label": {queue.Demand{Kind: queue.GateNode, Key: "os=linux"},
+			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, Gate{Room: math.MaxInt}},
+		"lock: free": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2}, nil, Gate{Room: 2, Most: 2}},
+		"lock: taken": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2},
+			given{lease(1, true), lease(1, false)}, Gate{Room: 0, Most: 2}},
+		"resource: some units taken": {queue.Demand{Kind: queue.GateResource, Key: "gpu"},
+			given{lease(3, true), units(8)}, Gate{Room: 5, Most: 8}},
+		"resource: the node has none":   {queue.Demand{Kind: queue.GateResource, Key: "gpu"}, nil, Gate{}},
+		"rate: unused":                  {mail, nil, Gate{Room: 2, Most: 2}},
+		"rate: a claimed job may start": {mail, given{lease(1, false)}, Gate{Room: 1, Most: 2}},
+		"rate: a started job is a start": {mail, given{lease(1, true), startedAgo(time.Second)},
+			Gate{Room: 1, Most: 2}},
+		"rate: an old start is none": {mail, given{startedAgo(time.Minute + time.Millisecond)}, Gate{Room: 2, Most: 2}},
+		"rate: opens when the oldest start leaves": {mail, given{startedAgo(50 * time.Second), startedAgo(time.Second)},
+			Gate{Room: 0, Most: 2, Opens: 1_010_001}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newFakeData()
+			d.gates[gate] = fakeGate{Demand: c.demand, uid: userA}
+			for _, given := range c.given {
+				given(d)
+			}
+			k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
+			for range 2 { // the second answer comes from the cache
+				got, err := k.Gate(userA, Need{Gate: gate, Kind: c.demand.Kind, Units: 1})
+				if err != nil || got != c.want {
+					t.Fatalf("the gate is %+v, %v; want %+v", got, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// A gate of an unknown kind, from a newer version, is an error instead of a gate without limit.
+func TestUnknownGateKindIsRejected(t *testing.T) {
+	d := newFakeData()
+	k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
+	if _, err := k.Gate(userA, Need{Gate: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
+		t.Errorf("got the error %v; want %v", err, errUnknownGateKind)
+	}
+}
+
+// The quota of one user does not hold back other users.
+func TestQuotaHoldsBackOneUser(t *testing.T) {
+	f := newFixture(t)
+	f.quota = 2
+	f.addFor(userA, 9, "a1", "a2", "a3")
+	f.addFor(userB, 0, "b1")
+	f.wantClaim(9, "a1 a2 b1")
+	f.wantLane("a3", "closed by quota")
+	f.end("a2")
+	f.wantLane("a3", "open")
+	f.wantClaim(9, "a3")
+}
+
+// A job takes room at a gate from the claim on, before it has started.
+func TestClaimedJobHoldsItsGates(t *testing.T) {
+	f := newFixture(t)
+	f.add(needing("1", "lock:db:2"), needing("2", "lock:db:2"), needing("3", "lock:db:2"))
+	f.wantClaim(9, "1 2")
+	f.release("1")
+	f.wantClaim(9, "1")
+	f.start("1")
+	f.end("2")
+	f.wantClaim(9, "3")
+}
+
+// A rate limit counts starts. The end of a job gives nothing back, but the release of a lease does.
+func TestRateLimitCountsStarts(t *testing.T) {
+	f := newFixture(t)
+	for _, id := range []string{"1", "2", "3", "4"} {
+		f.add(needing(id, "rate:mail:2"))
+	}
+	f.wantClaim(9, "1 2")
+	f.release("2")
+	f.wantClaim(9, "2")
+	f.end("1", "2")
+	f.wantClaim(9, "")
+	f.wantLane("3", "closed by mail")
+	f.advance(time.Minute)
+	f.wantClaim(9, "") // a start counts until its period is over
+	f.advance(time.Millisecond)
+	f.wantClaim(9, "3 4")
+}
+
+// A start that was reported for a time in the future counts as a start now.
+func TestRateLimitIgnoresFutureStarts(t *testing.T) {
+	f := newFixture(t)
+	f.add(needing("1", "rate:mail:1"), needing("2", "rate:mail:1"))
+	f.wantClaim(9, "1")
+	f.exchange(store.Report{Started: []store.Started{{Lease: f.lease("1"), At: f.now.Add(time.Hour)}}})
+	f.advance(time.Minute + time.Millisecond)
+	f.wantClaim(9, "2")
+}
+
+// A claim gives a job the first free units of each resource, and its row records them.
+func TestClaimAssignsUnitsOfResource(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 4}
+	f.add(needing("1", "resource:gpu:2"), needing("2", "resource:gpu:1"), needing("3", "resource:gpu:2"))
+	f.wantClaim(9, "1 2")
+	if a, b := f.job("1").Units, f.job("2").Units; a != "gpu=0,1" || b != "gpu=2" {
+		t.Errorf("the jobs hold the units %q and %q; want gpu=0,1 and gpu=2", a, b)
+	}
+	f.end("1")
+	f.wantClaim(9, "3")
+	if got := f.job("3").Units; got != "gpu=0,1" {
+		t.Errorf("job 3 holds the units %q; want those that job 1 has freed", got)
+	}
+}
+
+// A job that waits only for a resource keeps smaller jobs of its queue from taking the units that are free.
+func TestLargeJobReservesResource(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 4}
+	f.add(needing("running", "resource:gpu:2"), needing("large", "resource:gpu:4"), needing("small", "resource:gpu:1"))
+	f.add(queue.Job{ID: "other queue", Queue: "other", Demands: demands("resource:gpu:1")})
+	f.add(queue.Job{ID: "no resource"})
+	f.wantClaim(9, "running other queue no resource")
+	f.end("other queue", "running")
+	f.wantClaim(9, "large")
+	f.end("large")
+	f.wantClaim(9, "small")
+}
+
+// A turn does not let a job overtake another user's better-ranked job while that job waits for the same
+// resource, even if no claim has looked at the better-ranked job yet.
+func TestTurnKeepsReservation(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 4}
+	f.add(queue.Job{ID: "warm up C", UID: userC}, queue.Job{ID: "warm up A"})
+	f.run("warm up C", queue.Completed)
+	f.run("warm up A", queue.Completed) // userB is the only user who was not served yet
+	f.add(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: demands("resource:gpu:2")})
+	f.add(queue.Job{ID: "first", UID: userC}, needing("large", "resource:gpu:4"))
+	f.add(queue.Job{ID: "small", UID: userB, Demands: demands("resource:gpu:1")})
+	f.wantClaim(9, "running first") // the large job keeps the two free units
+	f.end("running")
+	f.wantClaim(9, "small") // both have room now, and userB has the turn
+	f.end("small")
+	f.wantClaim(9, "large")
+}
+
+// A job runs only on a node that it names. It does not hold back other jobs.
+func TestJobWaitsForItsNode(t *testing.T) {
+	f := newFixture(t)
+	f.node.Labels = map[string]string{"os": "linux"}
+	f.add(needing("elsewhere", "node:there"), needing("here", "node:here"), needing("label", "node:os=linux"))
+	f.add(queue.Job{ID: "anywhere"})
+	f.wantClaim(9, "here label anywhere")
+	f.wantLane("elsewhere", "closed by there")
+}
+
+// A job that waits for another gate too reserves nothing.
+func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 4}
+	f.hold("@db")
+	f.add(needing("large", "lock:@db resource:gpu:4"), needing("small", "resource:gpu:1"))
+	f.wantClaim(9, "small")
+	f.wantLane("large", "closed by @db")
+}
+
+// The newest job sets the limit of a user's lock. The limit of a shared lock is set by the first of the jobs
+// that name it, unless an operator sets it.
+func TestJobsDeclareLimits(t *testing.T) {
+	cases := map[string]struct {
+		key      string
+		operator int // limit that an operator has set; 0 if none
+		declared []string
+		want     int
+	}{
+		"own lock: the newest job decides":      {"db", 0, []string{"1", "3", "2"}, 2},
+		"shared lock: the first job decides":    {"@db", 0, []string{"1", "3", "2"}, 1},
+		"shared lock: the operator decides":     {"@db", 4, []string{"1", "3"}, 4},
+		"shared lock: the operator comes later": {"@db", 4, nil, 4},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			if c.operator > 0 {
+				f.do(func(r *Rules) error {
+					return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: c.key, N: c.operator})
+				})
+			}
+			for i, n := range c.declared {
+				f.add(needing(string(rune('a'+i)), "lock:"+c.key+":"+n))
+			}
+			for _, g := range f.gates {
+				if g.N != c.want {
+					t.Errorf("the limit of the lock is %d; want %d", g.N, c.want)
+				}
+			}
+		})
+	}
+}
+
+// A raised limit opens the lanes that wait for the gate.
+func TestRaisedLimitOpensLanes(t *testing.T) {
+	f := newFixture(t)
+	f.hold("@db")
+	f.add(needing("waits", "lock:@db"))
+	f.wantLane("waits", "closed by @db")
+	f.do(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", N: 2}) })
+	f.wantClaim(9, "waits")
+}
+
+// An operator can set limits of shared locks and rates, and of nothing else.
+func TestSetGateTakesSharedKeysOnly(t *testing.T) {
+	for _, d := range []queue.Demand{
+		{Kind: queue.GateLock, Key: "own", N: 1},
+		{Kind: queue.GateResource, Key: "@gpu", N: 1},
+		{Kind: queue.GateNode, Key: "here", N: 1},
+	} {
+		f := newFixture(t)
+		err := f.try(func(r *Rules) error { return r.SetGate(d) })
+		var rejection *queue.Error
+		if !errors.As(err, &rejection) || rejection.Code != queue.CodeInvalid {
+			t.Errorf("setting the limit of %q returned %v; want an invalid request", d.Key, err)
+		}
+	}
+}
+
+// Obstacles lists every full gate of a job, not only the one that closes its lane.
+func TestObstaclesListAllFullGates(t *testing.T) {
+	f := newFixture(t)
+	f.quota = 1
+	f.node.Resources = map[string]int{"gpu": 1}
+	f.queueRules["default"] = store.QueueRule{Weight: 1, Concurrency: 1}
+	f.add(needing("running", "lock:db rate:mail:1"))
+	f.run("running", queue.Completed) // uses up the rate
+	f.add(needing("holder", "lock:db"))
+	f.wantClaim(1, "holder")
+	f.add(needing("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))
+	var list []store.Obstacle
+	f.do(func(r *Rules) (err error) {
+		list, err = r.Obstacles(f.job("waits").Seq)
+		return err
+	})
+	want := []store.Obstacle{
+		{Key: "default", Used: 1, Most: 1, Need: 1},
+		{Gate: queue.GateUser, Used: 1, Most: 1, Need: 1},
+		{Gate: queue.GateNode, Key: "there", Need: 1},
+		{Gate: queue.GateLock, Key: "db", Used: 1, Most: 1, Need: 1},
+		{Gate: queue.GateRate, Key: "mail", Used: 1, Most: 1, Need: 1, Opens: f.now.Add(time.Minute) + 1},
+		{Gate: queue.GateResource, Key: "gpu", Used: 0, Most: 1, Need: 2},
+	}
+	if len(list) != len(want) {
+		t.Fatalf("the obstacles are %+v; want %+v", list, want)
+	}
+	for i := range want {
+		if list[i] != want[i] {
+			t.Errorf("obstacle %d is %+v; want %+v", i+1, list[i], want[i])
+		}
+	}
+}
+
+// Obstacles tells when free units are reserved for a better-ranked job.
+func TestObstaclesNameReservation(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 4}
+	f.add(needing("running", "resource:gpu:2"), needing("large", "resource:gpu:4"), needing("small", "resource:gpu:1"))
+	f.wantClaim(9, "running")
+	f.do(func(r *Rules) error {
+		list, err := r.Obstacles(f.job("small").Seq)
+		if len(list) != 1 || !list[0].Barred || list[0].Key != "gpu" {
+			t.Errorf("the obstacles are %+v; want the reserved resource gpu", list)
+		}
+		return err
+	})
+}

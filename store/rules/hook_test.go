@@ -1,0 +1,128 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// newHookFixture returns a queue whose settings request hooks at the given events. A hook's id is HOOK-OF-ID.
+func newHookFixture(t *testing.T, on queue.HookSet) *fixture {
+	f := newFixture(t)
+	f.hooks.On = on
+	f.hooks.Make = func(j *queue.Job, moments queue.HookSet) (hooks []queue.Job) {
+		for _, moment := range queue.Hooks {
+			if moments&moment != 0 {
+				hook := filled(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
+				hook.Command = "true"
+				hooks = append(hooks, hook)
+			}
+		}
+		return hooks
+	}
+	return f
+}
+
+// hookIDs lists the ids of all hooks.
+func (f *fixture) hookIDs() string {
+	var ids []string
+	for _, j := range f.sortedJobs(func(j *Job) bool { return j.Hooks&queue.HookItself != 0 }) {
+		ids = append(ids, j.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+const allHooks = queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded
+
+// The transaction that records a job's new state also creates the hooks for it.
+func TestHooksFollowState(t *testing.T) {
+	cases := map[string]struct {
+		do   func(*fixture)
+		want string
+	}{
+		"completed": {func(f *fixture) { f.run("1", queue.Completed) }, "completed-of-1 ended-of-1"},
+		"dead":      {func(f *fixture) { f.run("1", queue.Dead) }, "dead-of-1 ended-of-1"},
+		"failed":    {func(f *fixture) { f.run("1", queue.Failed) }, "failed-of-1"},
+		"cancelled": {func(f *fixture) { f.must(queue.VerbCancel, "1") }, "ended-of-1"},
+		"held":      {func(f *fixture) { f.must(queue.VerbHold, "1") }, ""},
+		"removed":   {func(f *fixture) { f.must(queue.VerbRemove, "1") }, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newHookFixture(t, allHooks)
+			f.add(queue.Job{ID: "1"})
+			c.do(f)
+			if got := f.hookIDs(); got != c.want {
+				t.Errorf("the hooks are %q; want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A job can request hooks itself.
+func TestJobRequestsHook(t *testing.T) {
+	f := newHookFixture(t, 0)
+	f.add(queue.Job{ID: "1", Hooks: queue.HookDead}, queue.Job{ID: "2"})
+	f.run("1", queue.Dead)
+	f.run("2", queue.Dead)
+	if got, want := f.hookIDs(), "dead-of-1"; got != want {
+		t.Errorf("the hooks are %q; want %q", got, want)
+	}
+}
+
+// A hook has no hooks.
+func TestHookHasNoHooks(t *testing.T) {
+	f := newHookFixture(t, queue.HookCompleted)
+	f.add(queue.Job{ID: "1"})
+	f.run("1", queue.Completed)
+	f.run("completed-of-1", queue.Completed)
+	if got, want := f.hookIDs(), "completed-of-1"; got != want {
+		t.Errorf("the hooks are %q; want %q", got, want)
+	}
+}
+
+// A hook that cannot be created is dropped, and an event says so. The job's own change is recorded.
+func TestHookIsDropped(t *testing.T) {
+	cases := map[string]func(*fixture){
+		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesUser = f.bytes[userA].all + 100 },
+		"the account was given to another":   func(f *fixture) { f.disowned[userA] = -1001 },
+		"the job's settings cannot be read":  func(f *fixture) { f.damage("1") },
+		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxHooks) },
+	}
+	for name, given := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newHookFixture(t, queue.HookCompleted)
+			f.add(queue.Job{ID: "1"})
+			f.wantClaim(1, "1")
+			given(f)
+			hooks := f.hookIDs()
+			f.end("1")
+			if got := f.hookIDs(); got != hooks {
+				t.Errorf("the hooks %q were created", strings.TrimPrefix(got, hooks))
+			}
+			f.wantStates("1", "completed")
+			if got := f.eventsOf("1"); !strings.Contains(got, string(queue.EventNoHook)) {
+				t.Errorf("the events are %q; want %s among them", got, queue.EventNoHook)
+			}
+		})
+	}
+}
+
+// damage makes a job unreadable.
+func (f *fixture) damage(id string) {
+	j := f.job(id)
+	j.Damaged = true
+	f.jobs[j.Seq] = *j
+}
+
+// addWaitingHooks stores held hooks of userA directly, because enqueueing thousands of them takes long.
+func (f *fixture) addWaitingHooks(n int) {
+	for range n {
+		seq := f.nextSeq
+		f.nextSeq++
+		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, Hooks: queue.HookItself, State: queue.Held}
+		f.jobs[seq] = Job{Job: j}
+		f.states[queue.Held]++
+	}
+}

@@ -1,0 +1,214 @@
+package rules
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// TestTwoLanesAndOneLock is the example at the top of lanes.go.
+func TestTwoLanesAndOneLock(t *testing.T) {
+	f := newFixture(t)
+	f.add(needing("1", "lock:db")) // lane A
+	f.advance(time.Second)
+	f.add(needing("2", "lock:db rate:mail:10")) // lane B
+	f.add(queue.Job{ID: "3", Delay: time.Hour}) // is not due, so it is in no lane
+	f.add(needing("4", "lock:db"))              // lane A
+
+	head := func(id string) Position { return f.lanes[f.job(id).Lane].Head }
+	f.wantClaim(3, "1") // lane A has the better head
+	if head("4").After(f.job("2").Position()) {
+		t.Error("the claim has read further than job 1")
+	}
+	f.wantLane("4", "closed by db")
+	f.wantLane("2", "closed by db")
+
+	f.end("1")
+	f.wantLane("4", "open") // lane A still has the better head
+	f.wantLane("2", "closed by db")
+
+	f.wantClaim(3, "2")
+	if head("4") != f.job("4").Position() {
+		t.Error("the claim has not moved the head of lane A to job 4")
+	}
+	f.wantLane("4", "closed by db") // job 2 holds the lock now
+	f.wantLane("2", "closed by db") // no claim has seen yet that lane B is empty
+
+	f.end("2")
+	f.wantLane("2", "open") // the head of lane B is just after job 2
+	f.wantLane("4", "closed by db")
+	f.wantClaim(3, "4")
+	f.wantLane("2", "empty")
+}
+
+// Jobs with the same queue, user and demands share a lane.
+func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
+	first := needing("1", "lock:db resource:gpu:2")
+	cases := map[string]struct {
+		other queue.Job
+		same  bool
+	}{
+		"everything the same": {needing("2", "lock:db resource:gpu:2"), true},
+		"another priority":    {queue.Job{ID: "2", Demands: first.Demands, Priority: 9}, true},
+		"another lock limit":  {needing("2", "lock:db:5 resource:gpu:2"), true},
+		"another amount":      {needing("2", "lock:db resource:gpu:1"), false},
+		"another lock":        {needing("2", "lock:other resource:gpu:2"), false},
+		"no demands":          {queue.Job{ID: "2"}, false},
+		"another queue":       {queue.Job{ID: "2", Demands: first.Demands, Queue: "other"}, false},
+		"another user":        {queue.Job{ID: "2", Demands: first.Demands, UID: userB}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.add(first, c.other)
+			if same := f.job("1").Lane == f.job("2").Lane; same != c.same {
+				t.Errorf("the jobs share a lane: %t; want %t", same, c.same)
+			}
+		})
+	}
+}
+
+// A closed lane does not keep a claim from jobs that rank behind it.
+func TestClaimSkipsClosedLane(t *testing.T) {
+	f := newFixture(t)
+	f.hold("@db")
+	f.add(needing("waits", "lock:@db"))
+	f.add(queue.Job{ID: "free", Priority: -9})
+	f.wantClaim(2, "free")
+	f.wantLane("waits", "closed by @db")
+}
+
+// A job that joins an empty lane finds it closed if a gate of the lane is full. No claim is needed.
+func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
+	f := newFixture(t)
+	f.hold("@db")
+	f.add(needing("waits", "lock:@db"))
+	f.wantLane("waits", "closed by @db")
+}
+
+// A lane is closed by the first of its gates that lacks room, in the order in which claims check gates.
+func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
+	f := newFixture(t)
+	f.hold("@a")
+	f.hold("@b")
+	f.add(needing("both", "lock:@a lock:@b"))
+	f.wantLane("both", "closed by @a")
+	f.end("@a")
+	f.wantLane("both", "closed by @b")
+	f.end("@b")
+	f.wantLane("both", "open")
+}
+
+// A lane is empty once a claim has read it to its end, and a new job opens it.
+func TestLaneWithoutJobsIsEmpty(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantLane("1", "open")
+	f.wantClaim(1, "1")
+	f.wantLane("1", "open") // the claim stopped after job 1
+	f.wantClaim(1, "")
+	f.wantLane("1", "empty")
+	f.add(queue.Job{ID: "2"})
+	f.wantLane("2", "open")
+}
+
+// A lane with demands is empty as soon as a user takes away its only job.
+func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
+	f := newFixture(t)
+	f.add(needing("1", "lock:db"))
+	f.must(queue.VerbCancel, "1")
+	f.wantLane("1", "empty")
+}
+
+// A gate with room opens the best lane of each list, that is of each queue and user.
+func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
+	f := newFixture(t)
+	f.hold("@db")
+	f.add(
+		needing("best", "lock:@db"), needing("second", "lock:@db rate:mail:10"),
+		queue.Job{ID: "other queue", Queue: "other", Demands: demands("lock:@db")},
+		queue.Job{ID: "other user", UID: userB, Demands: demands("lock:@db")},
+	)
+	f.end("@db")
+	f.wantLane("best", "open")
+	f.wantLane("second", "closed by @db")
+	f.wantLane("other queue", "open")
+	f.wantLane("other user", "open")
+}
+
+// A lane that waits behind an open lane of the same list opens when the open lane no longer goes first.
+func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
+	leave := map[string]func(*fixture){
+		"is cancelled": func(f *fixture) { f.must(queue.VerbCancel, "first") },
+		"is held":      func(f *fixture) { f.must(queue.VerbHold, "first") },
+		"is removed":   func(f *fixture) { f.must(queue.VerbRemove, "first") },
+		"expires":      func(f *fixture) { f.advance(time.Hour); f.wantClaim(1, "second") },
+	}
+	for name, do := range leave {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.hold("@db")
+			first := needing("first", "lock:@db rate:mail:10")
+			first.ExpiresAt = f.now.Add(time.Minute)
+			f.add(first, needing("second", "lock:@db"))
+			f.end("@db")
+			f.wantLane("first", "open")
+			f.wantLane("second", "closed by @db")
+			do(f)
+			if f.leases[f.job("second").Seq] == nil {
+				f.wantLane("second", "open")
+			}
+		})
+	}
+}
+
+// Reopen checks a limited number of lanes in one transaction. Later transactions check the others.
+func TestReopenContinuesInLaterTransactions(t *testing.T) {
+	f := newFixture(t)
+	f.hold("@db")
+	for _, name := range []string{"q1", "q2", "q3"} {
+		f.add(queue.Job{ID: name, Queue: name, Demands: demands("lock:@db")})
+	}
+	f.mem.Looks = 3
+	f.end("@db")
+	open := len(f.sortedLanes(func(l *Lane) bool { return l.Shut == Open && len(l.Needs) > 0 && l.UID == userA }))
+	if open == 0 || open == 3 {
+		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
+	}
+	if f.mem.Left() == 0 || f.wakeAt != f.now {
+		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.Left(), f.wakeAt, f.now)
+	}
+	for range 3 {
+		f.advance(0)
+	}
+	for _, name := range []string{"q1", "q2", "q3"} {
+		f.wantLane(name, "open")
+	}
+	if f.mem.Left() != 0 {
+		t.Errorf("%d gates are left to check; want 0", f.mem.Left())
+	}
+}
+
+// A claim cancels a job that has expired, and takes the next one.
+func TestClaimCancelsExpiredJob(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "late", ExpiresAt: f.now.Add(time.Second)}, queue.Job{ID: "next"})
+	f.now = f.now.Add(time.Second)
+	f.wantClaim(1, "next")
+	f.wantStates("late", "cancelled")
+	if got := f.job("late").Reason; got != queue.ReasonExpired {
+		t.Errorf("the reason of the expired job is %q; want %q", got, queue.ReasonExpired)
+	}
+}
+
+// A claim holds a job that cannot be read, and takes the next one.
+func TestClaimHoldsDamagedJob(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "broken"}, queue.Job{ID: "next"})
+	broken := f.job("broken")
+	broken.Damaged, broken.Error = true, "the row cannot be read"
+	f.jobs[broken.Seq] = *broken
+	f.wantClaim(1, "next")
+	f.wantStates("broken", "held")
+}

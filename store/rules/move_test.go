@@ -1,0 +1,152 @@
+package rules
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A move follows the state table of package queue. A leased job may also take the transitions of a running
+// one, since its start may not have been reported.
+func TestMoveFollowsStateTable(t *testing.T) {
+	for _, from := range queue.States() {
+		for _, to := range queue.States() {
+			for _, leased := range []bool{false, true} {
+				want := from == to || from.May(to) || leased && from.Runnable() && queue.Processing.May(to)
+				if got := transitionAllowed(from, to, leased); got != want {
+					t.Errorf("from %v to %v, leased %t: allowed is %t; want %t", from, to, leased, got, want)
+				}
+			}
+		}
+	}
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	err := f.try(func(r *Rules) error { return r.Move(f.job("1"), queue.Dead, "", nil) })
+	if err == nil || f.job("1").State != queue.Pending {
+		t.Errorf("a pending job became %v, error %v; want an error and no change", f.job("1").State, err)
+	}
+}
+
+// A job that ends frees its gates and its unit numbers. A job that starts keeps them.
+func TestMoveEndsLease(t *testing.T) {
+	f := newFixture(t)
+	f.node.Resources = map[string]int{"gpu": 1}
+	f.add(needing("1", "resource:gpu:1"))
+	f.wantClaim(1, "1")
+	f.start("1")
+	if f.leases[f.job("1").Seq] == nil || f.job("1").Units == "" {
+		t.Error("the start of the job has ended its lease")
+	}
+	f.end("1")
+	if f.leases[f.job("1").Seq] != nil || f.job("1").Units != "" {
+		t.Error("the end of the job has not ended its lease")
+	}
+}
+
+// Every change of a job notifies its watches.
+func TestMoveNotifiesWatches(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	before := len(f.touched)
+	f.exchange(store.Report{Released: []queue.Lease{f.lease("1")}})
+	if len(f.touched) == before {
+		t.Error("the release of a lease notifies no watch")
+	}
+}
+
+// A job that ends counts toward its queue's own retention only if it is completed or cancelled.
+func TestRetentionOfQueueCountsJobs(t *testing.T) {
+	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
+		f := newFixture(t)
+		f.queueRules["default"] = store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}
+		f.add(queue.Job{ID: "1"})
+		f.run("1", state)
+		if f.kept != bit(kept) {
+			t.Errorf("%d %v jobs count toward the retention; want %d", f.kept, state, bit(kept))
+		}
+		f.must(queue.VerbRetry, "1")
+		if f.kept != 0 {
+			t.Errorf("the retried job still counts toward the retention")
+		}
+	}
+}
+
+// A removed job gives back the bytes that it used.
+func TestRemovedJobUsesNoBytes(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1"})
+	f.wantClaim(1, "1")
+	e := f.ended(f.lease("1"), queue.Completed)
+	e.Attempt.Output = []byte("text")
+	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.must(queue.VerbRemove, "1")
+	if got := f.bytes[userA]; got != (fakeBytes{}) {
+		t.Errorf("the user of the removed job still uses %+v", got)
+	}
+}
+
+// When the uid of a user belongs to another account, the waiting jobs of the former owner are held under a uid
+// that no account has. A leased job is disowned after its lease.
+func TestDisownedJobsAreHeld(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "leased"})
+	f.wantClaim(1, "leased")
+	f.add(needing("waiting", "lock:db"), queue.Job{ID: "done", Priority: 9})
+	f.run("done", queue.Completed)
+	f.disowned[userA] = -userA
+	f.do(func(r *Rules) error {
+		return errors.Join(r.Disown(f.job("waiting"), -userA), r.Disown(f.job("done"), -userA))
+	})
+	f.wantStates("waiting done", "held completed")
+	f.endAs("leased", queue.Failed)
+	f.wantStates("leased", "held")
+	for _, id := range []string{"leased", "waiting", "done"} {
+		if got := f.job(id).UID; got != -userA {
+			t.Errorf("job %s has the uid %d; want %d", id, got, -userA)
+		}
+	}
+	if got := f.bytes[userA]; got != (fakeBytes{}) {
+		t.Errorf("the new owner of the uid uses %+v bytes of the former owner", got)
+	}
+}
+
+// A new rank moves a job within its lane, also to before the head of the lane.
+func TestRerankMovesJobInItsLane(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "low", Priority: 1})
+	f.advance(time.Hour)
+	f.add(queue.Job{ID: "high", Priority: 2})
+	f.order = queue.Order{Scheduling: queue.ByPriority}
+	f.do(func(r *Rules) error { return errors.Join(r.Rerank(f.job("low")), r.Rerank(f.job("high"))) })
+	f.wantClaim(2, "high low")
+}
+
+// While jobs get new ranks, a claim computes the rank of each job that it takes. So a job that is given back
+// has its new rank.
+func TestClaimComputesRankDuringRerank(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1", Priority: 5})
+	f.order, f.reranking = queue.Order{Scheduling: queue.ByPriority}, true
+	f.wantClaim(1, "1")
+	f.release("1")
+	if got := f.job("1").Rank; got != -5 {
+		t.Errorf("the rank of the released job is %d; want -5", got)
+	}
+}
+
+// A job with a start time enters its lane when it is due.
+func TestDueJobJoinsItsLane(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "1", Delay: time.Minute})
+	if f.wakeAt != f.now.Add(time.Minute) || f.job("1").Standing != Timed {
+		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.job("1").Standing)
+	}
+	f.advance(time.Minute)
+	if got := f.job("1").Standing; got != Ready {
+		t.Errorf("the due job is in slot %d; want %d", got, Ready)
+	}
+}

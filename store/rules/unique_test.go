@@ -1,0 +1,106 @@
+package rules
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A unique key that another job has decides what happens to a new job.
+func TestUniqueKeyConflict(t *testing.T) {
+	pending := func(*fixture) {}
+	leased := func(f *fixture) { f.wantClaim(1, "old") }
+	running := func(f *fixture) { f.wantClaim(1, "old"); f.start("old") }
+	ended := func(f *fixture) { f.run("old", queue.Completed) }
+	endedLongAgo := func(f *fixture) { f.run("old", queue.Completed); f.advance(time.Minute) }
+	cases := []struct {
+		on    queue.Conflict
+		other string
+		given func(*fixture)
+		want  string // the id in the receipt, followed by the state of the other job; or the rejection
+	}{
+		{queue.ConflictReturn, "pending", pending, "old pending"},
+		{queue.ConflictReturn, "running", running, "old processing"},
+		{queue.ConflictReturn, "ended within unique_for", ended, "old completed"},
+		{queue.ConflictReturn, "ended long ago", endedLongAgo, "new completed"},
+		{queue.ConflictReject, "pending", pending, "already used by job old, which is pending"},
+		{queue.ConflictReject, "ended within unique_for", ended, "keeps the key until"},
+		{queue.ConflictReject, "ended long ago", endedLongAgo, "new completed"},
+		{queue.ConflictReplace, "pending", pending, "new cancelled"},
+		{queue.ConflictReplace, "leased", leased, "already used by job old, which is pending"},
+		{queue.ConflictReplace, "running", running, "already used by job old, which is processing"},
+		{queue.ConflictReplace, "ended within unique_for", ended, "keeps the key until"},
+		{queue.ConflictReplace, "ended long ago", endedLongAgo, "new completed"},
+	}
+	names := []string{queue.ConflictReturn: "return", queue.ConflictReject: "reject", queue.ConflictReplace: "replace"}
+	for _, c := range cases {
+		t.Run(names[c.on]+", the other job is "+c.other, func(t *testing.T) {
+			f := newFixture(t)
+			f.add(queue.Job{ID: "old", Unique: "k", UniqueFor: time.Minute})
+			c.given(f)
+			ids, err := f.enqueue(queue.Job{ID: "new", Unique: "k", OnConflict: c.on})
+			if err != nil {
+				wantRejection(t, err, queue.CodeExists, c.want)
+				return
+			}
+			if got := ids[0] + " " + f.statesOf("old"); got != c.want {
+				t.Errorf("the receipt and the other job are %q; want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A unique key belongs to one user.
+func TestUniqueKeyBelongsToUser(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "a", UID: userA, Unique: "k"})
+	f.add(queue.Job{ID: "b", UID: userB, Unique: "k", OnConflict: queue.ConflictReject})
+	f.wantStates("a b", "pending pending")
+}
+
+// The jobs of one request conflict with each other too.
+func TestUniqueKeyWithinRequest(t *testing.T) {
+	cases := map[queue.Conflict]string{
+		queue.ConflictReturn:  "1 1 pending gone",
+		queue.ConflictReplace: "1 2 cancelled pending",
+		queue.ConflictReject:  "",
+	}
+	for on, want := range cases {
+		f := newFixture(t)
+		ids, err := f.enqueue(queue.Job{ID: "1", Unique: "k"}, queue.Job{ID: "2", Unique: "k", OnConflict: on})
+		if want == "" {
+			wantRejection(t, err, queue.CodeExists, "job 1 of the request also has the unique key")
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(ids[0], " ", ids[1], " ", f.statesOf("1 2")); got != want {
+			t.Errorf("conflict %d: the receipt and the states are %q; want %q", on, got, want)
+		}
+	}
+}
+
+// Jobs of a request must not wait for each other after one is replaced by its substitute.
+func TestSubstituteMustNotCloseCycle(t *testing.T) {
+	f := newFixture(t)
+	first := queue.Job{ID: "1", Unique: "k", After: []queue.Dependency{{ID: "3", How: queue.ParentEnded}}}
+	same := queue.Job{ID: "2", Unique: "k", OnConflict: queue.ConflictReturn}
+	last := queue.Job{ID: "3", After: []queue.Dependency{{ID: "2", How: queue.ParentEnded}}}
+	_, err := f.enqueue(first, same, last)
+	wantRejection(t, err, queue.CodeInvalid, "1 waits for 3 waits for 1")
+}
+
+// An ended job cannot be retried while a successor has its unique key.
+func TestRetryNeedsUniqueKey(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "old", Unique: "k"})
+	f.run("old", queue.Dead)
+	f.add(queue.Job{ID: "new", Unique: "k"})
+	wantRejection(t, f.change(queue.VerbRetry, "old"), queue.CodeExists, "job new now has its unique key")
+	f.run("new", queue.Completed)
+	f.must(queue.VerbRetry, "old")
+	f.wantStates("old", "pending")
+}

@@ -1,0 +1,106 @@
+package rules
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// addFor enqueues jobs of a user with one priority.
+func (f *fixture) addFor(uid int, priority int64, ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		f.add(queue.Job{ID: id, UID: uid, Priority: priority})
+	}
+}
+
+// Users whose next jobs have the same priority take turns, so a late user waits for one job of each other.
+func TestUsersOfEqualPriorityTakeTurns(t *testing.T) {
+	f := newFixture(t)
+	f.addFor(userA, 5, "a1", "a2", "a3")
+	f.addFor(userB, 5, "b1", "b2")
+	f.addFor(userC, 5, "c1")
+	f.wantClaim(6, "a1 b1 c1 a2 b2 a3")
+}
+
+// TestExampleOfUserTurns is the example at the top of user_turns.go, with fewer jobs.
+func TestExampleOfUserTurns(t *testing.T) {
+	f := newFixture(t)
+	f.addFor(userA, 5, "warm")
+	f.wantClaim(1, "warm") // user 1 was served most recently
+	for i := range 20 {
+		f.addFor(userA, 5, fmt.Sprint(i+1))
+	}
+	f.addFor(userB, 5, "10001")
+	f.addFor(userC, 3, "10002")
+
+	best := f.job("1")
+	f.do(func(r *Rules) error {
+		jobs, _, err := r.Claim(1)
+		if err != nil || len(jobs) != 1 || jobs[0].ID != "10001" {
+			return fmt.Errorf("the claim got %v, %v; want job 10001", jobs, err)
+		}
+		if want := queue.Place(best.Position()); jobs[0].Start != want {
+			t.Errorf("job 10001 starts at %v; want the place of job 1, %v", jobs[0].Start, want)
+		}
+		if jobs[0].Rank != f.job("10001").Rank {
+			t.Error("the turn has changed the rank of job 10001")
+		}
+		return nil
+	})
+	f.wantClaim(1, "1")
+	f.wantClaim(1, "2") // user 3 does not take turns with the others
+}
+
+// A user who was given a turn but not a start gets the turn back.
+func TestReleasedJobGivesTurnBack(t *testing.T) {
+	f := newFixture(t)
+	f.addFor(userA, 5, "a1", "a2")
+	f.addFor(userB, 5, "b1", "b2")
+	f.wantClaim(2, "a1 b1")
+	f.end("a1")
+	f.release("b1")
+	f.wantClaim(1, "b1")
+}
+
+// With fifo, users do not take turns.
+func TestFifoHasNoTurns(t *testing.T) {
+	f := newFixture(t)
+	f.order.Scheduling = queue.ByArrival
+	f.addFor(userA, 5, "a1", "a2")
+	f.addFor(userB, 5, "b1")
+	f.wantClaim(3, "a1 a2 b1")
+}
+
+// A turn never changes the order of one user's jobs.
+func TestTurnKeepsOrderWithinUser(t *testing.T) {
+	f := newFixture(t)
+	f.addFor(userA, 5, "a1")
+	f.addFor(userB, 3, "b-low")
+	f.addFor(userB, 5, "b-high")
+	f.addFor(userA, 5, "a2")
+	f.wantClaim(4, "a1 b-high a2 b-low")
+}
+
+// A user whose next job lacks room at a gate does not take a turn, and another user gets it.
+func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
+	f := newFixture(t)
+	f.quota = 1
+	f.addFor(userA, 5, "a1", "a2")
+	f.addFor(userB, 5, "b1", "b2")
+	f.wantClaim(4, "a1 b1")
+	f.end("b1")
+	f.wantClaim(4, "b2")
+	f.wantLane("a2", "closed by quota")
+}
+
+// Turns belong to one queue: a start in one queue costs no turn in another.
+func TestTurnsCountPerQueue(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "other", UID: userA, Queue: "other"})
+	f.wantClaim(1, "other")
+	f.addFor(userA, 5, "a1")
+	f.addFor(userB, 5, "b1")
+	f.wantClaim(2, "a1 b1")
+}
