@@ -350,7 +350,7 @@ func (s *Service) serveCluster(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.cluster.Hints():
+		case <-s.nodeRequests.Hints():
 			s.answerRequests(ctx)
 		case <-s.cluster.Changes():
 			if changedAt.IsZero() {

@@ -18,6 +18,7 @@ import (
 // drainCluster is a store that several nodes share. The service under test is node a.
 type drainCluster struct {
 	store.Cluster
+	store.NodeRequests
 	nodes    []store.NodeState
 	answers  map[int64]string // the answer to every request, by node id; a node without one does not answer
 	requests []string         // the requests that the nodes received
@@ -60,7 +61,7 @@ func newSharedService(t *testing.T) (*Service, *drainCluster) {
 		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
 		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
 	}}
-	s.cluster, s.node, s.settingsToken = c, "a", make(chan struct{}, 1)
+	s.cluster, s.nodeRequests, s.node, s.settingsToken = c, c, "a", make(chan struct{}, 1)
 	return s, c
 }
 
@@ -126,7 +127,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	s, cluster := newSharedService(t)
 	const hangs = "the runner with pid 7 does not answer"
 	cluster.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
-	s.cluster = &slowCluster{cluster, worker.MaxNoStartsWait + broadcastTimeout - time.Millisecond}
+	s.nodeRequests = &slowCluster{cluster, worker.MaxNoStartsWait + broadcastTimeout - time.Millisecond}
 	synctest.Test(t, func(t *testing.T) {
 		err := s.confirmDrain(t.Context(), cluster.nodes[1:])
 		if want := "on b: " + hangs; err == nil || err.Error() != want {
@@ -153,7 +154,7 @@ func TestDrainFailsIfItIsEnded(t *testing.T) {
 	s, c := newSharedService(t)
 	ctx := asPeer(t, owner, control.Admin)
 	ends := &drainEndingCluster{c, func() { s.Drain(ctx, control.Drain{Off: true}) }}
-	s.cluster = ends
+	s.nodeRequests = ends
 	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}

@@ -166,7 +166,7 @@ func (r jobRouter) sendRequest(ctx context.Context, node int64, req nodeRequest)
 		defer timeout.Stop()
 	}
 	go r.watchNode(ctx, node, cancel)
-	raw, err := r.s.cluster.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, req.Command))
+	raw, err := r.s.nodeRequests.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, req.Command))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -456,7 +456,7 @@ func (s *Service) answerRequests(ctx context.Context) {
 	var list []store.Asked
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := s.cluster.Asked(ctx, slow, maxParallelRequests)
+			some, err := s.nodeRequests.Asked(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
 				break // the next hint causes another read of these requests
 			}
@@ -484,7 +484,7 @@ func (s *Service) answerRequests(ctx context.Context) {
 				text, err = json.Marshal(reply)
 			}
 			for err == nil && timeoutCtx.Err() == nil {
-				failed := s.cluster.Answer(timeoutCtx, one.N, text)
+				failed := s.nodeRequests.Answer(timeoutCtx, one.N, text)
 				if !errors.Is(failed, queue.ErrUnavailable) {
 					err = failed
 					break
@@ -511,7 +511,7 @@ func (s *Service) dropRequests(ctx context.Context) {
 	if len(started) == 0 {
 		return
 	}
-	wanted, err := s.cluster.Wanted(ctx)
+	wanted, err := s.nodeRequests.Wanted(ctx)
 	for _, n := range started {
 		if cancel, found := s.requestCancels.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()

@@ -112,8 +112,9 @@ type Runners struct {
 type Service struct {
 	opt            Options
 	store          store.Store
-	files          store.Maintainer // the store's maintenance operations; nil if it has none
-	cluster        store.Cluster    // nil if no other node can use the store
+	files          store.Maintainer   // the store's maintenance operations; nil if it has none
+	cluster        store.Cluster      // nil if no other node can use the store
+	nodeRequests   store.NodeRequests // nil if cluster is nil
 	pool           *worker.Pool
 	location       storeLocation                // where the store is
 	workersChanged chan struct{}                // wake-up: the number of workers has changed
@@ -295,6 +296,7 @@ func (s *Service) open(ctx context.Context) error {
 	}
 	s.files, _ = s.store.(store.Maintainer)
 	s.cluster, _ = s.store.(store.Cluster)
+	s.nodeRequests, _ = s.store.(store.NodeRequests)
 	// These must be in effect before the first claim.
 	err = errors.Join(s.applyUserLimit(ctx), s.applyNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store))
 	if err != nil {
@@ -434,7 +436,11 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		parts.Go(func() { s.files.Compact(run) })
 	}
 	part(func() error {
-		return upkeep.Run(run, s.store, s.settingsChanged, s.retention, s.purge, s.recurring(), s.opt.Looked, s.log)
+		return upkeep.Run(run, upkeep.Duties{
+			Timers: s.store, Stored: s.store, Retention: s.retention, Outputs: s.store, Purge: s.purge,
+			Schedules: s.store, Recurring: s.recurring(),
+			Wake: s.settingsChanged, OnIdleCheck: s.opt.Looked, Log: s.log,
+		})
 	})
 	parts.Go(func() { s.separateOwners(run) })
 	parts.Go(func() { s.pauseFrozenQueues(run) })

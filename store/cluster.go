@@ -25,6 +25,11 @@ type Cluster interface {
 	// TakeOver transfers up to MaxTakeOver leases of nodes whose node lease has ended to this node, each with
 	// a new fence. The caller must settle them as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
+	// Drained reports whether this node must not claim jobs.
+	Drained(ctx context.Context) (bool, error)
+	// Changes returns a channel that receives a hint when another node may have changed shared data, like
+	// settings, until the store is closed.
+	Changes() <-chan struct{}
 	// Nodes lists nodes in the order of their names: at most MaxNodes nodes, with names after the parameter
 	// after.
 	Nodes(ctx context.Context, after string) ([]NodeState, error)
@@ -32,28 +37,11 @@ type Cluster interface {
 	DrainNode(ctx context.Context, name string, on bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
-	// Drained reports whether this node must not claim jobs.
-	Drained(ctx context.Context) (bool, error)
 	// Holder returns the number of the node that has leased a job, or 0 if that is this node or the job is
 	// not leased.
 	Holder(ctx context.Context, seq int64) (int64, error)
 	// NodesOf returns for each job, by its seq, the name of the node that leased it last.
 	NodesOf(ctx context.Context, seqs []int64) (map[int64]string, error)
-	// Ask sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
-	// be many, are queued separately, so that other requests do not wait for them.
-	Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error)
-	// Asked returns up to limit new requests to this node. It returns each request only once.
-	Asked(ctx context.Context, slow bool, limit int) ([]Asked, error)
-	// Wanted returns the numbers of the unanswered requests to this node whose senders are still waiting.
-	Wanted(ctx context.Context) (map[int64]bool, error)
-	// Answer answers the request with the number n.
-	Answer(ctx context.Context, n int64, answer []byte) error
-	// Hints returns a channel that receives a hint when the node may have a new request. It receives none
-	// after the store is closed.
-	Hints() <-chan struct{}
-	// Changes returns a channel that receives a hint when another node may have changed shared data, like
-	// settings, until the store is closed.
-	Changes() <-chan struct{}
 }
 
 // Membership is the result of Extend for the node.
@@ -96,20 +84,8 @@ type Load struct {
 // MaxLoadQueues limits the queues in a node's load, so that the stored load stays below 3 KiB.
 const MaxLoadQueues = 32
 
-// Asked is a request from another node.
-type Asked struct {
-	N   int64
-	Ask []byte
-}
-
 // MaxTakeOver limits the leases that one call of TakeOver transfers.
 const MaxTakeOver = 500
 
 // MaxNodes limits the nodes that one call of Nodes returns.
 const MaxNodes = 250
-
-// Limits of requests between nodes.
-const (
-	MaxAsk    = 64 << 10  // bytes
-	MaxAnswer = 512 << 10 // bytes
-)

@@ -2,126 +2,31 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
-// QueueRule says how jobs of a queue start relative to those of other queues. While all weights are 1, jobs
-// of all queues start in order of rank. If the weights differ, the queues share the starts in proportion to
-// their weights. Only queues with a job that could start take part. A queue without one does not save up
-// starts for later.
-type QueueRule struct {
-	Weight      int   `json:"weight"`                // share of the starts, at least 1
-	Concurrency int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
-	MaxPending  int64 `json:"max_pending,omitempty"` // limit of the queue's waiting jobs; 0 means unlimited
-	// Defaults contains the default fields of its jobs as JSON. The store does not interpret them.
-	Defaults string `json:"defaults,omitempty"`
-	Paused   bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
-	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and Reason the user's reason.
-	// Promote ends the pause at Until; 0 means never.
-	PausedBy int          `json:"paused_by,omitempty"`
-	PausedAt queue.Millis `json:"paused_at,omitempty"`
-	Reason   string       `json:"reason,omitempty"`
-	Until    queue.Millis `json:"until,omitempty"`
-	Keep     Retention    `json:"keep,omitzero"`
-	// Frozen reports that the queue's running jobs were paused too. The store does not interpret it.
-	Frozen bool `json:"frozen,omitempty"`
-}
-
-// Retention says how long a queue's completed and cancelled jobs are kept. For a field that is 0, the general
-// settings apply.
-type Retention struct {
-	Age     time.Duration `json:"age,omitempty"`      // longest time since a job's end, or Forever
-	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept; the oldest are removed first
-	// Output is how many bytes of outputs are kept. The oldest outputs are removed first.
-	Output int64 `json:"output,omitempty"`
-}
-
-// Forever as Retention.Age means that jobs are kept without a time limit.
-const Forever = -1
-
-// Ended selects jobs that ended in one of States before an instant.
-type Ended struct {
-	States []queue.State
-	Before queue.Millis
-	// Of selects the jobs of one queue that ended while it had its own retention. An empty name selects the
-	// jobs of all queues that ended while their queue had no separate retention. Nil selects all jobs.
-	Of *string
-}
-
-// KeepingQueue is a queue with jobs that ended while it had its own retention.
-type KeepingQueue struct {
-	Name    string
-	Jobs    int64 // number of these jobs in BoundedStates
-	Outputs int64 // bytes of the outputs of these jobs
-}
-
-// Resumed returns the rule without its pause.
-func (r QueueRule) Resumed() QueueRule {
-	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until, r.Frozen = false, 0, 0, "", 0, false
-	return r
-}
-
-// Plain is the rule of a queue without a stored rule.
-var Plain = QueueRule{Weight: 1}
-
-// QueueState is the current state of a queue.
-type QueueState struct {
-	Name    string
-	Rule    QueueRule
-	Waiting int64 // number of waiting jobs
-	Leased  int
-	// Oldest is the time since which the oldest job that could start has waited, or 0 if none could start.
-	// Only the first jobs of the best lanes are considered.
-	Oldest queue.Millis
-}
-
-// MaxQueues limits the queues without a rule that one user may have begun and that have unfinished jobs.
-const MaxQueues = 1000
-
-// Link is a job at the other end of a dependency, past or present.
-type Link struct {
-	Seq   int64       // number of the job at the other end
-	ID    string      // "" if the job at the other end was removed
-	State queue.State // 0 if the job at the other end was removed
-	How   queue.ParentEnd
-	Met   Met
-}
-
-// Parent is the current state of a job that another job has waited for.
-type Parent struct {
-	ID       string
-	UID      int
-	State    queue.State
-	ExitCode int64  // -1 means none
-	Result   []byte // JSON result of the last attempt, nil if none
-}
-
-// Met is the status of a dependency.
-type Met uint8
-
-// The values of Met.
-const (
-	Open   Met = iota // the parent has not ended
-	Well              // the parent ended as required, or the child runs whatever happens to the parent
-	Failed            // the parent did not end as required
-)
-
-// Obstacle is the reason why a job cannot start: its queue, or a gate without room.
-type Obstacle struct {
-	Gate   queue.GateKind // 0 means the queue
-	Key    string         // key of the gate, or name of the queue
-	Used   int
-	Most   int
-	Need   int          // units that the job needs
-	Opens  queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
-	Paused bool         // the queue is paused
-	// Barred reports that the resource has enough free units, but they are kept for another job. That job
-	// ranks first in the same queue and needs more units than are free.
-	Barred bool
+// Gates keeps the limits that jobs of several queues share: those of users, nodes, locks, rates and
+// resources. A job starts only while each gate that it needs has room.
+type Gates interface {
+	// Gates lists shared locks, rates and resources, and those of one user. It lists at most MaxGates of
+	// them, those that follow the gate after. Locks and rates without a stored rule are listed while jobs
+	// name them.
+	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
+	// SetGate stores the rule of a shared lock or rate, and jobs cannot change it. If N is 0, the stored rule
+	// is removed. The first job that names the key then sets the rule, which lasts as long as unfinished jobs
+	// name the key.
+	SetGate(ctx context.Context, rule queue.Demand) error
+	// SetMaxRunningUser limits the leased jobs of one user (queue.Job.UID) to n. 0 means unlimited, as in a
+	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back stay
+	// in the queue. They are claimed in their usual order once fewer jobs of their user are leased.
+	SetMaxRunningUser(ctx context.Context, n int) error
+	// SetNode sets the node that this store runs on, until the store is closed. Jobs that may not run on it,
+	// or need more resources than it has, wait. Leased jobs keep their units of resources until they end.
+	SetNode(ctx context.Context, node Node) error
 }
 
 // GateState is the current state of a lock, rate or resource.
@@ -140,9 +45,6 @@ func (g *GateState) Follows(h *GateState) bool {
 
 // MaxGates limits the shared keys that may have a rule, and the gates that one call of Gates lists.
 const MaxGates = 1000
-
-// MaxAfter limits the parents that a job read from the store has in After.
-const MaxAfter = 8
 
 // Node describes the machine on which jobs run, as far as jobs may require it.
 // See docs/decisions/0017.

@@ -163,11 +163,13 @@ type Fired struct {
 var ErrChanged = errors.New("another request changed the schedule; try again")
 
 // ErrManySchedules is returned if a user has MaxSchedules schedules and adds another.
-var ErrManySchedules = queue.Errorf(queue.CodeFull, "you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
+var ErrManySchedules = queue.Errorf(queue.CodeFull,
+	"you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
 
 // DisownedNote is the note of a schedule that was paused because its owner's uid belongs to another account
 // now.
-const DisownedNote = "the uid of the schedule's owner now belongs to another account; add the schedule again with --replace"
+const DisownedNote = "the uid of the schedule's owner now belongs to another account; " +
+	"add the schedule again with --replace"
 
 // Schedules stores schedules and the records of their occurrences. Methods return ErrNotFound for a name that
 // no schedule has.

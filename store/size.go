@@ -1,9 +1,6 @@
 package store
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/queue"
@@ -13,7 +10,9 @@ import (
 // escapes. A page does not contain Env and Stdin.
 func TextSize(j *queue.Job) int {
 	n := 0
-	for _, s := range []string{j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID} {
+	for _, s := range []string{
+		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID,
+	} {
 		n += jsonSize(s)
 	}
 	for _, s := range j.Argv {
@@ -33,7 +32,8 @@ func TextSize(j *queue.Job) int {
 
 // AttemptSize returns how many bytes the texts of an attempt take in a page of JSON.
 func AttemptSize(a *queue.Attempt) int {
-	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason)) + jsonSize(a.ResultError)
+	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason)) +
+		jsonSize(a.ResultError)
 }
 
 // jsonSize returns how many bytes JSON needs for a string and the comma or colon after it.
@@ -63,6 +63,15 @@ func jsonSize(s string) int {
 	return n
 }
 
+// InputSize returns the bytes of a job's environment and standard input.
+func InputSize(e *queue.Execution) int {
+	n := len(e.Stdin)
+	for _, v := range e.Env {
+		n += len(v)
+	}
+	return n
+}
+
 // OutputSize returns the bytes of output and result of an attempt that has just ended.
 func OutputSize(a *queue.Attempt) int64 {
 	if a.OutputRef != "" {
@@ -88,70 +97,6 @@ func RecordSize(e *Settlement, earlier int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
 	if earlier > 0 {
 		n += AttemptBytes
-	}
-	return n
-}
-
-// QuotaField is the field of the error that QuotaExceeded returns.
-const QuotaField = "max_bytes_per_user"
-
-// QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
-type QuotaError struct {
-	// Used, Most and More are bytes: in use, allowed in total, and needed in addition by the request.
-	Used, Most, More int64
-	rejection        *queue.Error
-}
-
-// Error implements error.
-func (e *QuotaError) Error() string { return e.rejection.Error() }
-
-// Unwrap returns the queue.Error.
-func (e *QuotaError) Unwrap() error { return e.rejection }
-
-// QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
-func QuotaExceeded(used, limit, added int64) error {
-	return &QuotaError{Used: used, Most: limit, More: added, rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
-		"the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
-			"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, limit, added)}}
-}
-
-// KeptInput is the largest input of a job, in bytes as stored, that stays until the job's row is removed.
-// Larger inputs are removed if other jobs of the same user need the room; see TrimUser.
-const KeptInput = 1 << 10
-
-// Limits of the outputs and inputs that are removed to make room for the attempts and hooks of one
-// transaction.
-const (
-	// RemovedTogether is the limit for all attempts and hooks of a transaction together. Each of them may use
-	// RemovedForOne even if the others have used up this limit.
-	RemovedTogether = 500
-	RemovedForOne   = 10
-)
-
-// RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
-// examined is the number of outputs and inputs that the transaction has already read to make room for earlier
-// attempts and hooks, even if that made no room.
-func RemovalLimit(examined int) int { return max(RemovedForOne, RemovedTogether-examined) }
-
-// LosesInput reports whether jobs that ended in this state lose long inputs if room is needed. Dead jobs keep
-// theirs, because a user has yet to decide whether they run again.
-func LosesInput(s queue.State) bool { return slices.Contains(BoundedStates, s) }
-
-// InputGone returns an error if a job cannot run again because its input was removed.
-func InputGone(j *queue.Job) error {
-	fields := j.InputRemoved.Fields()
-	if len(fields) == 0 {
-		return nil
-	}
-	return &queue.Error{Code: queue.CodeWrongState, Field: fields[len(fields)-1], Message: fmt.Sprintf(
-		"job %s cannot run again, because its input (%s) was removed to make room for newer jobs; enqueue it again with its input", j.ID, strings.Join(fields, ", "))}
-}
-
-// InputSize returns the bytes of a job's environment and standard input.
-func InputSize(e *queue.Execution) int {
-	n := len(e.Stdin)
-	for _, v := range e.Env {
-		n += len(v)
 	}
 	return n
 }

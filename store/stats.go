@@ -1,12 +1,28 @@
 package store
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
+
+// Statistics returns totals of the whole queue, and statistics of attempts and run times.
+type Statistics interface {
+	// Counts returns the number of jobs in each state, and the number of jobs ever enqueued. It reads no
+	// table.
+	Counts() Counts
+	// Oldest returns the time since which the oldest waiting job has been runnable; 0 if no job waits.
+	Oldest(ctx context.Context) (queue.Millis, error)
+	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end,
+	// so a crash neither loses nor repeats any. Removing a job does not change them.
+	Stats(ctx context.Context, f StatsFilter) (Stats, error)
+	// Usual returns the typical run time of jobs with this queue.Job.Fingerprint, computed from completed
+	// jobs; 0 if it is not known. It reads no table. After a crash, it may not include the last two minutes.
+	Usual(fingerprint uint64) time.Duration
+}
 
 // Figures contains the statistics of the attempts of one queue in one period. An attempt counts in the
 // periods in which its start and its end were recorded, by the store's clock. Over all periods, Started

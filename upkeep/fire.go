@@ -22,6 +22,7 @@ const fireStep = 16
 
 // Schedules is the part of the store that upkeep needs for recurring jobs.
 type Schedules interface {
+	store.Clock
 	PauseSchedule(ctx context.Context, p store.Pausing) error
 	DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error)
 	Fire(ctx context.Context, f store.Firing) (store.Fired, error)
@@ -90,7 +91,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 
 // scheduleRunner creates the jobs of schedules that are due.
 type scheduleRunner struct {
-	s         Store
+	s         Schedules
 	r         Recurring
 	log       *slog.Logger
 	replacing sync.WaitGroup
@@ -100,7 +101,7 @@ type scheduleRunner struct {
 	beingReplaced map[string]bool // names of the schedules whose running jobs are being replaced
 }
 
-func newScheduleRunner(s Store, r Recurring, log *slog.Logger) *scheduleRunner {
+func newScheduleRunner(s Schedules, r Recurring, log *slog.Logger) *scheduleRunner {
 	return &scheduleRunner{s: s, r: r, log: log, replaced: make(chan struct{}, 1), beingReplaced: map[string]bool{}}
 }
 
@@ -138,7 +139,8 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 		err = errors.New(s.Note)
 	}
 	if err != nil {
-		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME", "schedule", s.Name, "error", err)
+		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
+			"schedule", s.Name, "error", err)
 		err = f.s.PauseSchedule(ctx, store.Pausing{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
 		return ignoreGone(err)
 	}

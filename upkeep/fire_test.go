@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -135,10 +134,11 @@ func recurring(boot string, end func(context.Context, int64, int) error) Recurri
 }
 
 // keeping calls Run until ctx ends, again after each error.
-func keeping(ctx context.Context, s Store, r Recurring) {
+func keeping(ctx context.Context, s store.Store, r Recurring) {
+	d := dutiesOn(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
+	d.Recurring = r
 	for ctx.Err() == nil {
-		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
+		if err := Run(ctx, d); err != nil {
 			sleep(ctx, time.Millisecond)
 		}
 	}

@@ -41,7 +41,8 @@ func Seek(ctx context.Context, s UnownedFinder, dirs func() []string, since time
 				log.Info("deleted output files that belong to no attempt", "directory", dir, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
-				log.Warn("cannot search for output files that belong to no attempt; trying again later", "directory", dir, "error", err)
+				log.Warn("cannot search for output files that belong to no attempt; trying again later",
+					"directory", dir, "error", err)
 			}
 		}
 		if !sleep(ctx, searchInterval) {

@@ -23,13 +23,21 @@ type Retention struct {
 	Of func(queue string) store.Retention
 }
 
+// Retainer is the part of the store that removes what was kept for long enough.
+type Retainer interface {
+	store.Clock
+	store.Cleanup
+	UsersOver(keep int64) []store.UserBytes
+	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
+}
+
 // retainStep is how many jobs are removed in one transaction. It is small enough not to delay other
 // operations noticeably.
 const retainStep = 100
 
 // retain removes a limited number of objects of each kind that was kept too long. It reports whether there is
 // more to remove. The amount that it reads does not depend on how much is stored.
-func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
+func retain(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
 	now := s.Now()
 	for state, age := range r.States {
 		if age == 0 {
@@ -71,7 +79,7 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 
 // retainUsers handles each user whose jobs hold more than limit bytes. It removes a limited number of the
 // user's outputs and of the inputs of ended jobs.
-func retainUsers(ctx context.Context, s Store, limit int64) (more bool, err error) {
+func retainUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
 	if limit == 0 {
 		return false, nil
 	}
@@ -89,7 +97,7 @@ var noOwnRetention = ""
 
 // retainQueues removes jobs that ended while their queue had its own retention, as its current
 // retention requires.
-func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err error) {
+func retainQueues(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
 	if r.Of == nil {
 		return false, nil
 	}
@@ -103,7 +111,7 @@ func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err er
 }
 
 // retainQueue does for one queue what retainQueues does for all.
-func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retention) (more bool, err error) {
+func retainQueue(ctx context.Context, s Retainer, q store.KeepingQueue, r *Retention) (more bool, err error) {
 	settings := r.Of(q.Name)
 	for _, state := range store.BoundedStates {
 		age := r.States[state]
@@ -113,7 +121,8 @@ func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retentio
 		if age == 0 {
 			continue
 		}
-		n, err := s.Purge(ctx, store.Ended{States: []queue.State{state}, Before: s.Now().Add(-age), Of: &q.Name}, retainStep, nil)
+		old := store.Ended{States: []queue.State{state}, Before: s.Now().Add(-age), Of: &q.Name}
+		n, err := s.Purge(ctx, old, retainStep, nil)
 		if err != nil {
 			return false, err
 		}

@@ -30,12 +30,34 @@ const changesInterval = retainInterval
 // sweepStep is how many files are deleted at a time.
 const sweepStep = 100
 
-// Store is the part of the store that upkeep needs.
-type Store interface {
-	store.Upkeep
-	Schedules
-	Now() queue.Millis
+// Timers is the part of the store that makes jobs runnable when they are due.
+type Timers interface {
+	store.Timers
+	Rerank(ctx context.Context) (more bool, err error)
 	Counts() store.Counts
+}
+
+// Duties holds what the duties need: for each duty the part of the store that it uses, and the functions of
+// the service that it calls.
+type Duties struct {
+	Timers Timers
+
+	// Stored removes what was kept for longer than Retention allows. Retention is called in each pass that
+	// removes something.
+	Stored    Retainer
+	Retention func() Retention
+
+	// Outputs lists the output files that Purge deletes.
+	Outputs Garbage
+	Purge   Purge
+
+	Schedules Schedules
+	Recurring Recurring
+
+	Wake <-chan struct{} // receives a value when the retention or the order has changed
+	// OnIdleCheck is called after a pass, at most once in 30 s, unless it is nil.
+	OnIdleCheck func()
+	Log         *slog.Logger
 }
 
 // Run performs all duties, each when it is due, until ctx ends:
@@ -46,59 +68,29 @@ type Store interface {
 // - delete the outputs of removed jobs
 // - create the jobs of schedules
 //
-// Run calls the function retention in each pass that removes old data. If Run receives a value from wake, the
-// retention or the order has changed. If onIdleCheck is not nil, Run calls it after a pass, at most once in
-// 30 s. Run returns an error only if the store cannot be used any more.
-func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, onIdleCheck func(), log *slog.Logger) error {
-	fire := newScheduleRunner(s, recurring, log)
-	defer fire.replacing.Wait()
-	var retained time.Time // time when retain last found nothing more to remove
+// Run returns an error only if the store cannot be used any more.
+func Run(ctx context.Context, d Duties) error {
+	l := loop{Duties: d, schedules: newScheduleRunner(d.Schedules, d.Recurring, d.Log)}
+	defer l.schedules.replacing.Wait()
 	last := time.Now()
 	for {
-		counts := s.Counts()
-		delay, err := s.Promote(ctx)
-		if err == nil {
-			var more bool
-			if more, err = s.Rerank(ctx); more {
-				delay = 0
-			}
-		}
-		if since := time.Since(retained); err == nil && since < retainInterval {
-			delay = min(delay, retainInterval-since)
-		} else if err == nil {
-			var more bool
-			if more, err = retain(ctx, s, retention()); more {
-				delay = 0
-			} else if err == nil {
-				retained = time.Now()
-			}
-		}
-		if err == nil || isDiskFull(err) { // even if the disk is full, since deleting makes room
-			more, failed := sweep(ctx, s, purge)
-			if err = cmp.Or(err, failed); more {
-				delay = 0
-			}
-		}
-		if err == nil {
-			var next time.Duration
-			next, err = fire.runDue(ctx)
-			delay = min(delay, next)
-		}
+		counts := d.Timers.Counts()
+		delay, err := l.pass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, queue.ErrOutcomeUnknown):
 			return err
 		case err != nil:
-			log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
+			d.Log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
 			delay = time.Second
 		}
-		if now := time.Now(); onIdleCheck != nil && now.Sub(last) >= maxPassInterval {
+		if now := time.Now(); d.OnIdleCheck != nil && now.Sub(last) >= maxPassInterval {
 			last = now
-			onIdleCheck()
+			d.OnIdleCheck()
 		}
-		if waitForPass(ctx, s, counts, min(delay, maxPassInterval), wake, fire.replaced) {
-			retained = time.Time{}
+		if l.waitForPass(ctx, counts, min(delay, maxPassInterval)) {
+			l.retained = time.Time{}
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -106,12 +98,50 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 	}
 }
 
-// waitForPass waits until a pass is due, at most for the time wait. A pass is due if jobs have changed
-// since counts were taken, the store signals something due sooner, a job was replaced, or wake has
-// a value. It reports whether wake had a value.
-func waitForPass(
-	ctx context.Context, s Store, counts store.Counts, wait time.Duration, wake, replaced <-chan struct{},
-) bool {
+// loop is the state of Run between its passes.
+type loop struct {
+	Duties
+	schedules *scheduleRunner
+	retained  time.Time // time when retain last found nothing more to remove
+}
+
+// pass performs each duty once, until one fails. It returns the time until the next pass is due.
+func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
+	delay, err = l.Timers.Promote(ctx)
+	if err == nil {
+		var more bool
+		if more, err = l.Timers.Rerank(ctx); more {
+			delay = 0
+		}
+	}
+	if since := time.Since(l.retained); err == nil && since < retainInterval {
+		delay = min(delay, retainInterval-since)
+	} else if err == nil {
+		var more bool
+		if more, err = retain(ctx, l.Stored, l.Retention()); more {
+			delay = 0
+		} else if err == nil {
+			l.retained = time.Now()
+		}
+	}
+	if err == nil || isDiskFull(err) { // even if the disk is full, since deleting makes room
+		more, failed := sweep(ctx, l.Outputs, l.Purge)
+		if err = cmp.Or(err, failed); more {
+			delay = 0
+		}
+	}
+	if err == nil {
+		var next time.Duration
+		next, err = l.schedules.runDue(ctx)
+		delay = min(delay, next)
+	}
+	return delay, err
+}
+
+// waitForPass waits until a pass is due, at most for the time wait. A pass is due if jobs have changed since
+// counts were taken, the store signals something due sooner, a job was replaced, or Wake has a value. It
+// reports whether Wake had a value.
+func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	changes := time.NewTicker(changesInterval)
@@ -120,16 +150,16 @@ func waitForPass(
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.DueSooner():
+		case <-l.Timers.DueSooner():
 			return false
-		case <-wake:
+		case <-l.Wake:
 			return true
-		case <-replaced:
+		case <-l.schedules.replaced:
 			return false
 		case <-timer.C:
 			return false
 		case <-changes.C:
-			if s.Counts() != counts {
+			if l.Timers.Counts() != counts {
 				return false
 			}
 		}
@@ -142,12 +172,18 @@ func isDiskFull(err error) bool {
 	return errors.As(err, &e) && e.Code == queue.CodeNoSpace
 }
 
+// Garbage is the part of the store that lists output files which must be deleted.
+type Garbage interface {
+	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
+	OutputsDeleted(ctx context.Context, refs []string) error
+}
+
 // Purge deletes output files, ignores missing ones, and reports whether it succeeded.
 type Purge func(ctx context.Context, refs []string) bool
 
 // sweep deletes a limited number of unneeded output files and removes their records. It reports
 // whether there may be more. Files that cannot be deleted now are tried again in the next pass.
-func sweep(ctx context.Context, s Store, purge Purge) (more bool, err error) {
+func sweep(ctx context.Context, s Garbage, purge Purge) (more bool, err error) {
 	refs, err := s.DeletableOutputs(ctx, sweepStep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {
 		return false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -15,10 +16,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// fakeStore is a store that records the calls of Run.
+// fakeStore is a store without schedules that records the calls of Run.
 type fakeStore struct {
-	store.Upkeep
-	Schedules
+	noSchedules
 	next          time.Duration // the time that Promote returns
 	err           error
 	promoteCalls  []time.Duration // for each call of Promote, the time since the start of the test
@@ -96,8 +96,26 @@ func (k *fakeStore) OutputsDeleted(_ context.Context, refs []string) error {
 	return nil
 }
 
-func (k *fakeStore) DueSchedules(context.Context, string, int) ([]store.Schedule, time.Duration, error) {
+func (k *fakeStore) UsersOver(int64) []store.UserBytes { return nil }
+func (k *fakeStore) TrimUser(context.Context, int, int64) (bool, error) {
+	return false, nil
+}
+
+// noSchedules is a store in which no schedule is due.
+type noSchedules struct{ Schedules }
+
+func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule, time.Duration, error) {
 	return nil, time.Hour, nil
+}
+
+// dutiesOn returns the duties that use one store, with a retention and a function that deletes files.
+func dutiesOn[S interface {
+	Timers
+	Retainer
+	Garbage
+	Schedules
+}](s S, retention func() Retention, purge Purge) Duties {
+	return Duties{Timers: s, Stored: s, Retention: retention, Outputs: s, Purge: purge, Schedules: s, Log: slog.New(slog.DiscardHandler)}
 }
 
 // runUpkeep calls the function during while Run is active with a store. It returns how many files were
@@ -112,13 +130,15 @@ func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purg
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- Run(ctx, k, nil, func() Retention { return r }, func(_ context.Context, refs []string) bool {
+			d := dutiesOn(k, func() Retention { return r }, func(_ context.Context, refs []string) bool {
 				if k.failingPurges--; k.failingPurges >= 0 {
 					return false
 				}
 				purged += len(refs)
 				return true
-			}, Recurring{}, func() { k.idleChecks++ }, slog.New(slog.DiscardHandler))
+			})
+			d.OnIdleCheck = func() { k.idleChecks++ }
+			done <- Run(ctx, d)
 		}()
 		synctest.Wait()
 		during()
@@ -186,7 +206,13 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- Run(ctx, k, wake, func() Retention { passes = append(passes, time.Since(started)); return Retention{} }, func(context.Context, []string) bool { return true }, Recurring{}, nil, slog.New(slog.DiscardHandler))
+			retention := func() Retention {
+				passes = append(passes, time.Since(started))
+				return Retention{}
+			}
+			d := dutiesOn(k, retention, func(context.Context, []string) bool { return true })
+			d.Wake = wake
+			done <- Run(ctx, d)
 		}()
 		time.Sleep(11950 * time.Millisecond)
 		wake <- struct{}{}
@@ -274,5 +300,51 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 	trims := []string{"jobs of bulk 5", "outputs of bulk 9"}
 	if err != nil || !slices.Equal(k.removals, want) || len(k.trimmed) < len(trims) || !slices.Equal(k.trimmed[:len(trims)], trims) {
 		t.Errorf("got %q, %q, %v", k.removals, k.trimmed, err)
+	}
+}
+
+// quotaStore is a store whose only expired objects are the bytes of users.
+type quotaStore struct {
+	Retainer
+	bytes map[int]int64 // by uid
+	steps int           // how many calls of TrimUser report that there is more to remove
+}
+
+func (q *quotaStore) Now() queue.Millis { return 0 }
+
+func (q *quotaStore) TrimEvents(context.Context, queue.Millis, int64) (bool, error) {
+	return false, nil
+}
+
+func (q *quotaStore) UsersOver(keep int64) (list []store.UserBytes) {
+	for uid, n := range q.bytes {
+		if n > keep {
+			list = append(list, store.UserBytes{UID: uid, Bytes: n})
+		}
+	}
+	store.SortUserBytes(list)
+	return list
+}
+
+func (q *quotaStore) TrimUser(_ context.Context, uid int, keep int64) (bool, error) {
+	q.bytes[uid] = keep
+	q.steps--
+	return q.steps >= 0, nil
+}
+
+// Retention trims only the users who hold more bytes than their limit. It has more to do while the store
+// reports so for any of them. Without a limit, it trims no user.
+func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
+	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, steps: 1}
+	if more, err := retain(t.Context(), s, Retention{}); more || err != nil || s.bytes[2] != 99 {
+		t.Errorf("without a limit: user 2 holds %d bytes, more %t, %v; want 99 and no more", s.bytes[2], more, err)
+	}
+	more, err := retain(t.Context(), s, Retention{UserBytes: 10})
+	if want := (map[int]int64{1: 10, 2: 10, 3: 10}); !more || err != nil || !maps.Equal(s.bytes, want) {
+		t.Errorf("first pass: users hold %v, more %t, %v; want %v and more", s.bytes, more, err, want)
+	}
+	s.bytes[1] = 11
+	if more, err = retain(t.Context(), s, Retention{UserBytes: 10}); more || err != nil || s.bytes[1] != 10 {
+		t.Errorf("second pass: user 1 holds %d bytes, more %t, %v; want 10 and no more", s.bytes[1], more, err)
 	}
 }

@@ -116,7 +116,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 	return next, err
 }
 
-// Obstacles implements store.Reader.
+// Obstacles implements store.Forecast.
 func (s *Store) Obstacles(ctx context.Context, seqs []int64) (obstacles map[int64][]store.Obstacle, err error) {
 	obstacles = map[int64][]store.Obstacle{}
 	err = s.read(ctx, func() error {

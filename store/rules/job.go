@@ -93,7 +93,7 @@ type User struct {
 	Hooks   int64 // number of waiting hooks of this user's jobs, whichever account runs them
 	Staged  int64 // jobs of staged batches, which are not in the queue yet
 	Leased  int
-	Bytes   int64 // bytes used by the user's jobs and schedules; see store.Reader
+	Bytes   int64 // bytes used by the user's jobs and schedules; see store.Quotas
 	Outputs int64 // the bytes of outputs, which are part of Bytes
 }
 

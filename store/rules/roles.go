@@ -35,7 +35,7 @@ type Tx interface {
 type Clock interface {
 	// Now returns the time of the transaction. It is the same for the whole transaction.
 	Now() queue.Millis
-	// WakeAt ensures that store.Upkeep.Promote is called at the given time or earlier. 0 has no effect.
+	// WakeAt ensures that store.Timers.Promote is called at the given time or earlier. 0 has no effect.
 	WakeAt(at queue.Millis)
 }
 
@@ -48,7 +48,7 @@ type Settings interface {
 	Quota() int
 	// Node returns the node that claims.
 	Node() *store.Node
-	// Hooks returns the value last passed to store.Upkeep.SetHooks.
+	// Hooks returns the value last passed to store.Settings.SetHooks.
 	Hooks() *store.Hooks
 }
 
@@ -100,7 +100,7 @@ type History interface {
 	// AddGarbage records that an output file on a node is no longer needed.
 	AddGarbage(ref, node string) error
 	// TrimUser removes outputs and inputs of a user until the user holds at most keep bytes. It removes them
-	// in the same order as store.Upkeep.TrimUser. It removes nothing if more of them would have to be removed
+	// in the same order as store.Quotas.TrimUser. It removes nothing if more of them would have to be removed
 	// than store.RemovalLimit allows.
 	TrimUser(uid int, keep int64) error
 	// Measure adds the start or the end of an attempt to the statistics of its queue, in this transaction.

@@ -227,7 +227,7 @@ func (b *broadcast) wakeAll() {
 	}
 }
 
-// Hints implements store.Cluster.
+// Hints implements store.NodeRequests.
 func (s *Server) Hints() <-chan struct{} { return s.hints }
 
 // Changes implements store.Cluster.
@@ -239,7 +239,7 @@ func (s *Server) Database() string { return s.databaseID }
 // Lease implements store.Cluster.
 func (s *Server) Lease() time.Duration { return s.lease }
 
-// Ask implements store.Cluster.
+// Ask implements store.NodeRequests.
 func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
 	if len(request) > store.MaxAsk {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d", len(request), store.MaxAsk)
@@ -289,7 +289,7 @@ func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool)
 // reached the server.
 const maxLostTakes = 32
 
-// Asked implements store.Cluster.
+// Asked implements store.NodeRequests.
 func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// The method do may call the function twice. With the same value of look, the second call finds the same
@@ -314,7 +314,7 @@ func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.
 	return list, err
 }
 
-// Wanted implements store.Cluster.
+// Wanted implements store.NodeRequests.
 func (s *Server) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
 	err = s.messageConn.do(ctx, func(c *serverConn) error {
 		wanted = map[int64]bool{}
@@ -326,7 +326,7 @@ func (s *Server) Wanted(ctx context.Context) (wanted map[int64]bool, err error) 
 	return wanted, err
 }
 
-// Answer implements store.Cluster.
+// Answer implements store.NodeRequests.
 func (s *Server) Answer(ctx context.Context, n int64, answer []byte) error {
 	asker := int64(0)
 	err := s.messageConn.do(ctx, func(c *serverConn) (err error) {

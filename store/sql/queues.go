@@ -209,7 +209,7 @@ func (t *tx) QueueObstacle(name string) store.Obstacle {
 // the transactions.
 const obstacleStep = 100
 
-// Obstacles implements store.Reader. It asks the writer, because only the writer's memory holds how much of
+// Obstacles implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
 // each gate is in use.
 func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
 	all := map[int64][]store.Obstacle{}

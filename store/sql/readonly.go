@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// OpenReadOnly opens the database of a directory whose service is not running, for use as a store.Reader
-// only. All changes are refused.
+// OpenReadOnly opens the database of a directory whose service is not running, for reading only. All changes
+// are refused.
 //
 // It changes no file in the directory, and does not recover what a crash has left. It takes no lock, so a
 // service can start in the meantime. Once that service writes, reads are refused. The error is
@@ -134,5 +134,3 @@ func (s *Store) checkUnchanged() error {
 	}
 	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; run the command again", s.dir)
 }
-
-var _ store.Reader = (*Store)(nil)

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Batches accepts the frames of a batch that is too large for one Request.
+type Batches interface {
+	// StageBatch stores one frame of a batch, which Request.Batch names. Claims, lists and counts ignore its
+	// jobs, but no other job can get their ids. Enqueue with the same Batch commits all frames. The drafts of
+	// that request are the last frame, which may be empty. Before the commit, the jobs count only toward
+	// MaxPendingUser.
+	//
+	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
+	// can repeat the commit. A batch is discarded if its next frame does not come within StageMemory, or if
+	// it is not committed when the store is closed. Further frames for it then return ErrForgotten.
+	StageBatch(ctx context.Context, r Request) (Receipt, error)
+	// AbortBatch discards a staged batch that its client no longer wants to commit.
+	AbortBatch(ctx context.Context, uid int, batch string) error
+	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of
+	// Receipt.Batch. It reports whether there may be more frames. Promote moves frames for which ApplyBatch
+	// is not called, and so does opening the store.
+	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
+}
+
+// Limits of staged batches.
+const (
+	MaxStagedUser  = 16               // batches of one user
+	MaxStagedJobs  = 1_000_000        // jobs of one batch
+	MaxStagedNames = 1_000_000        // jobs whose id the client chose, in all batches of one user
+	StageMemory    = 10 * time.Minute // a batch is discarded if no frame comes for this time
+	// ForgottenMemory is the minimum time for which the store remembers the name of a discarded batch.
+	ForgottenMemory = 24 * time.Hour
+)
+
+// BatchVerb is the verb of audit events about staged batches.
+const BatchVerb = "enqueue.batch"
+
+// BatchTarget returns the target of an audit event about a staged batch: the batch's name, what happened to
+// it, and its number of jobs.
+func BatchTarget(name, action string, jobs int64) string {
+	return fmt.Sprintf("%q %s with %d jobs", name, action, jobs)
+}
+
+// ErrManyBatches is returned if a user begins a batch and already has MaxStagedUser of them. ErrManyNames is
+// returned if a user's staged batches would contain more than MaxStagedNames jobs with an id.
+var (
+	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; "+
+		"commit or abort one, or wait %v until abandoned batches are removed", MaxStagedUser, StageMemory)
+	ErrManyNames = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; "+
+		"commit or abort one of the batches, or leave the ids out", MaxStagedNames)
+)
+
+// ErrForgotten is returned for further frames of a batch that was discarded.
+var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted "+
+	"or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)

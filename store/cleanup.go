@@ -1,0 +1,51 @@
+package store
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Cleanup removes jobs, events and outputs that were kept for long enough, or that are too many. Each call
+// removes a limited number, so that other operations do not wait long.
+type Cleanup interface {
+	// Purge removes up to limit of the matching jobs that ended first, with their history, and returns their
+	// number. by is the user who requested it, or nil for a periodic duty.
+	Purge(ctx context.Context, of Ended, limit int, by *int) (int, error)
+	// Keeping lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
+	// no job.
+	Keeping(ctx context.Context) ([]KeepingQueue, error)
+	// TrimJobs removes jobs in BoundedStates, those that ended first, until at most keep of them are stored.
+	// One call removes at most limit jobs. It applies to the jobs that ended while the given queue had its
+	// own retention. With an empty name, it applies to the jobs of all queues that ended while their queue
+	// had none. It reports whether there are more to remove.
+	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
+	// TrimEvents deletes the events that are older than the time before. It also deletes the oldest events
+	// until at most keep events are stored. One call deletes a limited number. It reports whether there are
+	// more to delete.
+	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
+	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than keep. It
+	// takes them from the users with the most output, so no user loses any while another has more. Within one
+	// user it uses TrimUser's order. The attempts stay, with their output size set to OutputForgotten. It
+	// reports whether there is more to remove.
+	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
+	// TrimOutputsOf does the same as TrimOutputs for the jobs of a queue that ended while the queue had its
+	// own retention. It starts with the job that ended first.
+	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
+}
+
+// Ended selects jobs that ended in one of States before an instant.
+type Ended struct {
+	States []queue.State
+	Before queue.Millis
+	// Of selects the jobs of one queue that ended while it had its own retention. An empty name selects the
+	// jobs of all queues that ended while their queue had no separate retention. Nil selects all jobs.
+	Of *string
+}
+
+// KeepingQueue is a queue with jobs that ended while it had its own retention.
+type KeepingQueue struct {
+	Name    string
+	Jobs    int64 // number of these jobs in BoundedStates
+	Outputs int64 // bytes of the outputs of these jobs
+}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"math"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Forecast returns which jobs start next, and what keeps the others from starting. No method changes
+// anything.
+type Forecast interface {
+	// Obstacles returns, by seq, the gates without room that keep jobs from starting. It checks jobs that are
+	// pending or failed, due and not leased, and does not consider workers. A job that the next claim may
+	// take has no obstacles. For a job that is not due, only a pause of its queue is an obstacle. The map has
+	// no entry for a job without obstacles, or for a seq without a job.
+	Obstacles(ctx context.Context, seqs []int64) (map[int64][]Obstacle, error)
+	// Simulate returns up to n jobs that claims would take next if n workers were free now. It changes
+	// nothing.
+	Simulate(ctx context.Context, n int) (Simulation, error)
+	// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be
+	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaiting reads one job
+	// in each queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with
+	// demands. It also reads each leased job that is not known to have started. If it reaches these limits,
+	// it returns an upper bound.
+	BestWaiting(ctx context.Context, uid int) (WaitingPriority, error)
+}
+
+// Obstacle is the reason why a job cannot start: its queue, or a gate without room.
+type Obstacle struct {
+	Gate   queue.GateKind // 0 means the queue
+	Key    string         // key of the gate, or name of the queue
+	Used   int
+	Most   int
+	Need   int          // units that the job needs
+	Opens  queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
+	Paused bool         // the queue is paused
+	// Barred reports that the resource has enough free units, but they are kept for another job. That job
+	// ranks first in the same queue and needs more units than are free.
+	Barred bool
+}
+
+// WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for
+// waiting.
+type WaitingPriority struct {
+	Priority int64 // at most MaxWaitingPriority
+	Found    bool  // false if the user has no such job
+	// Bound reports that the search stopped at its limit. Priority is then only an upper bound: no job
+	// exceeds it, but perhaps no job has it.
+	Bound bool
+}
+
+// MaxWaitingPriority is below the largest int64, so that adding the points that waiting jobs gain from each
+// new job cannot overflow.
+const MaxWaitingPriority = math.MaxInt64 / 2
+
+// Simulation contains the jobs that claims would take next, in order.
+type Simulation struct {
+	Jobs       []queue.Job
+	Incomplete bool // true if the search for more jobs stopped at its limit
+}

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Examiner is a store that can check itself.
+type Examiner interface {
+	// Examine makes quick checks, for the command doctor.
+	Examine(ctx context.Context) []Finding
+}
+
+// Finding is the result of one check: what was found, and what the user can do next.
+type Finding struct {
+	Check   string
+	Level   Level
+	Message string
+	Next    string
+}
+
+// Level is the severity of a finding.
+type Level string
+
+// The levels. A warning is worth knowing; a failure must be fixed.
+const (
+	Fine    Level = "ok"
+	Warning Level = "warning"
+	Failure Level = "failure"
+)
+
+// Maintainer is a store that keeps its jobs in local files. All methods are safe for concurrent use.
+type Maintainer interface {
+	Examiner
+	// Room returns an error while the disk has no space for new jobs.
+	Room() error
+	// Capacity returns the size of the files' file system in bytes, or 0 if it is unknown.
+	Capacity() int64
+	// Starved returns an error while committed pages cannot be moved from the write-ahead log into the
+	// database, because a read transaction does not end.
+	Starved() error
+	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never
+	// blocks.
+	Slow() error
+	// Guard watches the store's files. It makes the store fail soon after they are removed or replaced,
+	// because further changes would be lost. It runs until ctx ends.
+	Guard(ctx context.Context)
+	// Compact returns free space inside the files to the disk, in steps between other changes. It runs until
+	// ctx ends.
+	Compact(ctx context.Context)
+	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
+	// files. It calls the function each to report the progress: the number of bytes copied so far, and the
+	// total.
+	Verify(ctx context.Context, outputs OutputDirs, each func(done, of int64) error) ([]Finding, error)
+	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
+	// before the call, and may contain later ones. Backup also reports its progress to the function each.
+	// Only one copy is made at a time.
+	Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (Copy, error)
+}
+
+// OutputDirs names the directories that may contain output files. If Since is not zero, files that were last
+// written before Since may belong to another store, which used the directories earlier.
+type OutputDirs struct {
+	Dirs  []string
+	Since time.Time
+}
+
+// Outputs opens an output file by name. It returns os.ErrNotExist if the file is gone.
+type Outputs func(ref string) (io.ReadCloser, error)
+
+// Copy is a finished backup, which is read from its beginning. Close deletes it.
+type Copy interface {
+	io.ReadCloser
+	Size() int64 // in bytes
+}

@@ -1,0 +1,20 @@
+package store
+
+import "context"
+
+// Owners keeps the names of the users who have enqueued jobs, because the system may give the uid of a
+// removed account to another one.
+type Owners interface {
+	// Owners returns the name that each uid had when it first enqueued a job. It lists former owners under
+	// uids below 0. moving lists the former owners whose jobs may not all have their new uid yet.
+	Owners(ctx context.Context) (names map[int]string, moving []int, err error)
+	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
+	// nothing unless Owners lists this name for the uid. Waiting jobs of the former owner are held with
+	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no peer has, and under which
+	// Owners lists the name. Leased jobs get it once their lease is over. Keys and staged batches are
+	// deleted.
+	//
+	// Each call makes one step and reports whether there is more to do. Promote also makes these steps. Jobs
+	// that the uid enqueues after the first call belong to its new owner.
+	Disown(ctx context.Context, uid int, owner string) (more bool, err error)
+}

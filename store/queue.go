@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Queue accepts new jobs, and changes of stored jobs that users request.
+type Queue interface {
+	// Enqueue stores all drafts of a request, or none; see Receipt.
+	Enqueue(ctx context.Context, r Request) (Receipt, error)
+	// Change applies a verb to a job, with the effect that queue.Verb.Act returns. It returns ErrLeased for a
+	// leased job. A retried job starts with no used attempts, no error and no expires_at. A released job
+	// keeps these values, but has at least one attempt left. The job's history stays; removing the job also
+	// removes its history.
+	Change(ctx context.Context, seq int64, c Change) error
+	// Audit records a user's action that no other event records.
+	Audit(ctx context.Context, a Audit) error
+}
+
+// Request contains the jobs to be enqueued by one call of Enqueue.
+type Request struct {
+	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxBatch
+	UID    int         // the user who made the request
+	Owner  string      // the current name of UID; the store keeps the first one
+	// Key, if set, makes the request safe to repeat for KeyMemory. A later request with the same UID and Key
+	// gets the receipt of the first one. If its Sum differs, it gets ErrExists.
+	Key string
+	Sum [32]byte
+	// Batch, if set, is the name under which the batch's frames were staged.
+	Batch string
+	// Submission, if not 0, is the number of the Inbox submission that this request enqueues. The same
+	// transaction deletes the submission. If it was already deleted, nothing is enqueued, and the receipt has
+	// Duplicate set.
+	Submission int64
+	// MaxPending limits all waiting jobs, and MaxPendingUser those of UID. Enqueue returns ErrFull for a
+	// request that would exceed either limit. 0 means unlimited.
+	MaxPending     int64
+	MaxPendingUser int64
+	// MaxBytesUser limits the bytes that UID's jobs hold; see UserBytes. Enqueue returns ErrFull for a
+	// request that would exceed it. 0 means unlimited.
+	MaxBytesUser int64
+}
+
+// KeyMemory is the minimum time for which a key is remembered.
+const KeyMemory = 10 * time.Minute
+
+// Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of
+// a draft is taken. If another job has a draft's unique key, the receipt may name that job; see Found.
+type Receipt struct {
+	IDs       []string
+	Seqs      []int64
+	Found     []bool   // true for drafts that name another job; nil if none do
+	Begun     []string // names of the queues that the request has created
+	Duplicate bool
+	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
+	Batch     int64 // the argument for ApplyBatch, if Staged
+}
+
+// Change is a change of a job that a user requests.
+type Change struct {
+	Verb    queue.Verb
+	UID     int            // the user who made the request
+	Timeout *time.Duration // new timeout of a retried job, if not nil
+	// Edit changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
+	Edit func(*queue.Job) error
+	// Alone leaves dependants that were cancelled because of this job unchanged when the job is retried. If
+	// Alone is false, these dependants wait for the job again.
+	Alone bool
+	// Only lists the states in which the change applies; in other states, Change returns ErrMoved. If it is
+	// empty, any state will do.
+	Only []queue.State
+	// MaxPending and MaxPendingUser limit waiting jobs as in Request. They are checked only if the change
+	// makes an ended job wait again.
+	MaxPending     int64
+	MaxPendingUser int64
+	// MaxBytesUser limits the user's bytes as in Request. It is checked only for an edit that makes the job
+	// larger.
+	MaxBytesUser int64
+}
+
+// Act returns the effect of the change on a job; see queue.Verb.Act.
+func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
+	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
+		return 0, "", false, ErrMoved
+	}
+	to, event, acts, err = c.Verb.Act(j)
+	if err == nil && acts && to.Waiting() && !j.State.Waiting() {
+		err = InputGone(j)
+	}
+	return to, event, acts, err
+}
+
+// Audit describes a user's action: the verb, the process that requested it, and its object. The object is a
+// job, named by Seq and ID, or something else, described by Target.
+type Audit struct {
+	UID    int
+	PID    int
+	Verb   string
+	Job    int64
+	ID     string
+	Target string // object of the action, described for people
+}

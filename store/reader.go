@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Reader reads jobs. No method scans the whole table of jobs, except CountEnded. No method fails because of
+// data that other users have stored.
+type Reader interface {
+	// Get reads one job by id, without its Env and Stdin, which may be large.
+	Get(ctx context.Context, id string) (queue.Job, error)
+	// Whole reads one job by id, with its Env and Stdin.
+	Whole(ctx context.Context, id string) (queue.Job, error)
+	// History reads a page of a job's attempts, without output: the newest attempts with numbers below before
+	// (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPage, or MaxHistoryBytes
+	// of text, but has at least one attempt.
+	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
+	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
+	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
+	// List reads a page of jobs, newest first, each without Env and Stdin. The page ends after Filter.Limit
+	// jobs or MaxPageBytes of text, but has at least one job.
+	List(ctx context.Context, f Filter) (Page, error)
+	// Select reads a page of references to the jobs that match a filter, newest first.
+	Select(ctx context.Context, f Filter) (Selected, error)
+	// Links returns up to limit parents and up to limit children of a job, past and present. Undecided
+	// dependencies come first, in the order in which they were added.
+	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
+	// Screen reads an overview for people: up to f.Rows jobs of each part, each without Env and Stdin. Jobs
+	// of users other than f.Submitter have only the Labels of their Execution. A part ends after MaxPartBytes
+	// of text, but has at least one job. The cost does not depend on the number of jobs, or on the size of
+	// other users' jobs.
+	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
+	// CountEnded returns the number of jobs that Purge could remove. It reads each of these jobs, so its cost
+	// grows with their number.
+	CountEnded(ctx context.Context, of Ended) (int64, error)
+}
+
+// Filter selects the jobs to be listed. A job must match all fields that are set.
+type Filter struct {
+	States []queue.State     // empty means any
+	Labels map[string]string // the job must have all of them
+	Queue  string            // "" means any
+	UID    *int
+	// Knows is the uid of the user who requests the list. The list leaves out hooks from the settings that
+	// run as other users. If Knows is nil, nothing is left out.
+	Knows  *int
+	Since  queue.Millis // earliest end time or, for an unfinished job, creation time
+	Older  queue.Millis // the same time must be before Older; 0 means no bound
+	Glob   string       // pattern of ids, see queue.Glob; "" means any
+	Before int64        // only jobs with a seq below Before; 0 means start with the newest
+	Limit  int          // 1 to MaxPage
+}
+
+// Limits of a page.
+const (
+	MaxPage         = 1000      // jobs or attempts
+	MaxPageBytes    = 1 << 20   // text of jobs, as measured by TextSize
+	MaxHistoryBytes = 256 << 10 // text of attempts, as measured by AttemptSize
+)
+
+// Page is part of a list. Next is the value of Filter.Before for the next page, or 0 at the end. A page other
+// than the last may have few jobs or none.
+type Page struct {
+	Jobs []queue.Job
+	Next int64
+}
+
+// Ref contains the values of a job that a selector needs.
+type Ref struct {
+	Seq   int64
+	ID    string
+	State queue.State
+	UID   int
+}
+
+// Selected is a page of references to matching jobs. Next is as in Page.
+type Selected struct {
+	Refs []Ref
+	Next int64
+}
+
+// ScreenFilter says how much of a Screen is read.
+type ScreenFilter struct {
+	Rows      int  // number of jobs of each part, 1 to MaxScreen
+	Submitter *int // the user whose jobs are read with their Execution; nil for all
+}
+
+// Screen is an overview of the queue, in parts.
+type Screen struct {
+	Running []queue.Job // running jobs, oldest first
+	// Ready contains the jobs that wait for a worker or a gate, in the order in which they would start if no
+	// gate were full.
+	Ready []queue.Job
+	Timed []queue.Job // jobs that wait until they are due, in the order of their due times
+	Kept  []queue.Job // held and blocked jobs, oldest first
+	Dead  []queue.Job // dead jobs; the one that ended last is first
+	Done  []queue.Job // completed and cancelled jobs; the one that ended last is first
+}
+
+// MaxScreen limits the jobs in each part of a Screen.
+const MaxScreen = 100
+
+// MaxPartBytes limits the text of a part of a Screen, as measured by TextSize.
+const MaxPartBytes = 128 << 10

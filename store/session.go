@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Session contains the methods that a worker pool needs.
+type Session interface {
+	// Exchange records what happened to leases and claims up to t.Want jobs, in one commit. Entries with a
+	// stale fence change nothing and are listed in the result. The claimed jobs are the head of the queue, in
+	// order. Until the pool reports a claimed job as started or ended, the job's state remains pending or
+	// failed. Exchange may return fewer jobs than could run, or none, if it checked many jobs that cannot
+	// run, such as expired ones. Await then continues the search.
+	Exchange(ctx context.Context, t Report) (Grant, error)
+	// Await waits until a job is runnable, and claims at most want jobs, at least one; the transaction that
+	// makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one Await may be
+	// active at a time.
+	Await(ctx context.Context, want int) ([]queue.Job, error)
+	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends.
+	// Nothing changes if the job already is in the requested state. Pause returns ErrMoved for a stale lease,
+	// and ErrLeased for a lease that is not known to have started.
+	Pause(ctx context.Context, p Pause) error
+	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
+	// dependencies were added. The Results are limited to queue.MaxDeps bytes in total.
+	Parents(ctx context.Context, seq int64) ([]Parent, error)
+	// Left returns the leases and runners of an earlier service, for a service that is starting.
+	Left(ctx context.Context) (Left, error)
+	// NextEpoch increments the service's epoch and returns it.
+	NextEpoch(ctx context.Context) (int64, error)
+	// NoteRunners stores the directories of the runners that may have leases, in any order, for the next
+	// service. After this call, the store no longer counts as a copy; see Left.Moved.
+	NoteRunners(ctx context.Context, dirs []string) error
+}
+
+// Left contains the leases and runners of an earlier service.
+type Left struct {
+	// Leased contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
+	Leased []queue.Job
+	// Runners contains the directories last passed to NoteRunners.
+	Runners []string
+	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
+	// store has a higher seq.
+	LastSeq int64
+	// Moved reports that the store is a copy or was restored, and that NoteRunners has not been called since.
+	// Its leases may belong to the original store.
+	Moved bool
+}
+
+// Report contains the changes of leases that a pool reports to the store in one Exchange. The store does not
+// retain the slices.
+type Report struct {
+	Started  []Started
+	Progress []Progress // progress of attempts that were reported as started, in this report or earlier
+	Ended    []Settlement
+	// Released contains leases that were never started. Their jobs are runnable again at their old positions.
+	Released []queue.Lease
+	// Changed lists further leases that were never started. They are released, and then each job is changed
+	// as Change would do.
+	Changed []Changed
+	Want    int
+	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
+	// would exceed it, outputs and inputs of the same user are removed, as TrimUser does. Nothing is removed
+	// if the number that RemovalLimit allows would not make enough room. The attempt is then recorded without
+	// its output, and its output size is set to OutputOverQuota. If not even the attempt's record fits, it
+	// replaces the oldest record of a job that has KeptRecords of them.
+	MaxBytesUser int64
+}
+
+// Changed is a change that was requested while the job was leased.
+type Changed struct {
+	queue.Lease
+	Change
+}
+
+// Started reports that an attempt is running.
+type Started struct {
+	queue.Lease
+	At     queue.Millis
+	Worker string
+	PID    int
+}
+
+// Progress reports the progress of a running attempt. The store also adds an event.
+type Progress struct {
+	queue.Lease
+	queue.Progress
+}
+
+// Settlement describes how an attempt ended and what happens to its job. The store records the Attempt if
+// Decision.Started is true, and assigns its number N.
+type Settlement struct {
+	queue.Lease
+	Attempt  queue.Attempt
+	Decision queue.Decision
+	// Progress is the last progress of the attempt. If it is nil, the progress reported earlier stays.
+	Progress *queue.Progress
+	// By is the uid of the user who ended the attempt, and Verb is the user's verb. By is nil if no user
+	// ended it.
+	By   *int
+	Verb string
+	// Fingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
+	// time is not recorded.
+	Fingerprint uint64
+	// DeletableOutput names an output file of the attempt that is not needed and may exist; "" means none.
+	// The store adds it to DeletableOutputs, unless the lease is stale.
+	DeletableOutput string
+}
+
+// Grant is the result of an Exchange: the jobs that the pool has leased, with their fences; the stale leases
+// of the report, for which nothing was recorded; and the rejected changes.
+type Grant struct {
+	Jobs    []queue.Job
+	Stale   []queue.Lease
+	Refused map[queue.Lease]error // errors that Change would have returned
+}
+
+// Pause pauses or resumes a leased job, on behalf of a user.
+type Pause struct {
+	queue.Lease
+	On  bool
+	UID int
+}
+
+// ErrMoved is returned for a change of a job whose state is not listed in Only, and for a stale lease.
+var ErrMoved = errors.New("the state of the job has changed")
+
+// ErrLeased is returned for a change of a leased job. The owner of the lease must give it back or end the job
+// first.
+var ErrLeased = errors.New("the job is running or about to start")

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Settings keeps the settings that users have stored, and the hooks that the settings request.
+type Settings interface {
+	// Settings lists the stored settings.
+	Settings(ctx context.Context) ([]Setting, error)
+	// SetSetting stores one setting; an empty value removes it.
+	SetSetting(ctx context.Context, s Setting) error
+	// SetHooks sets which hooks the store creates, until it is closed. The transaction that records a job's
+	// new state also creates the hooks for that state. No limit on waiting jobs applies to hooks.
+	SetHooks(ctx context.Context, h Hooks) error
+}
+
+// Setting is one stored setting, with the user who set it and the time.
+type Setting struct {
+	Key   string
+	Value string
+	UID   int
+	At    queue.Millis
+	// Kind is the kind of the event that records the change; "" means EventSetting. It is not stored.
+	Kind queue.EventKind
+	// Secret leaves the value out of the event. It is not stored.
+	Secret bool
+}
+
+// Told returns the value as the event about the setting shows it.
+func (s *Setting) Told() string {
+	if s.Secret && s.Value != "" {
+		return "***"
+	}
+	return s.Value
+}
+
+// Hooks says which hooks the settings request, and when the store creates them; see queue.HookSet. The store
+// also creates the hooks that a job requests itself (HookLines).
+type Hooks struct {
+	On queue.HookSet // moments at which Make is called for every job that is not a hook
+	// Make returns the hooks of a job for the given moments, as drafts without an id. j is the job in its new
+	// state. Make is called inside a transaction, possibly again if the transaction is undone. So it must not
+	// wait or use the store. A nil Make creates no hooks.
+	Make func(j *queue.Job, on queue.HookSet) []queue.Job
+	// UID and Owner are the uid and the name of the account that owns hooks which do not run as the job's
+	// user.
+	UID   int
+	Owner string
+	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If a hook would exceed
+	// it, room is made as for the end of an attempt; see Report.MaxBytesUser. If that does not make enough
+	// room, the hook is not created.
+	MaxBytesUser int64
+}

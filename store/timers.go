@@ -1,0 +1,16 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Timers makes the changes that are due at a certain time.
+type Timers interface {
+	// Promote makes due jobs runnable, cancels expired jobs and deletes old keys, a limited number of each.
+	// It returns the time until something is due again: 0 if more is due now, and at most an hour.
+	Promote(ctx context.Context) (next time.Duration, err error)
+	// DueSooner returns a channel that receives a hint when something becomes due before the time that the
+	// last call of Promote returned.
+	DueSooner() <-chan struct{}
+}
