@@ -228,18 +228,15 @@ func (c *Client) NodeList(ctx context.Context, p Nodes) (NodeList, error) {
 	return invoke[NodeList](ctx, c, "node.list", p, true)
 }
 
-// NodeDrain implements API.
 func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
 	return invoke[NodeView](ctx, c, "node.drain", p, true)
 }
 
-// NodeRemove implements API. It is not repeated, because the second request would not find the
-// node.
+// NodeRemove is not repeated, because the second request would not find the node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
 	return invoke[NodeView](ctx, c, "node.rm", p, false)
 }
 
-// GateList implements API.
 func (c *Client) GateList(ctx context.Context, p Gates) (GateList, error) {
 	return invoke[GateList](ctx, c, "gate.list", p, true)
 }

@@ -1,12 +1,21 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
+
+// GateAPI lists locks, rates and resources, and sets the rules of the shared ones.
+type GateAPI interface {
+	// GateList lists locks, rates and resources: the shared ones and the caller's.
+	GateList(ctx context.Context, p Gates) (GateList, error)
+	// GateSet sets or removes the rule of a shared key, and returns the gate after the change.
+	GateSet(ctx context.Context, p GateSet) (GateView, error)
+}
 
 // GateView describes a lock, a rate or a resource in an answer.
 type GateView struct {

@@ -1,5 +1,19 @@
 package control
 
+import "context"
+
+// NodeAPI lists and changes the nodes that share the queue.
+type NodeAPI interface {
+	// NodeList lists the nodes in the order of their names. Without other nodes, it lists only the
+	// node whose service answers.
+	NodeList(ctx context.Context, p Nodes) (NodeList, error)
+	// NodeDrain stops a node from claiming jobs, or lets it claim again. Like Drain, it returns an
+	// error if jobs may still start on the node.
+	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
+	// NodeRemove deletes a node whose service is not running.
+	NodeRemove(ctx context.Context, p NodeName) (NodeView, error)
+}
+
 // NodeView describes a node in an answer.
 type NodeView struct {
 	Name string `json:"name"`

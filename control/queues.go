@@ -1,10 +1,26 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 )
+
+// QueueAPI lists queues and changes their settings.
+type QueueAPI interface {
+	// QueueList lists the queues that have settings or unfinished jobs.
+	QueueList(ctx context.Context, p Queues) (QueueList, error)
+	// QueueSet changes the settings of a queue, which need not exist. It returns the queue after
+	// the change.
+	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
+	// QueuePause prevents jobs of queues from starting, also after a restart, until QueueResume or
+	// until a given time.
+	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
+	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
+	// QueueRemove deletes the settings of an empty queue.
+	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
+}
 
 // QueueView is a queue in an answer: its state and its settings.
 type QueueView struct {
@@ -126,111 +142,4 @@ type QueueName struct {
 // QueueRemove removes the settings of a queue.
 type QueueRemove struct {
 	Name string `json:"name"`
-}
-
-// Tree requests the direct and indirect dependencies and dependants of a job.
-type Tree struct {
-	ID Name `json:"id"`
-}
-
-// TreeView is a graph of jobs. Its first node is the requested job. It has at most 1,000 nodes;
-// More means that some were left out.
-type TreeView struct {
-	Nodes []TreeNode `json:"nodes"`
-	Edges []TreeEdge `json:"edges"`
-	More  bool       `json:"more"`
-}
-
-// TreeNode is a job. State is "" if the job was removed.
-type TreeNode struct {
-	ID    string `json:"id"`
-	Seq   int64  `json:"seq"`
-	State string `json:"state"`
-}
-
-// TreeEdge is a dependency: the child waits for the parent to end in the way given by How.
-type TreeEdge struct {
-	Parent int64 `json:"parent"` // seq of the parent
-	// Child is the seq of the child.
-	Child int64 `json:"child"`
-	// How is "completed", "dead" or "ended".
-	How string `json:"how"`
-	// Met is "open" while the parent has not ended. After that it is "met" if the parent ended in
-	// the way given by How, and otherwise "failed".
-	Met string `json:"met"`
-}
-
-// WhyParams requests the reasons why a job is not running.
-type WhyParams struct {
-	ID Name `json:"id"`
-}
-
-// Why lists the reasons why a job is not running. Reasons is empty if the job is running, has
-// ended, or starts next.
-type Why struct {
-	ID      string   `json:"id"`
-	State   string   `json:"state"`
-	Reasons []Reason `json:"reasons"`
-	// Ahead is the number of jobs that will start before this one; 0 means that it starts next. It
-	// is null if the job cannot start yet, or if too many jobs are before it to count them all.
-	Ahead *int `json:"ahead"`
-	// AheadAtLeast is set if there are too many jobs to count them all. At least this number of
-	// jobs will start before this one. It is 0 if Ahead is set.
-	AheadAtLeast int `json:"ahead_at_least,omitempty"`
-	// AheadByUser lists the users who own most of the jobs that will start before this one.
-	AheadByUser []AheadOfUser `json:"ahead_by_user,omitempty"`
-	// Earliest is the earliest possible start time. It is null if that depends on other jobs.
-	Earliest Time `json:"earliest"`
-}
-
-// AheadOfUser describes the jobs of one user that will start before a given job.
-type AheadOfUser struct {
-	User     string `json:"user"`
-	Jobs     int    `json:"jobs"`
-	Priority int64  `json:"priority"` // the highest priority among them
-	// Text explains to the user how many of these jobs there are, whose they are, and why they
-	// start before the given job.
-	Text string `json:"text"`
-}
-
-// Reason is one reason why a job is not running.
-type Reason struct {
-	// Kind is dependency, unique, input, held, paused, time, retry, draining, workers, runner,
-	// queue, user, lock, rate, resource or node.
-	Kind string `json:"kind"`
-	Key  string `json:"key,omitempty"`
-	Used *int   `json:"used,omitempty"`
-	Most *int   `json:"most,omitempty"`
-	At   Time   `json:"at"`
-	Text string `json:"text"` // explanation for the user
-	Next string `json:"next"` // what the user can do about it
-	// Nodes lists the nodes to which the reason applies. It is empty if it applies to all nodes, or
-	// if there is only one.
-	Nodes []string `json:"nodes,omitempty"`
-}
-
-// Simulate requests the next jobs to start: 1 to 100 of them; 0 means 20.
-type Simulate struct {
-	Next int `json:"next,omitempty"`
-}
-
-// Simulated lists jobs in the order in which they would start. Incomplete is true if the search
-// reached its limit before it found the requested number of jobs. More jobs may then start after
-// the listed ones.
-type Simulated struct {
-	Jobs       []Job `json:"jobs"`
-	Incomplete bool  `json:"incomplete"`
-}
-
-func (p *Simulate) isForManyJobs() bool { return true }
-
-// MaxSimulated is the maximum number of jobs in the answer to Simulate.
-const MaxSimulated = 100
-
-// NewQueue is a queue that had no unfinished jobs before this request. Near is the existing queue
-// with the most similar name, since the new name may be a typing error. It is "" if no name is
-// similar.
-type NewQueue struct {
-	Queue string `json:"queue"`
-	Near  string `json:"near,omitempty"`
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -8,6 +9,25 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 )
+
+// ScheduleAPI manages recurring jobs. The caller gets only those parts of other users' schedules
+// that its right allows; see Sees.
+type ScheduleAPI interface {
+	// ScheduleAdd stores a recurring job. Adding an identical schedule again is not an error.
+	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
+	// ScheduleList returns a page of schedules in the order of their names.
+	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
+	// ScheduleShow returns a schedule with its next and latest occurrences.
+	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
+	// ScheduleRemove removes a schedule. Its jobs stay.
+	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
+	// SchedulePause stops a schedule from creating jobs. ScheduleResume undoes that; occurrences
+	// that passed during the pause do not count as missed.
+	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
+	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
+	// ScheduleRun enqueues a job of a schedule now.
+	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
+}
 
 // ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
 // job's spec. In that object, the job's field jitter is called backoff_jitter.
@@ -42,7 +62,8 @@ func ScheduleFault(err error) error {
 func (p *ScheduleAdd) nonJobParams() map[string]reflect.Value {
 	own := map[string]reflect.Value{}
 	for name, into := range map[string]any{
-		"name": &p.Name, "cron": &p.Cron, "tz": &p.TZ, "jitter": (*Span)(&p.Jitter), "catch_up": &p.CatchUp, "overlap": &p.Overlap,
+		"name": &p.Name, "cron": &p.Cron, "tz": &p.TZ, "jitter": (*Span)(&p.Jitter),
+		"catch_up": &p.CatchUp, "overlap": &p.Overlap,
 		"replace": &p.Replace, "require_limits": &p.RequireLimits,
 	} {
 		own[name] = reflect.ValueOf(into).Elem()

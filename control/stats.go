@@ -1,8 +1,16 @@
 package control
 
 import (
+	"context"
+
 	"github.com/queuectl/queuectl/queue"
 )
+
+// StatsAPI returns statistics of attempts.
+type StatsAPI interface {
+	// Stats returns how many attempts started and ended, their waiting times and their run times.
+	Stats(ctx context.Context, p StatsParams) (Stats, error)
+}
 
 // StatsParams requests statistics about the attempts of one queue, or of all queues, in a time
 // range.

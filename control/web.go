@@ -1,5 +1,18 @@
 package control
 
+import "context"
+
+// WebAPI controls the web page.
+type WebAPI interface {
+	// WebStart serves the web page until the service ends, overriding the settings. WebStop turns
+	// the page off.
+	WebStart(ctx context.Context, p WebStart) (WebState, error)
+	WebStop(ctx context.Context, p Nothing) (WebState, error)
+	// WebOpen returns a link with which the caller can open the page. The link is valid for one
+	// minute.
+	WebOpen(ctx context.Context, p Nothing) (WebLink, error)
+}
+
 // WebStart is the address at which to serve the web page until the service ends: ADDRESS:PORT, or
 // unix:/PATH. "" means the address in the settings or, if they have none, DefaultWeb.
 type WebStart struct {

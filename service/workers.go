@@ -128,7 +128,8 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	}
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
-		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Settings: s.opt.Places.File, Socket: s.opt.Places.Socket,
+		Storage:  control.Storage{Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
+		Settings: s.opt.Places.File, Socket: s.opt.Places.Socket,
 		Service: string(s.opt.Places.Kind()), PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
 	s.addUse(ctx, &st)

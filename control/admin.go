@@ -1,0 +1,103 @@
+package control
+
+import "context"
+
+// AdminAPI contains the methods for administrators.
+type AdminAPI interface {
+	// Cleanup removes old ended jobs. It reports its progress by calling the function each.
+	Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error)
+	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
+	// was acknowledged before the call.
+	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
+	// Doctor checks the queue and its environment. It reports its progress by calling the function
+	// each.
+	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
+	// HookTest enqueues a hook or a webhook from the settings with the data of a fictitious job, so
+	// that users can test it.
+	HookTest(ctx context.Context, p HookName) (Enqueued, error)
+	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It
+	// returns once no job can start any more. If jobs can still start after a time limit, Drain
+	// returns an error that names the job or the node. The drain stays on even after that error.
+	Drain(ctx context.Context, p Drain) (Draining, error)
+	// ServiceStop stops the service. It returns when the service begins to stop.
+	ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error)
+}
+
+// Cleanup removes jobs in the given states (default: completed and cancelled) that ended at least
+// Days days ago (nil means 7). It keeps at least the Keep newest jobs in these states.
+type Cleanup struct {
+	Days   *float64 `json:"days,omitempty"`
+	State  Texts    `json:"state,omitempty"`
+	Keep   int64    `json:"keep,omitempty"`
+	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
+}
+
+// BackupPiece is a piece of a backup or, before the first piece, a progress report.
+type BackupPiece struct {
+	Base64 []byte `json:"base64,omitempty"`
+	Done   int64  `json:"done"` // bytes so far
+	Of     int64  `json:"of"`   // estimated total number of bytes
+}
+
+// BackupEnd is the response to Backup: the size and the hash of all pieces together.
+type BackupEnd struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
+}
+
+// Doctor checks the queue and its environment. Verify also checks the whole database for
+// consistency with itself and with the output files.
+type Doctor struct {
+	Verify bool `json:"verify,omitempty"`
+}
+
+// Progress is the progress of a long operation.
+type Progress struct {
+	Done int64 `json:"done"` // bytes so far
+	Of   int64 `json:"of"`   // estimated total number of bytes
+}
+
+// Diagnosis lists all checks. Level is the worst level among them.
+type Diagnosis struct {
+	Level    string    `json:"level"` // ok, warning or failure
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is the result of one check.
+type Finding struct {
+	Check   string `json:"check"`
+	Level   string `json:"level"` // ok, warning or failure
+	Message string `json:"message"`
+	Next    string `json:"next,omitempty"` // what the user can do about it
+}
+
+// HookName is the name of a webhook, or of a hook in the settings such as on_dead.
+type HookName struct {
+	Name string `json:"name"`
+}
+
+// Drain starts or ends a drain. With Wait, the response is sent once no job is running.
+type Drain struct {
+	Off  bool `json:"off,omitempty"`
+	Wait bool `json:"wait,omitempty"`
+}
+
+// Draining is the response to Drain.
+type Draining struct {
+	Draining bool `json:"draining"`
+	Running  int  `json:"running"` // number of jobs that are still running
+}
+
+// ServiceStop stops the service like SIGTERM. With KeepJobs, the jobs continue to run.
+type ServiceStop struct {
+	KeepJobs bool `json:"keep_jobs,omitempty"`
+}
+
+// Stopping is the answer to service.stop. The service sends it when it begins to stop.
+type Stopping struct {
+	PID    int    `json:"pid"`
+	Folder string `json:"folder"` // state directory; its lock is free when the service has ended
+	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses
+	// none.
+	RunnerDir string `json:"runner_dir,omitempty"`
+}

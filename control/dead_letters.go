@@ -1,0 +1,56 @@
+package control
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// DeadLetterAPI handles dead jobs: those that have failed for good.
+type DeadLetterAPI interface {
+	// DLQList returns a page of dead jobs, newest first.
+	DLQList(ctx context.Context, p DLQList) (JobPage, error)
+	// DLQRetry puts dead jobs back in the queue. Like the methods of ActionAPI, it returns which
+	// jobs were refused.
+	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
+	// DLQClear removes all dead jobs.
+	DLQClear(ctx context.Context, p Sure) (Removed, error)
+}
+
+// DLQList selects dead jobs, newest first.
+type DLQList struct {
+	Label  Labels `json:"label,omitempty"` // the job must have all of these labels
+	Queue  string `json:"queue,omitempty"`
+	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
+	User   string `json:"user,omitempty"`
+	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	Since  Time   `json:"since,omitzero"`    // only jobs that ended at this time or later
+	Until  Time   `json:"until,omitzero"`    // only jobs that ended before this time
+	Limit  int    `json:"limit,omitempty"`   // 1 to 1000; 0 means 1000
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// List returns the equivalent parameters for the method list.
+func (p DLQList) List() List {
+	return List{State: Texts{queue.Dead.String()}, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
+}
+
+// DeadOnly returns the same selection for the method dlq.list. It ignores State and Failed.
+func (p List) DeadOnly() DLQList {
+	return DLQList{Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
+}
+
+// DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all
+// dead jobs in a batch of the caller. Like a Selection, it processes at most SelectStep jobs in a
+// request.
+type DLQRetry struct {
+	ID      Name   `json:"id,omitempty"`
+	IDs     Names  `json:"ids,omitempty"`
+	All     bool   `json:"all,omitempty"`
+	Batch   string `json:"batch,omitempty"`
+	Timeout *Span  `json:"timeout,omitempty"` // replaces the timeout of the jobs
+	DryRun  bool   `json:"dry_run,omitempty"` // count the jobs without changing them
+	Cursor  string `json:"cursor,omitempty"`
+}

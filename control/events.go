@@ -1,0 +1,60 @@
+package control
+
+import "context"
+
+// EventAPI reports what happened in the queue.
+type EventAPI interface {
+	// Events sends the stored events after a given number and, with Follow, the events that happen
+	// later. It calls the function each for every event; an error of each ends the call.
+	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
+}
+
+// Events requests events with a number higher than Since. If Since is nil, the service sends all
+// stored events or, with Follow, only future ones.
+type Events struct {
+	Since  *int64 `json:"since,omitempty"`
+	Follow bool   `json:"follow,omitempty"`
+	From   Time   `json:"from,omitzero"`   // only events that happened at this time or later
+	Until  Time   `json:"until,omitzero"`  // only events that happened before this time
+	ID     Names  `json:"id,omitempty"`    // only events of these jobs
+	Event  Texts  `json:"event,omitempty"` // only events of these kinds
+	// Audit requests the events that users caused, including those that only an audit shows, with
+	// the user, the command and its target. It is for admins only.
+	Audit bool `json:"audit,omitempty"`
+}
+
+// Event is one event. Fields that do not apply to it are left out.
+type Event struct {
+	// Seq is the number of the event; each event has the number of the previous one plus 1. Events
+	// that are not sent leave gaps.
+	Seq       int64  `json:"seq"`
+	At        Time   `json:"at"`
+	Event     string `json:"event"`
+	ID        string `json:"id,omitempty"` // id of the job
+	JobSeq    int64  `json:"job_seq,omitempty"`
+	State     string `json:"state,omitempty"` // state of the job after the event
+	Attempt   int    `json:"attempt,omitempty"`
+	StartedAt Time   `json:"started_at,omitzero"`
+	Percent   *int   `json:"percent,omitempty"` // progress of the attempt
+	ExitCode  *int64 `json:"exit_code,omitempty"`
+	Signal    int    `json:"signal,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Output    bool   `json:"output,omitempty"` // the attempt printed something
+	User      string `json:"user,omitempty"`   // user who caused the event
+	Key       string `json:"key,omitempty"`    // name of the setting
+	Value     string `json:"value,omitempty"`
+	Schedule  string `json:"schedule,omitempty"`
+	Instant   Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
+	Count     int    `json:"count,omitempty"`  // number of missed occurrences up to and including Instant
+	// These fields are for an audit: the user, the client process, the command and its target.
+	UID     *int   `json:"uid,omitempty"`
+	PeerPID int    `json:"peer_pid,omitempty"`
+	Verb    string `json:"verb,omitempty"`
+	Target  string `json:"target,omitempty"`
+}
+
+// EventsEnd is the response to Events. Last is the number of the last event that was sent, or Since
+// if there was none.
+type EventsEnd struct {
+	Last int64 `json:"last"`
+}

@@ -1,0 +1,70 @@
+package control
+
+import "context"
+
+// JobAPI reads jobs and waits for them. The caller gets only those parts of other users' jobs that
+// its right allows; see Sees.
+type JobAPI interface {
+	// Show returns one job with the end of its output and its newest attempts.
+	Show(ctx context.Context, p Show) (JobDetail, error)
+	// List returns a page of jobs, newest first.
+	List(ctx context.Context, p List) (JobPage, error)
+	// Wait waits for jobs to end. It calls the function each once for every job that has ended. An
+	// error of each ends the call.
+	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
+}
+
+// Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a
+// lower number are returned.
+type Show struct {
+	ID            Name `json:"id"`
+	HistoryBefore int  `json:"history_before,omitempty"`
+	// WithoutEnv hides the values of environment variables. A request that shows the values of
+	// another user's job is recorded as an audit event.
+	WithoutEnv bool `json:"without_env,omitempty"`
+}
+
+// List selects jobs, newest first.
+type List struct {
+	// State selects jobs in any of these states. "waiting" means blocked, held, pending and failed;
+	// "done" means completed.
+	State  Texts  `json:"state,omitempty"`
+	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
+	Label  Labels `json:"label,omitempty"`  // the job must have all of these labels
+	Queue  string `json:"queue,omitempty"`
+	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
+	User   string `json:"user,omitempty"`
+	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	// Since and Until select the jobs that ended at the time Since or later, and before the time
+	// Until. For an unfinished job, the time at which it was enqueued counts instead.
+	Since  Time   `json:"since,omitzero"`
+	Until  Time   `json:"until,omitzero"`
+	Limit  int    `json:"limit,omitempty"` // 1 to 1000; 0 means 1000
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// JobPage is one page of a list. Next is the cursor of the next page, nil on the last page.
+type JobPage struct {
+	Jobs []Job   `json:"jobs"`
+	Next *string `json:"next"`
+}
+
+// Wait waits until all of the given jobs have ended or, with Any, until one has.
+type Wait struct {
+	ID      Name  `json:"id,omitempty"`
+	IDs     Names `json:"ids,omitempty"`
+	Any     bool  `json:"any,omitempty"`
+	Timeout Span  `json:"timeout,omitempty"` // longest wait; 0 means unlimited
+}
+
+// Ended is sent when a job has ended.
+type Ended struct {
+	Job Job `json:"job"`
+}
+
+// Waited is the response to Wait. Open lists the jobs that have not ended. It is empty unless the
+// wait timed out or had Any set.
+type Waited struct {
+	Open     []string `json:"open"`
+	TimedOut bool     `json:"timed_out"`
+}

@@ -1,0 +1,66 @@
+package control
+
+import "context"
+
+// SessionAPI introduces the client and the service to each other.
+type SessionAPI interface {
+	// Hello returns the version of the service, and the methods that it knows. A client may call it
+	// to find out whether the service answers.
+	Hello(ctx context.Context, p HelloParams) (Hello, error)
+	// Whoami returns the caller's identity, rights and limits. It needs no right.
+	Whoami(ctx context.Context, p Nothing) (Whoami, error)
+}
+
+// HelloParams describes the client. All fields are optional.
+type HelloParams struct {
+	Version string `json:"version,omitempty"`
+}
+
+// Hello describes the service.
+type Hello struct {
+	Version  string   `json:"version"`
+	Protocol Range    `json:"protocol"`
+	Features []string `json:"features"`
+}
+
+// Range is the range of protocol versions that a service supports.
+type Range struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+// Whoami holds the caller's identity, as the kernel reports it, and the caller's rights.
+type Whoami struct {
+	UID    int       `json:"uid"`
+	User   string    `json:"user"` // name of the user
+	GID    int       `json:"gid"`
+	Group  string    `json:"group"`
+	Groups []GroupID `json:"groups"` // supplementary groups, at most 1,000
+	PID    int       `json:"pid"`
+	Right  Right     `json:"right"`
+	Rights []Right   `json:"rights"` // Right and the rights that it includes
+	RunAs  string    `json:"run_as"` // value of the setting run_as
+	// JobsRunAs is the account that runs the caller's jobs. It is "" if the caller may not enqueue
+	// jobs.
+	JobsRunAs string `json:"jobs_run_as"`
+	// MaxPending and MaxRunning limit how many of the caller's jobs may wait and may run at the
+	// same time. 0 means unlimited.
+	MaxPending int64 `json:"max_pending"`
+	MaxRunning int   `json:"max_running"`
+	// Bytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
+	// unlimited.
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes"`
+	// Next describes how the caller can get a right. It is "" if the caller has one.
+	Next string `json:"next,omitempty"`
+	// Service is the kind of service that answers (own, system or directory). Socket is the path on
+	// which it listens.
+	Service string `json:"service"`
+	Socket  string `json:"socket"`
+}
+
+// GroupID is the id and the name of a group.
+type GroupID struct {
+	GID  int    `json:"gid"`
+	Name string `json:"name"`
+}

@@ -1,0 +1,67 @@
+package control
+
+import (
+	"context"
+	"time"
+)
+
+// WorkerAPI changes and lists the workers of the node whose service answers. A change returns the
+// number of workers after it.
+type WorkerAPI interface {
+	// WorkerStart adds workers.
+	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
+	// WorkerStop removes workers. It returns when the jobs of the removed workers have ended.
+	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
+	// WorkerScale sets the number of workers.
+	WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error)
+	// WorkerList lists the workers with the jobs that they run.
+	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
+}
+
+// Count is the number of workers to add. nil means 1.
+type Count struct {
+	Count *int `json:"count,omitempty"`
+}
+
+// WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means
+// DefaultStopTimeout) to finish. Jobs that are still running after that time are ended and put back
+// in the queue.
+type WorkerStop struct {
+	Count   *int  `json:"count,omitempty"`
+	All     bool  `json:"all,omitempty"`
+	Timeout *Span `json:"timeout,omitempty"`
+	Force   bool  `json:"force,omitempty"`
+}
+
+// DefaultStopTimeout is how long worker.stop waits for running jobs to finish.
+const DefaultStopTimeout = 30 * time.Second
+
+// WorkerScale sets the number of workers.
+type WorkerScale struct {
+	Count int `json:"count"`
+}
+
+// WorkerCount holds the configured number of workers after the change.
+type WorkerCount struct {
+	Workers int `json:"workers"`
+}
+
+// WorkerList lists the workers.
+type WorkerList struct {
+	Workers []Worker `json:"workers"`
+}
+
+// Worker is one worker.
+type Worker struct {
+	ID   string `json:"id"`
+	Node string `json:"node"`
+	// PID is the pid of the worker's job. For a stuck worker, it is the pid of the process that
+	// survived SIGKILL.
+	PID           *int `json:"pid"`
+	StartedAt     Time `json:"started_at"`
+	LastHeartbeat Time `json:"last_heartbeat"`
+	// State is idle, busy, paused, stopping, stale, or stuck. A stuck worker's job has ended, but a
+	// process of it has survived SIGKILL.
+	State string  `json:"state"`
+	Job   *string `json:"job"`
+}
