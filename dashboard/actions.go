@@ -53,7 +53,7 @@ type verb struct {
 	Label string
 	Asks  bool          // the page shows a preview before the action
 	takes []queue.State // states of jobs to which the action applies
-	do    func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error)
+	do    func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
 // runs lists the states of running jobs.
@@ -61,16 +61,16 @@ var runs = []queue.State{queue.Processing}
 
 // verbs lists the actions of the page in display order.
 var verbs = []verb{
-	{"pause", "Pause", false, runs, (*control.Client).Pause},
-	{"resume", "Resume", false, runs, (*control.Client).Resume},
-	{"hold", "Hold", false, queue.VerbHold.Takes(), (*control.Client).Hold},
-	{"release", "Release", false, queue.VerbRelease.Takes(), (*control.Client).Release},
-	{"retry", "Retry", false, queue.VerbRetry.Takes(), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	{"pause", "Pause", false, runs, control.ActionAPI.Pause},
+	{"resume", "Resume", false, runs, control.ActionAPI.Resume},
+	{"hold", "Hold", false, queue.VerbHold.Takes(), control.ActionAPI.Hold},
+	{"release", "Release", false, queue.VerbRelease.Takes(), control.ActionAPI.Release},
+	{"retry", "Retry", false, queue.VerbRetry.Takes(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 		return c.Retry(ctx, control.Retry{Selection: p})
 	}},
-	{"requeue", "Requeue…", true, runs, (*control.Client).Requeue},
-	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.Takes()), (*control.Client).Cancel},
-	{"rm", "Remove…", true, queue.VerbRemove.Takes(), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	{"requeue", "Requeue…", true, runs, control.ActionAPI.Requeue},
+	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.Takes()), control.ActionAPI.Cancel},
+	{"rm", "Remove…", true, queue.VerbRemove.Takes(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: p})
 	}},
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// printed is an API whose Logs returns the pieces of output.
+// printed is a queue whose Logs returns the pieces of output.
 type printed struct {
-	control.API
+	api
 	pieces []control.Piece
 }
 

@@ -79,9 +79,21 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	return fmt.Errorf("standard input must contain Model Context Protocol messages from a coding agent: %w", err)
 }
 
+// api contains the methods of a queue that the tools call.
+type api interface {
+	control.JobAPI
+	Whoami(ctx context.Context, p control.Nothing) (control.Whoami, error)
+	Status(ctx context.Context, p control.Nothing) (control.Status, error)
+	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
+	Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error)
+	Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error)
+	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
+}
+
 // server processes one call.
 type server struct {
-	api      control.API
+	api      api
 	opt      Options
 	connect  func() *control.Client // returns another client of the queue
 	progress *reporter

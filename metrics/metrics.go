@@ -25,8 +25,15 @@ const (
 	Others    = "(others)"
 )
 
+// API contains the methods from which the metrics are computed. control.API implements it.
+type API interface {
+	control.StatsAPI
+	Status(ctx context.Context, p control.Nothing) (control.Status, error)
+	QueueList(ctx context.Context, p control.Queues) (control.QueueList, error)
+}
+
 // Of returns a registry with the current metrics of a queue, as seen by the user of api.
-func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
+func Of(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.Nothing{})
 	if err != nil {
 		return nil, err

@@ -8,12 +8,10 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-
-	"github.com/queuectl/queuectl/control"
 )
 
 // WriteText writes the metrics of a queue in Prometheus' text format.
-func WriteText(ctx context.Context, api control.API, w io.Writer) error {
+func WriteText(ctx context.Context, api API, w io.Writer) error {
 	families, err := gathered(ctx, api)
 	if err != nil {
 		return err
@@ -55,7 +53,7 @@ type Bucket struct {
 }
 
 // Families returns the metrics of a queue, sorted by name.
-func Families(ctx context.Context, api control.API) ([]Family, error) {
+func Families(ctx context.Context, api API) ([]Family, error) {
 	families, err := gathered(ctx, api)
 	if err != nil {
 		return nil, err
@@ -89,7 +87,7 @@ func Families(ctx context.Context, api control.API) ([]Family, error) {
 }
 
 // gathered returns the metrics, sorted by name.
-func gathered(ctx context.Context, api control.API) ([]*dto.MetricFamily, error) {
+func gathered(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
 	registry, err := Of(ctx, api)
 	if err != nil {
 		return nil, err

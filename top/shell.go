@@ -38,12 +38,6 @@ type Options struct {
 	In, Out *os.File
 }
 
-// Client is a connection to a queue for one caller.
-type Client interface {
-	control.API
-	Close() error
-}
-
 // Time limits and intervals of requests.
 const (
 	fetchTimeout = 10 * time.Second
@@ -106,7 +100,10 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	}
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
 	go s.interrupted(ctx, cancel) // this goroutine ends when ctx ends
-	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler()}, more...)...).Run()
+	options := []tea.ProgramOption{
+		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler(),
+	}
+	_, err := tea.NewProgram(s, append(options, more...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
 	s.editors.Wait() // ctx has ended any running editor
@@ -233,7 +230,8 @@ func (s *shell) perform(e effect) tea.Cmd {
 	case explain:
 		return func() tea.Msg { return s.explain(e) }
 	case edit:
-		return tea.Exec(foregroundFunc(func() error { return s.edit(e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
+		editor := foregroundFunc(func() error { return s.edit(e.id) })
+		return tea.Exec(editor, func(err error) tea.Msg { return edited{e.id, err} })
 	case suspend:
 		return tea.Suspend
 	case redraw:
@@ -276,7 +274,9 @@ func (s *shell) explained(err error) error {
 }
 
 func (s *shell) act(a act) acted {
-	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) { return a.verb.do(ctx, c, &a) })
+	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
+		return a.verb.do(ctx, c, &a)
+	})
 	return acted{a, r, err}
 }
 
@@ -298,7 +298,7 @@ func (s *shell) fetch(f fetch) fetched {
 	return fetched{got, s.explained(err)}
 }
 
-func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err error) {
+func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error) {
 	s.list = f.list
 	if f.who {
 		who, err := api.Whoami(ctx, control.Nothing{})

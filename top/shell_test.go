@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is a queue with one running job. Unexpected calls panic.
+// fake is a queue with one running job, which only reads. Unexpected calls panic.
 type fake struct {
-	control.API
+	Reader
 
 	onFetch func(n int) error                   // called at the nth fetch
 	logs    func(context.Context, string) error // called for the output of a job
@@ -32,16 +32,14 @@ type fake struct {
 
 func (f *fake) connect() Client {
 	f.open.Add(1)
-	return &fakeClient{fake: f}
+	return Client{Reader: f, Closer: closer(sync.OnceFunc(f.open.Done))}
 }
 
-type fakeClient struct {
-	*fake
-	once sync.Once
-}
+// closer is a function that implements io.Closer.
+type closer func()
 
-func (c *fakeClient) Close() error {
-	c.once.Do(c.open.Done)
+func (c closer) Close() error {
+	c()
 	return nil
 }
 

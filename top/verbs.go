@@ -22,75 +22,65 @@ type verb struct {
 	appliesTo   func(*row) bool
 	confirms    bool // the user must confirm the action first
 	needsNumber bool // the user must enter a number first
-	do          func(context.Context, control.API, *act) (control.BulkResult, error)
+	do          action
 }
+
+// action carries out a verb on its objects.
+type action func(ctx context.Context, c Client, a *act) (control.BulkResult, error)
 
 // verbs returns the table of actions on rows. If several have the same key, the first that applies to the row
 // is used.
 func verbs() []verb {
+	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.Takes()...)
 	return []verb{
-		{key: "r", name: "retry", object: "job", done: "pending again", method: "retry", appliesTo: inStates(queue.VerbRetry.Takes()...), confirms: true,
-			do: func(ctx context.Context, api control.API, a *act) (control.BulkResult, error) {
-				return api.Retry(ctx, control.Retry{Selection: a.selection()})
-			}},
-		{key: "c", name: "cancel", object: "job", done: "cancelled", method: "cancel", appliesTo: inStates(append([]queue.State{queue.Processing}, queue.VerbCancel.Takes()...)...), confirms: true, do: onJobs(control.API.Cancel)},
-		{key: "p", name: "pause", object: "job", done: "paused", method: "pause", appliesTo: runningRows(false), confirms: true, do: onJobs(control.API.Pause)},
-		{key: "p", name: "resume", object: "job", done: "resumed", method: "resume", appliesTo: runningRows(true), confirms: true, do: onJobs(control.API.Resume)},
-		{key: "h", name: "hold", object: "job", done: "held", method: "hold", appliesTo: inStates(queue.VerbHold.Takes()...), confirms: true, do: onJobs(control.API.Hold)},
-		{key: "h", name: "release", object: "job", done: "released", method: "release", appliesTo: inStates(queue.VerbRelease.Takes()...), confirms: true, do: onJobs(control.API.Release)},
-		{key: "P", name: "priority", object: "job", done: "changed", method: "edit", appliesTo: inStates(queue.VerbEdit.Takes()...), needsNumber: true,
-			do: func(ctx context.Context, api control.API, a *act) (control.BulkResult, error) {
-				set, err := json.Marshal(map[string]int64{"priority": a.number})
-				if err != nil {
-					return control.BulkResult{}, err
-				}
-				return api.Edit(ctx, control.Edit{Selection: a.selection(), Set: set})
-			}},
-		{key: "p", name: "pause", object: "queue", done: "paused", method: "queue.pause", confirms: true, appliesTo: func(r *row) bool { return r.queue != nil && !r.queue.Paused },
-			do: onNames(func(ctx context.Context, api control.API, name string) error {
-				_, err := api.QueuePause(ctx, control.QueuePause{Name: name})
-				return err
-			})},
-		{key: "p", name: "resume", object: "queue", done: "resumed", method: "queue.resume", confirms: true, appliesTo: func(r *row) bool { return r.queue != nil && r.queue.Paused },
-			do: onNames(func(ctx context.Context, api control.API, name string) error {
-				_, err := api.QueueResume(ctx, control.QueueName{Name: name})
-				return err
-			})},
-		{key: "p", name: "pause", object: "schedule", done: "paused", method: "schedule.pause", confirms: true, appliesTo: func(r *row) bool { return r.schedule != nil && !r.schedule.Paused },
-			do: onNames(func(ctx context.Context, api control.API, name string) error {
-				_, err := api.SchedulePause(ctx, control.ScheduleName{Name: name})
-				return err
-			})},
-		{key: "p", name: "resume", object: "schedule", done: "resumed", method: "schedule.resume", confirms: true, appliesTo: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
-			do: onNames(func(ctx context.Context, api control.API, name string) error {
-				_, err := api.ScheduleResume(ctx, control.ScheduleName{Name: name})
-				return err
-			})},
-		{key: "r", name: "run", object: "schedule", done: "job enqueued", method: "schedule.run", confirms: true, appliesTo: func(r *row) bool { return r.schedule != nil },
-			do: onNames(func(ctx context.Context, api control.API, name string) error {
-				_, err := api.ScheduleRun(ctx, control.ScheduleName{Name: name})
-				return err
-			})},
+		{
+			key: "r", name: "retry", object: "job", done: "pending again", method: "retry", confirms: true,
+			appliesTo: inStates(queue.VerbRetry.Takes()...), do: retryJobs,
+		}, {
+			key: "c", name: "cancel", object: "job", done: "cancelled", method: "cancel", confirms: true,
+			appliesTo: inStates(cancellable...), do: onJobs(JobActions.Cancel),
+		}, {
+			key: "p", name: "pause", object: "job", done: "paused", method: "pause", confirms: true,
+			appliesTo: runningRows(false), do: onJobs(JobActions.Pause),
+		}, {
+			key: "p", name: "resume", object: "job", done: "resumed", method: "resume", confirms: true,
+			appliesTo: runningRows(true), do: onJobs(JobActions.Resume),
+		}, {
+			key: "h", name: "hold", object: "job", done: "held", method: "hold", confirms: true,
+			appliesTo: inStates(queue.VerbHold.Takes()...), do: onJobs(JobActions.Hold),
+		}, {
+			key: "h", name: "release", object: "job", done: "released", method: "release", confirms: true,
+			appliesTo: inStates(queue.VerbRelease.Takes()...), do: onJobs(JobActions.Release),
+		}, {
+			key: "P", name: "priority", object: "job", done: "changed", method: "edit", needsNumber: true,
+			appliesTo: inStates(queue.VerbEdit.Takes()...), do: setPriority,
+		}, {
+			key: "p", name: "pause", object: "queue", done: "paused", method: "queue.pause", confirms: true,
+			appliesTo: func(r *row) bool { return r.queue != nil && !r.queue.Paused }, do: onNames(pauseQueue),
+		}, {
+			key: "p", name: "resume", object: "queue", done: "resumed", method: "queue.resume", confirms: true,
+			appliesTo: func(r *row) bool { return r.queue != nil && r.queue.Paused }, do: onNames(resumeQueue),
+		}, {
+			key: "p", name: "pause", object: "schedule", done: "paused", method: "schedule.pause", confirms: true,
+			appliesTo: func(r *row) bool { return r.schedule != nil && !r.schedule.Paused },
+			do:        onNames(onSchedule(Controls.SchedulePause)),
+		}, {
+			key: "p", name: "resume", object: "schedule", done: "resumed", method: "schedule.resume", confirms: true,
+			appliesTo: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
+			do:        onNames(onSchedule(Controls.ScheduleResume)),
+		}, {
+			key: "r", name: "run", object: "schedule", done: "job enqueued", method: "schedule.run", confirms: true,
+			appliesTo: func(r *row) bool { return r.schedule != nil },
+			do:        onNames(onSchedule(Controls.ScheduleRun)),
+		},
 	}
 }
 
 // scalingVerbs returns the actions on workers, which need no row.
 func scalingVerbs() []verb {
 	return []verb{
-		{key: "+", name: "add a worker", method: "worker.start",
-			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
-				_, err := api.WorkerStart(ctx, control.Count{})
-				return control.BulkResult{}, err
-			}},
-		{key: "-", name: "remove a worker", method: "worker.scale",
-			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
-				// The displayed number may be older than the last key.
-				st, err := api.Status(ctx, control.Nothing{})
-				if err == nil {
-					_, err = api.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
-				}
-				return control.BulkResult{}, err
-			}},
+		{key: "+", name: "add a worker", method: "worker.start", do: addWorker},
+		{key: "-", name: "remove a worker", method: "worker.scale", do: removeWorker},
 	}
 }
 
@@ -108,23 +98,69 @@ func runningRows(paused bool) func(*row) bool {
 	}
 }
 
-func onJobs(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) func(context.Context, control.API, *act) (control.BulkResult, error) {
-	return func(ctx context.Context, api control.API, a *act) (control.BulkResult, error) {
-		return method(api, ctx, a.selection())
+func retryJobs(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
+	return c.Retry(ctx, control.Retry{Selection: a.selection()})
+}
+
+// setPriority gives jobs the priority that the user has entered.
+func setPriority(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
+	set, err := json.Marshal(map[string]int64{"priority": a.number})
+	if err != nil {
+		return control.BulkResult{}, err
+	}
+	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: set})
+}
+
+func onJobs(method func(JobActions, context.Context, control.Selection) (control.BulkResult, error)) action {
+	return func(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
+		return method(c, ctx, a.selection())
 	}
 }
 
-// onNames returns an action that calls a method for each name in turn, and stops at the first error.
-func onNames(method func(context.Context, control.API, string) error) func(context.Context, control.API, *act) (control.BulkResult, error) {
-	return func(ctx context.Context, api control.API, a *act) (r control.BulkResult, err error) {
+// onNames returns an action that calls a function for each name in turn, and stops at the first error.
+func onNames(do func(ctx context.Context, c Controls, name string) error) action {
+	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
-			if err := method(ctx, api, name); err != nil {
+			if err := do(ctx, c, name); err != nil {
 				return r, err
 			}
 			r.Done = append(r.Done, name)
 		}
 		return r, nil
 	}
+}
+
+func pauseQueue(ctx context.Context, c Controls, name string) error {
+	_, err := c.QueuePause(ctx, control.QueuePause{Name: name})
+	return err
+}
+
+func resumeQueue(ctx context.Context, c Controls, name string) error {
+	_, err := c.QueueResume(ctx, control.QueueName{Name: name})
+	return err
+}
+
+func onSchedule[R any](
+	method func(Controls, context.Context, control.ScheduleName) (R, error),
+) func(ctx context.Context, c Controls, name string) error {
+	return func(ctx context.Context, c Controls, name string) error {
+		_, err := method(c, ctx, control.ScheduleName{Name: name})
+		return err
+	}
+}
+
+func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
+	_, err := c.WorkerStart(ctx, control.Count{})
+	return control.BulkResult{}, err
+}
+
+func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
+	// The displayed number may be older than the last key.
+	st, err := c.Status(ctx, control.Nothing{})
+	if err == nil {
+		_, err = c.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
+	}
+	return control.BulkResult{}, err
 }
 
 func (a *act) selection() control.Selection { return control.Selection{IDs: a.ids} }

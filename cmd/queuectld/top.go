@@ -31,7 +31,10 @@ characters; without one, use: queuectl status --watch`,
 			}
 			host, _ := os.Hostname() // without a host name, the screen shows only the user name
 			return top.Run(cmd.Context(), top.Options{
-				Connect: func() top.Client { return control.NewClient(t.Socket) },
+				Connect: func() top.Client {
+					c := control.NewClient(t.Socket)
+					return top.Client{Reader: c, JobActions: c, Controls: c, Closer: c}
+				},
 				Edit:    a.editFromTop,
 				Explain: func(err error) error { return a.Reached(err, t) },
 				Host:    host, In: os.Stdin, Out: a.Out,

@@ -1,0 +1,95 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// fakeQueue is a queue that lists its queues in pages of two.
+type fakeQueue struct {
+	queues []control.QueueView
+	err    error // error of every page after the first
+}
+
+func (f *fakeQueue) Status(context.Context, control.Nothing) (control.Status, error) {
+	return control.Status{Health: "ok", Jobs: map[string]int64{"dead": 2}}, nil
+}
+
+func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
+	named := control.QueueStats{Queue: "a", Figures: control.Figures{Started: 5, Completed: 3, Dead: 2}}
+	return control.Stats{Queues: []control.QueueStats{named}}, nil
+}
+
+func (f *fakeQueue) QueueList(_ context.Context, p control.Queues) (list control.QueueList, err error) {
+	first := 0
+	if p.After != "" {
+		if f.err != nil {
+			return list, f.err
+		}
+		for f.queues[first].Queue <= p.After {
+			first++
+		}
+	}
+	last := min(first+2, len(f.queues))
+	list.Queues = f.queues[first:last]
+	if last < len(f.queues) {
+		list.Next = f.queues[last-1].Queue
+	}
+	return list, nil
+}
+
+// queuesNamed returns n queues with one running job each, in the order of their names.
+func queuesNamed(n int) (list []control.QueueView) {
+	for i := range n {
+		list = append(list, control.QueueView{Queue: fmt.Sprintf("q%03d", i), Running: 1})
+	}
+	return list
+}
+
+// The metrics contain the state of the queue, its statistics, and the queues of all pages.
+func TestMetricsContainAllPages(t *testing.T) {
+	var text strings.Builder
+	if err := WriteText(t.Context(), &fakeQueue{queues: queuesNamed(5)}, &text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"queuectl_healthy 1\n", `queuectl_jobs{state="dead"} 2` + "\n", `queuectl_attempts_started_total{queue="a"} 5` + "\n",
+		`queuectl_attempts_ended_total{outcome="dead",queue="a"} 2` + "\n", `queuectl_queue_running{queue="q004"} 1` + "\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the metrics lack %q:\n%s", want, text.String())
+		}
+	}
+}
+
+// Only MaxQueues queues get a label of their own. Later ones are combined, except those that are paused or
+// have a limit.
+func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
+	queues := queuesNamed(MaxQueues + 4)
+	queues[MaxQueues+1].Paused, queues[MaxQueues+2].Concurrency = true, 3
+	var text strings.Builder
+	if err := WriteText(t.Context(), &fakeQueue{queues: queues}, &text); err != nil {
+		t.Fatal(err)
+	}
+	// The queue "a" of the statistics has a label too, so the label of the queue q099 is one too many.
+	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, Others: 3} {
+		line := fmt.Sprintf("queuectl_queue_running{queue=%q} %d\n", name, running)
+		if strings.Contains(text.String(), line) != (running > 0) {
+			t.Errorf("queue %s: the metrics should show %d running jobs", name, running)
+		}
+	}
+}
+
+// If a page of queues cannot be read, there are no metrics instead of incomplete ones.
+func TestMetricsFailIfAPageFails(t *testing.T) {
+	var text strings.Builder
+	away := errors.New("away")
+	if err := WriteText(t.Context(), &fakeQueue{queues: queuesNamed(5), err: away}, &text); !errors.Is(err, away) || text.Len() > 0 {
+		t.Errorf("wrote %q, %v; want nothing and the error", text.String(), err)
+	}
+}

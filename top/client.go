@@ -1,0 +1,49 @@
+package top
+
+import (
+	"context"
+	"io"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// Client is a connection to a queue for one caller, by role. control.Client plays all roles.
+type Client struct {
+	Reader
+	JobActions
+	Controls
+	io.Closer
+}
+
+// Reader reads what the screen shows.
+type Reader interface {
+	control.StatusAPI
+	Whoami(ctx context.Context, p control.Nothing) (control.Whoami, error)
+	List(ctx context.Context, p control.List) (control.JobPage, error)
+	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
+	Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error)
+	QueueList(ctx context.Context, p control.Queues) (control.QueueList, error)
+	ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error)
+}
+
+// JobActions contains the methods that the keys call for jobs.
+type JobActions interface {
+	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
+	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Pause(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Resume(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Hold(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Release(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Edit(ctx context.Context, p control.Edit) (control.BulkResult, error)
+}
+
+// Controls contains the methods that the keys call for queues, schedules and workers.
+type Controls interface {
+	QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error)
+	QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error)
+	SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error)
+	ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error)
+	ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error)
+	WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error)
+	WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error)
+}
