@@ -352,7 +352,7 @@ func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 // enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
 // frames.
 func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
-	if err := t.s.backend.checkSpace(); err != nil {
+	if err := t.s.space.checkSpace(); err != nil {
 		return true, err // the disk reserve is for running jobs
 	}
 	f, found, err := t.firstFrame(b.n)

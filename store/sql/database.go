@@ -12,21 +12,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// conn is a connection to the database, for one goroutine at a time. Statements use the syntax of SQLite,
-// with placeholders ? or ?N; arguments are int64, string, []byte or nil. Connections to other databases
-// leave out SQLite-only syntax such as INDEXED BY.
-type conn interface {
+// statements executes statements on a connection to the database, for one goroutine at a time. Statements use
+// the syntax of SQLite, with placeholders ? or ?N; arguments are int64, string, []byte or nil. Connections to
+// other databases leave out SQLite-only syntax such as INDEXED BY.
+type statements interface {
 	// exec executes a statement immediately, or together with later ones. count executes it immediately and
 	// returns the number of changed rows.
 	exec(sql string, args ...any) error
 	count(sql string, args ...any) (int64, error)
-	// writeRow executes a statement that inserts one row, or changes only the row named by its last argument.
-	// No other statement of the transaction may depend on it. It may be delayed until the next statement that
-	// does not use writeRow.
-	writeRow(sql string, args ...any) error
 	// query calls the callback each for every row, until it returns false. The row is valid only during this
 	// call. The callback must not execute another statement.
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
+	// queries executes statements in order, each as query does. No statement may depend on the rows of
+	// another one.
+	queries(list []batchQuery) error
+	// number returns the integer in the first row, or 0 if there is no row.
+	number(sql string, args ...any) (int64, error)
 	// isOneOf returns the condition that a column equals one of the numbers in a text argument, separated by
 	// spaces.
 	isOneOf(column string) string
@@ -36,28 +37,37 @@ type conn interface {
 	// readLimit returns the LIMIT for a statement of which about want rows of about the given size in bytes
 	// will be read. A server also sends rows that are not read.
 	readLimit(want, bytes int) int
-	// queries executes statements in order, each as query does. No statement may depend on the rows of
-	// another one.
-	queries(list []batchQuery) error
-	// number returns the integer in the first row, or 0 if there is no row.
-	number(sql string, args ...any) (int64, error)
+	close() error
+}
+
+// conn is a connection that writes.
+type conn interface {
+	statements
 	// begin begins the writer's transaction, commit commits it and rollback rolls it back.
 	begin() error
 	commit() error
 	rollback()
-	// beginReading starts a snapshot that all reads see until endReading. A connection on which either
-	// fails must not be used again.
-	beginReading() error
-	endReading() error
+	// writeRow executes a statement that inserts one row, or changes only the row named by its last argument.
+	// No other statement of the transaction may depend on it. It may be delayed until the next statement that
+	// does not use writeRow.
+	writeRow(sql string, args ...any) error
 	// hasWritten reports whether the number of commits must be raised even if nothing in meta has changed.
 	hasWritten() bool
 	// argumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	argumentBytes() int64
+}
+
+// readConn is a connection that only reads.
+type readConn interface {
+	statements
+	// beginReading starts a snapshot that all reads see until endReading. A connection on which either
+	// fails must not be used again.
+	beginReading() error
+	endReading() error
 	// interruptWhenDone interrupts running statements when ctx ends, until release is called. isInterruption
 	// reports whether err comes from such an interruption.
 	interruptWhenDone(ctx context.Context) (release func())
 	isInterruption(err error) bool
-	close() error
 }
 
 // batchQuery is a statement and the function that receives its rows.
@@ -74,10 +84,11 @@ func (r *queryBatch) add(each func(r row) (more bool, err error), sql string, ar
 	r.queries = append(r.queries, batchQuery{each, sql, args})
 }
 
-// backend provides what differs between the databases of an engine, apart from their connections.
+// backend provides what differs between the databases of an engine, apart from their connections and their
+// disk space.
 type backend interface {
 	// reader opens a connection for reading.
-	reader() (conn, error)
+	reader() (readConn, error)
 	// beforeCommit is called before each commit. An error breaks the store.
 	beforeCommit() error
 	// beginTx begins a transaction. Afterwards the writer's cache contains all changes that other nodes have
@@ -90,11 +101,6 @@ type backend interface {
 	writeReserved(t *tx) (inMeta string, changed bool, err error)
 	// onCommit is called after each commit; changed reports whether the row of meta changed.
 	onCommit(changed bool)
-	// releaseReserve releases disk space from the reserve, and reports whether it could. Without whole it
-	// keeps the last part for operations with wholeReserve.
-	releaseReserve(whole bool) bool
-	// onSpaceFreed is called after jobs or outputs were removed.
-	onSpaceFreed()
 	// refusal returns the error for callers whose request fails because the disk is full or the database is
 	// busy.
 	refusal(k kind, err error) error
@@ -103,12 +109,6 @@ type backend interface {
 	blameUncertain(err error) bool
 	// onFailure is called once, when the store has failed.
 	onFailure()
-	// checkSpace returns an error while there is no disk space for new jobs. maintainReserve keeps some space
-	// in reserve for running jobs.
-	checkSpace() error
-	maintainReserve()
-	// bytes returns the size of the database.
-	bytes() int64
 	// readBudget returns how long a read may take now, and readTooLong the error for a read that took longer.
 	readBudget() time.Duration
 	readTooLong(budget time.Duration) error
@@ -119,6 +119,21 @@ type backend interface {
 	readError(err error) error
 	// close closes the database.
 	close() error
+}
+
+// diskSpace provides what differs between the databases in the use of disk space.
+type diskSpace interface {
+	// bytes returns the size of the database.
+	bytes() int64
+	// checkSpace returns an error while there is no disk space for new jobs. maintainReserve keeps some space
+	// in reserve for running jobs.
+	checkSpace() error
+	maintainReserve()
+	// releaseReserve releases disk space from the reserve, and reports whether it could. Without whole it
+	// keeps the last part for operations with wholeReserve.
+	releaseReserve(whole bool) bool
+	// onSpaceFreed is called after jobs or outputs were removed.
+	onSpaceFreed()
 }
 
 // row is the current row of a statement. A column that holds another type than the requested one reads as

@@ -207,7 +207,7 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 	err = s.reading(ctx, func(r *reader) error {
 		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
 		if err == nil && there == 0 {
-			err = missingJob(r.conn, seq)
+			err = missingJob(r.statements, seq)
 		}
 		if err == nil {
 			parents, err = r.links(`parent`, `child`, seq, limit)
@@ -269,7 +269,7 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 		}
 		n, err := r.number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
 		if err == nil && n == 0 {
-			err = missingJob(r.conn, seq)
+			err = missingJob(r.statements, seq)
 		}
 		return err
 	})

@@ -30,6 +30,7 @@ import (
 // See docs/decisions/0013.
 type engine struct {
 	backend backend             // what differs between SQLite and PostgreSQL
+	space   diskSpace           // the disk space of the database
 	now     func() queue.Millis // the store's clock
 	db      conn                // the writer's connection
 	readers *readers            // connections for reading, safe for concurrent use
@@ -119,9 +120,9 @@ type foreignChanges struct {
 }
 
 // newEngine returns an engine that is not open yet.
-func newEngine(h backend, order queue.Order, log *slog.Logger) *engine {
+func newEngine(h backend, space diskSpace, order queue.Order, log *slog.Logger) *engine {
 	e := &engine{
-		backend: h, log: log, lanesKept: 1000, created: time.Now(),
+		backend: h, space: space, log: log, lanesKept: 1000, created: time.Now(),
 		now:         func() queue.Millis { return queue.MillisOf(time.Now()) },
 		writerToken: make(chan struct{}, 1),
 		broken:      make(chan struct{}),
@@ -367,7 +368,7 @@ func (s *engine) countsNow() store.Counts {
 // Counts returns the number of jobs in each state, and the size of the database.
 func (s *engine) Counts() store.Counts {
 	c := s.countsNow()
-	c.Bytes = s.backend.bytes()
+	c.Bytes = s.space.bytes()
 	return c
 }
 

@@ -19,7 +19,7 @@ const neighbours = 50
 // So a damaged database never answers that a job does not exist. Only doctor --verify finds pages that are
 // older than the rest of the database. checkMissing checks only SQLite files: a PostgreSQL server has its
 // own checksums, and two of its reads may see different snapshots.
-func checkMissing(c conn, id string) error {
+func checkMissing(c statements, id string) error {
 	lite, is := c.(*liteConn)
 	if !is {
 		return nil
@@ -42,7 +42,7 @@ func checkMissing(c conn, id string) error {
 }
 
 // missingJob returns the error for a seq without a job: not found, or damage.
-func missingJob(c conn, seq int64) error {
+func missingJob(c statements, seq int64) error {
 	if lite, is := c.(*liteConn); is {
 		if err := checkNumber(lite, seq); err != nil {
 			return err

@@ -128,7 +128,7 @@ func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) err
 // admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers
 // and ids.
 func (t *tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
-	if err := t.s.backend.checkSpace(); err != nil {
+	if err := t.s.space.checkSpace(); err != nil {
 		return receipt, err
 	}
 	if err := t.rules.Check(drafts, uid); err != nil {

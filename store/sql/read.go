@@ -67,7 +67,7 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 		reserved := s.reservations()
 		got, found, err := r.job(reserved, columns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !found {
-			if err = checkMissing(r.conn, id); err == nil {
+			if err = checkMissing(r.statements, id); err == nil {
 				err = queue.NoJob(id)
 			}
 		}
@@ -158,7 +158,7 @@ func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 		return false, nil
 	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
-		err = missingJob(r.conn, seq)
+		err = missingJob(r.statements, seq)
 	}
 	return a, found, err
 }

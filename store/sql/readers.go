@@ -8,24 +8,24 @@ import (
 
 // readers is a pool of connections for reading.
 type readers struct {
-	open   func() (conn, error)
+	open   func() (readConn, error)
 	slots  chan struct{} // semaphore: one element for each connection in use
 	closed chan struct{}
 
 	mu   sync.Mutex
-	idle []conn // connections not in use; the last one was used most recently and is taken next; guarded by mu
+	idle []readConn // connections not in use; the last one was used most recently and is taken next; guarded by mu
 }
 
 // maxReaders is the maximum number of concurrent reads.
 const maxReaders = 4
 
 // newReaders returns a pool whose connections are created by open.
-func newReaders(open func() (conn, error)) *readers {
+func newReaders(open func() (readConn, error)) *readers {
 	return &readers{open: open, slots: make(chan struct{}, maxReaders), closed: make(chan struct{})}
 }
 
 // take waits for a free connection, and opens one if necessary.
-func (r *readers) take(ctx context.Context) (conn, error) {
+func (r *readers) take(ctx context.Context) (readConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (r *readers) take(ctx context.Context) (conn, error) {
 }
 
 // put returns a connection to the pool. It closes a connection that is not sound.
-func (r *readers) put(c conn, sound bool) {
+func (r *readers) put(c readConn, sound bool) {
 	if sound {
 		r.mu.Lock()
 		r.idle = append(r.idle, c)
@@ -86,16 +86,16 @@ func (r *readers) close() (err error) {
 // reader is a connection during one read. All its statements see the same state of the database. The read
 // ends with ctx.
 type reader struct {
-	conn
+	statements
 	ctx context.Context
 }
 
-// query calls conn.query, unless the context of the read has ended.
+// query executes a query, unless the context of the read has ended.
 func (r *reader) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	return r.conn.query(each, sql, args...)
+	return r.statements.query(each, sql, args...)
 }
 
 // number returns the integer in the first row of a query, or 0 if there is no row.
@@ -125,7 +125,7 @@ func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error)
 
 // readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
 // was lost before anything was read.
-func (s *engine) readBy(ctx context.Context, c conn, f func(*reader) error) (lost bool, err error) {
+func (s *engine) readBy(ctx context.Context, c readConn, f func(*reader) error) (lost bool, err error) {
 	budget := s.backend.readBudget()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()

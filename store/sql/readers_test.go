@@ -17,7 +17,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 3)
-		var taken []conn
+		var taken []readConn
 		for range maxReaders {
 			c, err := s.readers.take(t.Context())
 			if err != nil {

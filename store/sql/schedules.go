@@ -80,7 +80,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 	}
 	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
 	err = s.do(ctx, prompt, func(t *tx) error {
-		if err := t.s.backend.checkSpace(); err != nil {
+		if err := t.s.space.checkSpace(); err != nil {
 			return err
 		}
 		old, err := t.storedSchedule(put.Name)
@@ -356,7 +356,7 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 // Fire carries out and records the plan for occurrences of a schedule.
 func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
 	err = s.do(ctx, prompt, func(t *tx) (err error) {
-		if err := t.s.backend.checkSpace(); err != nil && len(f.Runs) > 0 {
+		if err := t.s.space.checkSpace(); err != nil && len(f.Runs) > 0 {
 			return err
 		}
 		fired, err = t.rules.Fire(&f, func(draft queue.Job) (int64, string, error) { return t.enqueueFor(&f, draft) })

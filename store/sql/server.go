@@ -83,7 +83,7 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &sideConn{config: config}, messageConn: &sideConn{config: config}, changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
-	s.engine = newEngine(s, o.Order, o.Log)
+	s.engine = newEngine(s, s, o.Order, o.Log)
 	s.hasInbox = true
 	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }
 	if err := s.connect(ctx); err != nil {
@@ -347,7 +347,7 @@ func (w *serverWriter) commit() error {
 const lostCommitTimeout = 30 * time.Second
 
 // reader implements backend.
-func (s *Server) reader() (conn, error) {
+func (s *Server) reader() (readConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	c, err := connectServer(ctx, s.config)
@@ -502,4 +502,5 @@ var (
 	_ store.Cluster      = (*Server)(nil)
 	_ store.NodeRequests = (*Server)(nil)
 	_ backend            = (*Server)(nil)
+	_ diskSpace          = (*Server)(nil)
 )

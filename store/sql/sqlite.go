@@ -116,7 +116,7 @@ func newStore(o Options) *Store {
 
 		needsSpace: make(chan struct{}, 1),
 	}
-	s.engine = newEngine(s, o.Order, o.Log)
+	s.engine = newEngine(s, s, o.Order, o.Log)
 	return s
 }
 
@@ -294,7 +294,7 @@ func (s *Store) checkAfterIOError() error {
 }
 
 // reader implements backend.
-func (s *Store) reader() (conn, error) {
+func (s *Store) reader() (readConn, error) {
 	c, err := openAs(s.readPath, s.readFlags, readerPragmas()...)
 	if err != nil {
 		return nil, err
@@ -394,4 +394,5 @@ var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
 	_ backend          = (*Store)(nil)
+	_ diskSpace        = (*Store)(nil)
 )

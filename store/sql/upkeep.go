@@ -66,7 +66,7 @@ const (
 // a bounded part of each duty, and returns how long to wait before the next call.
 func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.doOp(ctx, &op{class: prompt, wholeReserve: true, run: func(t *tx) error {
-		s.backend.maintainReserve()
+		s.space.maintainReserve()
 		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`, int64(t.now))
 		if err != nil {
 			return err

@@ -51,7 +51,7 @@ func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) error {
 	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {
-		s.backend.onSpaceFreed()
+		s.space.onSpaceFreed()
 	}
 	return err
 }

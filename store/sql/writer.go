@@ -131,13 +131,13 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 		s.prewriteFailed = errors.Is(err, errPrewrite)
 		switch k := kindOf(err); {
 		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
-		case k == full && fullTries == 0 && s.backend.releaseReserve(false):
+		case k == full && fullTries == 0 && s.space.releaseReserve(false):
 			fullTries++
 		case k == full:
 			refusal := s.backend.refusal(k, err)
 			last, others := splitByReserve(group)
 			s.refuse(others, refusal)
-			if len(others) == 0 && !s.backend.releaseReserve(true) {
+			if len(others) == 0 && !s.space.releaseReserve(true) {
 				s.refuse(last, refusal)
 				return nil, nil
 			}
