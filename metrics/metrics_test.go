@@ -58,10 +58,10 @@ func TestMetricsContainAllPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"queuectl_healthy 1\n", `queuectl_jobs{state="dead"} 2` + "\n", `queuectl_attempts_started_total{queue="a"} 5` + "\n",
-		`queuectl_attempts_ended_total{outcome="dead",queue="a"} 2` + "\n", `queuectl_queue_running{queue="q004"} 1` + "\n",
+		`queuectl_healthy 1`, `queuectl_jobs{state="dead"} 2`, `queuectl_attempts_started_total{queue="a"} 5`,
+		`queuectl_attempts_ended_total{outcome="dead",queue="a"} 2`, `queuectl_queue_running{queue="q004"} 1`,
 	} {
-		if !strings.Contains(text.String(), want) {
+		if !strings.Contains(text.String(), want+"\n") {
 			t.Errorf("the metrics lack %q:\n%s", want, text.String())
 		}
 	}
@@ -89,7 +89,8 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 func TestMetricsFailIfAPageFails(t *testing.T) {
 	var text strings.Builder
 	away := errors.New("away")
-	if err := WriteText(t.Context(), &fakeQueue{queues: queuesNamed(5), err: away}, &text); !errors.Is(err, away) || text.Len() > 0 {
+	err := WriteText(t.Context(), &fakeQueue{queues: queuesNamed(5), err: away}, &text)
+	if !errors.Is(err, away) || text.Len() > 0 {
 		t.Errorf("wrote %q, %v; want nothing and the error", text.String(), err)
 	}
 }

@@ -144,6 +144,17 @@ func (s *Service) viewEvent(e *queue.Event) control.Event {
 // maxEvents is the maximum number of stored events.
 const maxEvents = 1_000_000
 
+// duties returns what package upkeep needs.
+func (s *Service) duties() upkeep.Duties {
+	return upkeep.Duties{
+		Timers: s.store,
+		Stored: s.store, Retention: s.retention,
+		Outputs: s.store, Purge: s.purge,
+		Schedules: s.store, Recurring: s.recurring(),
+		Wake: s.settingsChanged, OnIdleCheck: s.opt.Looked, Log: s.log,
+	}
+}
+
 func (s *Service) retention() upkeep.Retention {
 	c := s.config.Load()
 	return upkeep.Retention{

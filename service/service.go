@@ -436,11 +436,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		parts.Go(func() { s.files.Compact(run) })
 	}
 	part(func() error {
-		return upkeep.Run(run, upkeep.Duties{
-			Timers: s.store, Stored: s.store, Retention: s.retention, Outputs: s.store, Purge: s.purge,
-			Schedules: s.store, Recurring: s.recurring(),
-			Wake: s.settingsChanged, OnIdleCheck: s.opt.Looked, Log: s.log,
-		})
+		return upkeep.Run(run, s.duties())
 	})
 	parts.Go(func() { s.separateOwners(run) })
 	parts.Go(func() { s.pauseFrozenQueues(run) })

@@ -20,7 +20,7 @@ type Gates interface {
 	// is removed. The first job that names the key then sets the rule, which lasts as long as unfinished jobs
 	// name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
-	// SetMaxRunningUser limits the leased jobs of one user (queue.Job.UID) to n. 0 means unlimited, as in a
+	// SetMaxRunningUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a
 	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back stay
 	// in the queue. They are claimed in their usual order once fewer jobs of their user are leased.
 	SetMaxRunningUser(ctx context.Context, n int) error

@@ -115,7 +115,10 @@ func dutiesOn[S interface {
 	Garbage
 	Schedules
 }](s S, retention func() Retention, purge Purge) Duties {
-	return Duties{Timers: s, Stored: s, Retention: retention, Outputs: s, Purge: purge, Schedules: s, Log: slog.New(slog.DiscardHandler)}
+	return Duties{
+		Timers: s, Stored: s, Retention: retention, Outputs: s, Purge: purge, Schedules: s,
+		Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 // runUpkeep calls the function during while Run is active with a store. It returns how many files were

@@ -338,3 +338,5 @@ func (s *Server) Answer(ctx context.Context, n int64, answer []byte) error {
 	}
 	return err
 }
+
+var _ store.NodeRequests = (*Server)(nil)

@@ -497,10 +497,8 @@ func (s *Server) close() error {
 }
 
 var (
-	_ store.Store        = (*Server)(nil)
-	_ store.Examiner     = (*Server)(nil)
-	_ store.Cluster      = (*Server)(nil)
-	_ store.NodeRequests = (*Server)(nil)
-	_ backend            = (*Server)(nil)
-	_ diskSpace          = (*Server)(nil)
+	_ store.Store    = (*Server)(nil)
+	_ store.Examiner = (*Server)(nil)
+	_ store.Cluster  = (*Server)(nil)
+	_ backend        = (*Server)(nil)
 )

@@ -394,5 +394,4 @@ var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
 	_ backend          = (*Store)(nil)
-	_ diskSpace        = (*Store)(nil)
 )
