@@ -102,7 +102,9 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-func (m *model) screenTexts() cli.Look { return cli.Look{Screen: &m.snapshot.screen, Now: m.now} }
+func (m *model) screenTexts() cli.ScreenText {
+	return cli.ScreenText{Screen: &m.snapshot.screen, Now: m.now}
+}
 
 // column is a column of a list of jobs: its heading, the window widths at which it appears, and its content.
 type column struct {

@@ -125,7 +125,7 @@ func (s *screen) lines() []string {
 		s.Errorf("%d lines in a window of %d", len(lines), s.height)
 	}
 	for i, l := range lines {
-		if cli.Room(l) > s.width || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e }) {
+		if cli.Width(l) > s.width || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e }) {
 			s.Errorf("line %d does not stay in its place: %q", i, l)
 		}
 		lines[i] = strings.TrimRight(l, " ")

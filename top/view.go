@@ -98,7 +98,7 @@ func (m *model) view() string {
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.now); wait > 0 && !m.fetching {
-		retry = "retrying in " + cli.Span(wait)
+		retry = "retrying in " + cli.Roughly(wait)
 	}
 	return cli.Cut("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
@@ -106,8 +106,8 @@ func (m *model) outageLine() string {
 // spread returns a line with one text at the left and one at the right. The left text is shortened if
 // needed.
 func (m *model) spread(left, right string) string {
-	left = cli.Cut(left, m.width-cli.Room(right)-1)
-	return left + strings.Repeat(" ", m.width-cli.Room(left)-cli.Room(right)) + right
+	left = cli.Cut(left, m.width-cli.Width(right)-1)
+	return left + strings.Repeat(" ", m.width-cli.Width(left)-cli.Width(right)) + right
 }
 
 func (m *model) listView() []string {
@@ -139,12 +139,12 @@ func (m *model) verdict(full bool) []string {
 	if !full {
 		return []string{m.spread(status, clock)}
 	}
-	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Room(status)+1+cli.Room(right) <= m.width {
+	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Width(status)+1+cli.Width(right) <= m.width {
 		clock = right
 	}
 	lines := append(cli.Fold(m.width, status), cli.Fold(m.width, texts.Counts())...)
 	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
-	free := slices.IndexFunc(lines, func(l string) bool { return cli.Room(l)+1+cli.Room(clock) <= m.width })
+	free := slices.IndexFunc(lines, func(l string) bool { return cli.Width(l)+1+cli.Width(clock) <= m.width })
 	lines[max(free, 0)] = m.spread(lines[max(free, 0)], clock)
 	return lines
 }
@@ -345,7 +345,7 @@ func (m *model) keys(list []keyHelp, last ...keyHelp) string {
 	end := strings.Join(texts(last), gap)
 	text := ""
 	for _, one := range texts(list) {
-		if cli.Room(text)+cli.Room(one)+len(gap)+cli.Room(end) > m.width {
+		if cli.Width(text)+cli.Width(one)+len(gap)+cli.Width(end) > m.width {
 			break
 		}
 		text += one + gap

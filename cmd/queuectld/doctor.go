@@ -43,7 +43,7 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 	}
 	switch {
 	case a.JSONL:
-		return cli.PrintList(a.App, found.Findings)
+		return cli.PrintList(&a.Output, found.Findings)
 	case a.JSON:
 		return a.PrintJSON(found)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"io"
 	"os"
 	_ "time/tzdata" // embeds the zone database, for machines without zone files
 
@@ -49,6 +50,11 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: cli.EventsVerb},
 }
 
+// eachTable passes every job of a TOML file to the function each.
+func eachTable(name string, in io.Reader, each func(raw []byte, line int) error) error {
+	return cli.EachTable(tomlfile.Tables, name, in, each)
+}
+
 // withApp converts a function that builds a command from an app to the type of Verb.Build.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
@@ -59,5 +65,5 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookName {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, EachTable: (*cli.App).EachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
+	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: cli.RunPrivate, Offline: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
 }

@@ -34,7 +34,7 @@ func metricsVerb(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return cli.PrintList(a.App, list)
+				return cli.PrintList(&a.Output, list)
 			}
 			var text bytes.Buffer
 			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {

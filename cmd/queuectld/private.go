@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// private runs the service of run --private, which only this process uses.
-func private(ctx context.Context, c *cli.App, ready func()) error {
+// servePrivate runs the service of run --private, which only this process uses.
+func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err

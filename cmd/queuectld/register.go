@@ -357,7 +357,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s", r.HowToStart())
 	default:
 		c = control.NewClient(r.Places.Socket)
-		err = a.Reached(c.Connect(ctx), cli.Target{Socket: r.Places.Socket, Start: r.HowToStart()})
+		err = cli.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.Reached(c.Connect(ctx))
 	}
 	if err != nil {
 		return err
@@ -385,7 +385,7 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		return a.Tell(map[string]any{"stopped": false}, "no service is running")
 	}
-	if err := a.Reached(err, t); err != nil {
+	if err := t.Reached(err); err != nil {
 		return err
 	}
 	stopped := a.warnIfSlow(ctx, t.Socket, keep)

@@ -36,7 +36,7 @@ characters; without one, use: queuectl status --watch`,
 					return top.Client{Reader: c, JobActions: c, Controls: c, Closer: c}
 				},
 				Edit:    a.editFromTop,
-				Explain: func(err error) error { return a.Reached(err, t) },
+				Explain: func(err error) error { return t.Reached(err) },
 				Host:    host, In: os.Stdin, Out: a.Out,
 			})
 		},
@@ -46,7 +46,7 @@ characters; without one, use: queuectl status --watch`,
 // editFromTop lets the user edit a job. It returns an error if the service rejected the changes and
 // the user did not correct them.
 func (a *app) editFromTop(ctx context.Context, id string) error {
-	err := a.EditJob(ctx, id)
+	err := cli.EditJob(ctx, a.App, id)
 	if err == nil && a.Exit != 0 {
 		a.Exit = 0
 		return errors.New("the job was not changed")

@@ -30,17 +30,17 @@ const (
 
 // clientStarting returns a client of the chosen service. If the service is the user's own and does
 // not run, clientStarting starts it in the background.
-func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
-	c, t, err := a.connect(ctx)
+func (f *Finder) clientStarting(ctx context.Context) (*control.Client, error) {
+	c, t, err := f.connect(ctx)
 	if c == nil {
 		return nil, err
 	}
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
-		return c, a.Reached(err, t)
+		return c, t.Reached(err)
 	}
 	// A registered service always runs unless the user has stopped it, so it is not started here.
 	if _, registered := registered.Own(); registered {
-		return c, a.Reached(err, t)
+		return c, t.Reached(err)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
 		if errors.Is(err, os.ErrPermission) {
@@ -48,27 +48,27 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 		}
 		return c, queue.Errorf(queue.CodeUnavailable, "no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.Start)
 	}
-	return c, a.StartAndReach(ctx, c, t)
+	return c, f.StartAndReach(ctx, c, t)
 }
 
 // StartAndReach starts a service in the background and waits until it answers c. The service must
 // be the user's own or have a known directory.
-func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
+func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
-		return a.notStarted(ExitCode(err), fmt.Errorf("cannot start the service: %w", err))
+		return f.notStarted(ExitCode(err), fmt.Errorf("cannot start the service: %w", err))
 	}
 	for began := time.Now(); ; {
 		over := b.hasEnded()
 		err := c.Connect(ctx)
 		switch waited := time.Since(began); {
 		case err == nil && !over:
-			fmt.Fprintf(a.Err, "queuectl: started a service in the background; its log is %s\n", b.log)
+			fmt.Fprintf(f.messages.Err, "queuectl: started a service in the background; its log is %s\n", b.log)
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
 			return err
 		case over && (b.code != exitLostRace || waited > quickerWithin):
-			return a.notStarted(b.code, b.failure())
+			return f.notStarted(b.code, b.failure())
 		case waited > startWithin:
 			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background but does not answer; see its log: %s", b.log)
 		}
@@ -86,9 +86,9 @@ var exitLostRace = control.RowOf(queue.ErrWrongState).Exit
 // notStarted returns an error with the exit code of the service if that is more specific than
 // "unavailable"; 2 means a crash. Commands that exit with a job's code use one code for all their
 // own failures.
-func (a *App) notStarted(code int, err error) error {
-	if code > 2 && a.ownFailure == 0 {
-		return &endError{err, code}
+func (f *Finder) notStarted(code int, err error) error {
+	if code > 2 && f.FailureCode == 0 {
+		return withExit(err, code)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
 }
@@ -98,6 +98,9 @@ type endError struct {
 	error
 	code int
 }
+
+// withExit returns an error with an exit code.
+func withExit(err error, code int) error { return &endError{err, code} }
 
 // Unwrap returns the cause.
 func (e *endError) Unwrap() error { return e.error }

@@ -19,7 +19,8 @@ import (
 )
 
 // BackupVerb returns the command backup. Only queuectld links it, because it is rarely used.
-func BackupVerb(a *App) *cobra.Command {
+func BackupVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var force bool
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use", Args: Exactly(1, "the name of the file to write"),
@@ -58,7 +59,7 @@ func isBackup(name string) (bool, error) {
 	return string(head[:16]) == "SQLite format 3\x00" && binary.BigEndian.Uint32(head[68:]) == queue.DatabaseID, nil
 }
 
-func (a *App) backup(ctx context.Context, name string, force bool) error {
+func (a admin) backup(ctx context.Context, name string, force bool) error {
 	if name == "" {
 		return Usage("the file name is empty; give a name, or - for standard output")
 	}
@@ -119,10 +120,10 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 }
 
 // receive writes a backup to a file and verifies its length and hash.
-func (a *App) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
+func (a admin) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
 	defer a.Progress("")
 	began := time.Now()
-	sum, bytes := a.hash(), int64(0)
+	sum, bytes := a.program.Hash(), int64(0)
 	end, err := c.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error {
 		note := "copying"
 		if len(p.Base64) > 0 {

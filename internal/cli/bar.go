@@ -21,8 +21,8 @@ type Bar struct {
 }
 
 // Draw shows the bar on a terminal, instead of the previous progress text.
-func (a *App) Draw(b Bar) {
-	if !IsTerminal(a.Err) || a.Quiet {
+func (o *Output) Draw(b Bar) {
+	if !IsTerminal(o.Err) || o.Quiet {
 		return
 	}
 	of := max(b.Of, b.Done, 1)
@@ -37,12 +37,12 @@ func (a *App) Draw(b Bar) {
 		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.from))
 		text += ", " + queue.FormatDuration(max(left, b.AtLeast).Round(time.Second)) + " left"
 	}
-	width := a.width(a.Err) - 1 // the bar is one column shorter than the line, because a full line would wrap
+	width := columnCount(o.Err) - 1 // the bar is one column shorter than the line, because a full line would wrap
 	if room := min(width-len(text)-3, 40); room >= 10 {
 		full := int(int64(room) * b.Done / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
 	}
-	a.Progress("%s", cut(text, width))
+	o.Progress("%s", Cut(text, width))
 }
 
 // maxFailures is how many failed jobs a progress display names while it runs.
@@ -50,7 +50,7 @@ const maxFailures = 100
 
 // sayFailure prints that a job did not complete, and why.
 func (a *App) sayFailure(j *control.Job) {
-	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", oneLine(a.Clean(a.Err, failureText(j))), cut(oneLine(a.Clean(a.Err, title(j))), 60))
+	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", oneLine(a.Clean(a.Err, failureText(j))), Cut(oneLine(a.Clean(a.Err, Title(j))), 60))
 }
 
 // sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is
@@ -152,7 +152,7 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 	}
 	note := fmt.Sprintf("%d retrying", n)
 	if in := time.Until(queue.Millis(r.due).Time()); r.due != 0 && in > 0 {
-		note += " in " + roughly(in)
+		note += " in " + Roughly(in)
 	}
 	return note
 }

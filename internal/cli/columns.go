@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,24 +15,35 @@ import (
 
 // column is a column of a list of jobs. A list can also be sorted by it.
 type column struct {
-	name    string
-	title   string
-	show    func(*control.Job) string
-	compare func(a, b *control.Job) int
+	name  string
+	title string
+	value func(*control.Job) cellValue
 }
 
-func number[N cmp.Ordered](name string, get func(*control.Job) N) column {
-	return column{name, strings.ToUpper(name), func(j *control.Job) string { return fmt.Sprint(get(j)) }, asc(get)}
+// cellValue is the value of a column for one job: its text, and what it is sorted by. Cells are sorted
+// by number, and cells with equal numbers by key.
+type cellValue struct {
+	text   string
+	number int64
+	key    string
 }
 
-// instant returns a column of times. A job without the time has "-" and sorts first.
-func instant(name string, get func(*control.Job) control.Time) column {
-	return column{name, strings.ToUpper(name) + zonePlaceholder, func(j *control.Job) string { return local(get(j)) }, asc(get)}
+// compareCells compares two values of a column.
+func compareCells(a, b cellValue) int {
+	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.key, b.key))
 }
 
-func asc[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {
-	return func(a, b *control.Job) int { return cmp.Compare(get(a), get(b)) }
-}
+// textCell is a text that is sorted by itself.
+func textCell(text string) cellValue { return cellValue{text: text, key: text} }
+
+// orDashCell is a text that is sorted by itself and is shown as "-" if it is empty.
+func orDashCell(text string) cellValue { return cellValue{text: orDashText(text), key: text} }
+
+// numberCell is a number.
+func numberCell(n int64) cellValue { return cellValue{text: strconv.FormatInt(n, 10), number: n} }
+
+// timeCell is a time. A job without the time has "-" and is sorted first.
+func timeCell(t control.Time) cellValue { return cellValue{text: local(t), number: int64(t)} }
 
 // signalOf returns the name of the signal that ended a job, or the parameter absent if no signal
 // did.
@@ -53,36 +64,59 @@ func orDefault[N any](p *N, none N) N {
 
 // columns returns the table of columns, in the order of the help.
 func columns() []column {
-	list := []column{
-		number("id", func(j *control.Job) string { return j.ID }),
-		number("seq", func(j *control.Job) int64 { return j.Seq }),
-		{"state", "STATE", stateText, asc(func(j *control.Job) string { return j.State })},
-		number("queue", func(j *control.Job) string { return j.Queue }),
-		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, asc(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
-		{"reason", "REASON", func(j *control.Job) string { return orDashText(reasonOf(j)) }, asc(reasonOf)},
-		{"priority", "PRIORITY", rank, asc(func(j *control.Job) int64 { return j.EffectivePriority })},
-		{"attempts", "ATTEMPTS", AttemptsText, asc(Attempts)},
-		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
-		instant("updated", func(j *control.Job) control.Time { return j.UpdatedAt }),
-		instant("run_at", func(j *control.Job) control.Time { return j.RunAt }),
-		instant("retry", func(j *control.Job) control.Time { return j.NextRetryAt }),
-		instant("started", func(j *control.Job) control.Time { return j.StartedAt }),
-		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
-		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, asc(func(j *control.Job) int64 { return j.QueueTimeMS })},
-		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, asc(func(j *control.Job) int64 { return orDefault(j.RunTimeMS, -1) })},
-		{"typical", "TYPICAL", typicalRun, asc(func(j *control.Job) int64 { return orDefault(j.UsualRunTimeMS, -1) })},
-		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, asc(func(j *control.Job) int { return orDefault(j.Progress, control.JobProgress{Percent: -1}).Percent })},
-		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, asc(func(j *control.Job) int64 { return orDefault(j.ExitCode, -1) })},
-		{"signal", "SIGNAL", func(j *control.Job) string { return signalOf(j, "-") }, asc(func(j *control.Job) int { return orDefault(j.Signal, -1) })},
-		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, asc(func(j *control.Job) string { return orDefault(j.WorkerID, "") })},
-		number("node", func(j *control.Job) string { return j.Node }),
-		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, asc(func(j *control.Job) int { return orDefault(j.PID, -1) })},
-		number("user", func(j *control.Job) string { return j.User }),
-		{"labels", "LABELS", func(j *control.Job) string { return cmp.Or(labels(j.Labels), "-") }, asc(func(j *control.Job) string { return labels(j.Labels) })},
-		{"error", "ERROR", func(j *control.Job) string { return orDash(j.Error) }, asc(func(j *control.Job) string { return orDefault(j.Error, "") })},
-		{"command", "COMMAND", title, asc(title)},
+	return []column{
+		{"id", "ID", func(j *control.Job) cellValue { return textCell(j.ID) }},
+		{"seq", "SEQ", func(j *control.Job) cellValue { return numberCell(j.Seq) }},
+		{"state", "STATE", func(j *control.Job) cellValue { return cellValue{text: stateText(j), key: j.State} }},
+		{"queue", "QUEUE", func(j *control.Job) cellValue { return textCell(j.Queue) }},
+		{"when", "WHEN", func(j *control.Job) cellValue {
+			return cellValue{text: whenOf(j, time.Now()), number: int64(max(j.FinishedAt, j.StartedAt, j.RunAt))}
+		}},
+		{"reason", "REASON", func(j *control.Job) cellValue { return orDashCell(reasonOf(j)) }},
+		{"priority", "PRIORITY", func(j *control.Job) cellValue { return cellValue{text: rank(j), number: j.EffectivePriority} }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) cellValue { return cellValue{text: AttemptsText(j), number: int64(Attempts(j))} }},
+		{"created", "CREATED" + zonePlaceholder, func(j *control.Job) cellValue { return timeCell(j.CreatedAt) }},
+		{"updated", "UPDATED" + zonePlaceholder, func(j *control.Job) cellValue { return timeCell(j.UpdatedAt) }},
+		{"run_at", "RUN_AT" + zonePlaceholder, func(j *control.Job) cellValue { return timeCell(j.RunAt) }},
+		{"retry", "RETRY" + zonePlaceholder, func(j *control.Job) cellValue { return timeCell(j.NextRetryAt) }},
+		{"started", "STARTED" + zonePlaceholder, func(j *control.Job) cellValue { return timeCell(j.StartedAt) }},
+		{"finished", "FINISHED" + zonePlaceholder, func(j *control.Job) cellValue { return timeCell(j.FinishedAt) }},
+		{"waited", "WAITED", func(j *control.Job) cellValue { return cellValue{text: span(j.QueueTimeMS), number: j.QueueTimeMS} }},
+		{"ran", "RAN", func(j *control.Job) cellValue {
+			return cellValue{text: orDashText(ranFor(j.RunTimeMS)), number: orDefault(j.RunTimeMS, -1)}
+		}},
+		{"typical", "TYPICAL", func(j *control.Job) cellValue {
+			return cellValue{text: typicalRun(j), number: orDefault(j.UsualRunTimeMS, -1)}
+		}},
+		{"progress", "PROGRESS", func(j *control.Job) cellValue {
+			return cellValue{text: orDashText(progressOf(j)), number: percentKey(j)}
+		}},
+		{"exit_code", "EXIT", func(j *control.Job) cellValue {
+			return cellValue{text: orDash(j.ExitCode), number: orDefault(j.ExitCode, -1)}
+		}},
+		{"signal", "SIGNAL", func(j *control.Job) cellValue {
+			return cellValue{text: signalOf(j, "-"), number: int64(orDefault(j.Signal, -1))}
+		}},
+		{"worker", "WORKER", func(j *control.Job) cellValue {
+			return cellValue{text: orDash(j.WorkerID), key: orDefault(j.WorkerID, "")}
+		}},
+		{"node", "NODE", func(j *control.Job) cellValue { return textCell(j.Node) }},
+		{"pid", "PID", func(j *control.Job) cellValue {
+			return cellValue{text: orDash(j.PID), number: int64(orDefault(j.PID, -1))}
+		}},
+		{"user", "USER", func(j *control.Job) cellValue { return textCell(j.User) }},
+		{"labels", "LABELS", func(j *control.Job) cellValue { return orDashCell(labels(j.Labels)) }},
+		{"error", "ERROR", func(j *control.Job) cellValue { return cellValue{text: orDash(j.Error), key: orDefault(j.Error, "")} }},
+		{"command", "COMMAND", func(j *control.Job) cellValue { return textCell(Title(j)) }},
 	}
-	return list
+}
+
+// percentKey returns the progress of a job in percent, or -1 if it has not reported any.
+func percentKey(j *control.Job) int64 {
+	if j.Progress == nil {
+		return -1
+	}
+	return int64(j.Progress.Percent)
 }
 
 // reasonOf returns why a job ended as it did, or else what it waits for.
@@ -124,7 +158,7 @@ func columnFuncs(names []string) (head []string, row func(*control.Job) []string
 	return head, func(j *control.Job) []string {
 		cells := make([]string, len(list))
 		for i, c := range list {
-			cells[i] = c.show(j)
+			cells[i] = c.value(j).text
 		}
 		return cells
 	}, nil
@@ -147,7 +181,7 @@ func newSorter(text string, limit int) (*sorter, error) {
 		return nil, err
 	}
 	return &sorter{limit: limit, compare: func(a, b *control.Job) int {
-		order := c.compare(a, b)
+		order := compareCells(c.value(a), c.value(b))
 		if down {
 			order = -order
 		}
@@ -173,24 +207,24 @@ func (s *sorter) keep() []control.Job {
 
 // draw prints a list. On a terminal it draws over the previous list in one write, so that the
 // screen does not flicker.
-func (a *App) draw(list func() error) error {
-	if !IsTerminal(a.Out) {
+func (o *Output) draw(list func() error) error {
+	if !IsTerminal(o.Out) {
 		return list()
 	}
-	a.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
-	defer func() { a.frame = nil }()
+	o.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
+	defer func() { o.frame = nil }()
 	if err := list(); err != nil {
 		return err
 	}
-	width, drawn := a.width(a.Out), "\x1b[H"
-	for _, line := range foldLines(width, strings.Split(strings.TrimSuffix(a.frame.String(), "\n"), "\n")...) {
+	width, drawn := columnCount(o.Out), "\x1b[H"
+	for _, line := range Fold(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
 		// \x1b[K erases from the cursor on; after a full line, the cursor is still on the last character.
-		if drawn += line; widthOf(line) < width {
+		if drawn += line; Width(line) < width {
 			drawn += "\x1b[K"
 		}
 		drawn += "\r\n"
 	}
-	_, err := a.Out.WriteString(drawn + "\x1b[J")
+	_, err := o.Out.WriteString(drawn + "\x1b[J")
 	return err
 }
 

@@ -15,11 +15,11 @@ import (
 )
 
 // shells maps each supported shell to the function that prints its completion script.
-var shells = map[string]func(root *cobra.Command, a *App) error{
+var shells = map[string]func(root *cobra.Command, a admin) error{
 	"bash":       bash,
-	"zsh":        func(r *cobra.Command, a *App) error { return r.GenZshCompletion(a.Out) },
-	"fish":       func(r *cobra.Command, a *App) error { return r.GenFishCompletion(a.Out, true) },
-	"powershell": func(r *cobra.Command, a *App) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
+	"zsh":        func(r *cobra.Command, a admin) error { return r.GenZshCompletion(a.Out) },
+	"fish":       func(r *cobra.Command, a admin) error { return r.GenFishCompletion(a.Out, true) },
+	"powershell": func(r *cobra.Command, a admin) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
 }
 
 // bashAlone replaces the functions that cobra's script needs from the package bash-completion, for
@@ -65,7 +65,7 @@ __queuectl_filedir()
 
 // bash prints cobra's script, which calls the functions in bashAlone instead of those of
 // bash-completion.
-func bash(r *cobra.Command, a *App) error {
+func bash(r *cobra.Command, a admin) error {
 	var script strings.Builder
 	if err := r.GenBashCompletionV2(&script, true); err != nil {
 		return err
@@ -75,7 +75,8 @@ func bash(r *cobra.Command, a *App) error {
 }
 
 // CompletionVerb returns the command `completion`. Only queuectld links it, to keep queuectl small.
-func CompletionVerb(a *App) *cobra.Command {
+func CompletionVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: Exactly(1, "one shell (bash, zsh, fish or powershell)"),
 		Long: `Print a shell completion script. To use it in every session, add the line for
@@ -115,7 +116,7 @@ func (a *App) completeIDs(states ...string) cobra.CompletionFunc {
 func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completion) {
 	for _, j := range a.newest(states) {
 		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
-			ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, cut(sanitize(title(&j)), 60))))
+			ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, Cut(sanitize(Title(&j)), 60))))
 		}
 	}
 	return ids

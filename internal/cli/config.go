@@ -13,7 +13,8 @@ import (
 
 // ConfigVerb returns the command config. Only queuectld links it, because it is rarely used and the
 // table of settings would slow down each start of queuectl.
-func ConfigVerb(a *App) *cobra.Command {
+func ConfigVerb(app *App) *cobra.Command {
+	a := admin{app}
 	get := &cobra.Command{
 		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings", Args: atMostOne("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -21,7 +22,7 @@ func ConfigVerb(a *App) *cobra.Command {
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
-			return answer(cmd.Context(), a, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]}, func(v control.ConfigValue) error {
+			return answer(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]}, func(v control.ConfigValue) error {
 				a.note(v)
 				// The text has the spelling of the name that the user typed; JSON has the setting's own
 				// name.
@@ -32,13 +33,13 @@ func ConfigVerb(a *App) *cobra.Command {
 	set := &cobra.Command{
 		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently", Args: Exactly(2, "the name of a setting and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
+			return answer(cmd.Context(), a.App, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
 		},
 	}
 	unset := &cobra.Command{
 		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set", Args: Exactly(1, "the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
+			return answer(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
 		},
 	}
 	list := &cobra.Command{
@@ -66,20 +67,20 @@ func settingText(key, value string) string {
 }
 
 // note prints the note of a setting, if it has one.
-func (a *App) note(v control.ConfigValue) {
+func (a admin) note(v control.ConfigValue) {
 	if v.Note != "" {
 		fmt.Fprintf(a.Err, "queuectl: %s: %s\n", v.Key, v.Note)
 	}
 }
 
 // sayChanged prints the new value of a setting.
-func (a *App) sayChanged(v control.ConfigValue) error {
+func (a admin) sayChanged(v control.ConfigValue) error {
 	a.note(v)
 	a.Say(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
 	return nil
 }
 
-func (a *App) configList(cmd *cobra.Command) error {
+func (a admin) configList(cmd *cobra.Command) error {
 	a.missingIsEmpty = true
 	c, err := a.Client()
 	if err != nil {
@@ -91,7 +92,7 @@ func (a *App) configList(cmd *cobra.Command) error {
 		return err
 	}
 	if a.Structured() {
-		return PrintList(a, got.Settings)
+		return PrintList(&a.Output, got.Settings)
 	}
 	var rows [][]string
 	for _, v := range got.Settings {
@@ -103,7 +104,7 @@ func (a *App) configList(cmd *cobra.Command) error {
 
 // validate checks a settings file without a service. If a service runs, validate also names the
 // keys that stored settings override.
-func (a *App) validate(cmd *cobra.Command, args []string) error {
+func (a admin) validate(cmd *cobra.Command, args []string) error {
 	path, err := a.settingsFile(args)
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	file, err := a.settings(path, true)
+	file, err := a.program.Settings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(a.Err, "queuectl: settings file %s does not exist; the defaults apply\n", path)
 		if a.Structured() {
@@ -142,7 +143,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 	return a.Tell(map[string]any{"file": path, "valid": true}, "%s is valid", path)
 }
 
-func (a *App) settingsFile(args []string) (string, error) {
+func (a admin) settingsFile(args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}

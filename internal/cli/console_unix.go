@@ -13,10 +13,12 @@ import (
 // These are commands in messages, and the message about a service that ends at logout.
 const (
 	StartSystem  = "systemctl start queuectl"
-	makeDir      = "mkdir -p"
 	EndsAtLogout = "lingering is off, so your service and its jobs end when you log out, and the service does not start at boot"
 	Staying      = "keep the service running with: loginctl enable-linger"
 )
+
+// makeDir is the command that creates a directory.
+const makeDir = "mkdir -p"
 
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

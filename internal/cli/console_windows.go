@@ -13,10 +13,12 @@ import (
 // These are commands in messages, and the message about a service that ends at logoff.
 const (
 	StartSystem  = "sc start queuectl"
-	makeDir      = "mkdir"
 	EndsAtLogout = "your service and its jobs end when you log off, and the service does not start at boot"
 	Staying      = "to keep the service running, install it for all users, in an elevated prompt (right-click, Run as administrator): queuectl service install"
 )
+
+// makeDir is the command that creates a directory.
+const makeDir = "mkdir"
 
 // IsTerminal reports whether a file is a terminal. An output must be a console that shows colours.
 func IsTerminal(f *os.File) bool {

@@ -82,5 +82,5 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 }
 
 func deadRow(j *control.Job) []string {
-	return []string{j.ID, AttemptsText(j), local(j.FinishedAt), orDash(j.Error), title(j)}
+	return []string{j.ID, AttemptsText(j), local(j.FinishedAt), orDash(j.Error), Title(j)}
 }

@@ -17,14 +17,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// admin implements the commands of this file.
+type admin struct{ *App }
+
 // EditJob edits one job in $VISUAL or $EDITOR.
-func (a *App) EditJob(ctx context.Context, id string) error {
-	return a.editInEditor(ctx, control.Selection{IDs: control.Names{id}}, id)
+func EditJob(ctx context.Context, app *App, id string) error {
+	return admin{app}.editInEditor(ctx, control.Selection{IDs: control.Names{id}}, id)
 }
 
 // editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
 // edited file, names it, and offers to open it again.
-func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) error {
+func (a admin) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -72,7 +75,7 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 
 // applyTyped sends the changes to the service and prints the result. It returns an error if the job
 // was not changed.
-func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit, id string) error {
+func (a admin) applyTyped(ctx context.Context, c *control.Client, p control.Edit, id string) error {
 	v, err := c.Edit(ctx, p)
 	if err != nil {
 		return err
@@ -87,13 +90,13 @@ func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit,
 
 // editFile is one session of editing a text in a temporary file.
 type editFile struct {
-	a        *App
+	a        admin
 	file     string
 	text     []byte         // the original text
 	original map[string]any // the job's fields, which text shows
 }
 
-func (a *App) newEditing(before map[string]any) (*editFile, error) {
+func (a admin) newEditing(before map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the text is for people, so <, > and & stay readable
@@ -132,7 +135,7 @@ func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
 		}
 	}
 	cmd := editorOn(ctx, editor, e.file)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.in, e.a.Out, e.a.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.In, e.a.Out, e.a.Err
 	if err := e.a.runInForeground(cmd); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", editor, err)
 	}
@@ -156,14 +159,14 @@ func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
 
 // runInForeground runs a program that uses the terminal. Ctrl-C affects only that program. If the
 // program fails, runInForeground restores the terminal.
-func (a *App) runInForeground(cmd *exec.Cmd) error {
+func (a admin) runInForeground(cmd *exec.Cmd) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
-	before, none := term.GetState(int(a.in.Fd()))
+	before, none := term.GetState(int(a.In.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		term.Restore(int(a.in.Fd()), before) // an error is ignored, because nothing can be done about it
+		term.Restore(int(a.In.Fd()), before) // an error is ignored, because nothing can be done about it
 		if IsTerminal(a.Err) {
 			fmt.Fprint(a.Err, showCursor)
 		}

@@ -31,8 +31,8 @@ func enqueueVerb(a *App) *cobra.Command {
 			if err := m.take("enqueue", cmd.Flags(), args, dash); err != nil {
 				return err
 			}
-			m.warnOfCode(a)
-			if m.isTables() && a.tables == nil {
+			m.warnOfCode(&a.Output)
+			if m.isTables() && a.program.EachTable == nil {
 				return a.execDaemon()
 			}
 			if err := a.inBatch(ctx, &spec, batch); err != nil {
@@ -47,7 +47,7 @@ func enqueueVerb(a *App) *cobra.Command {
 			if m.given() {
 				return a.enqueueMany(ctx, &m, &spec, noCwd, key)
 			}
-			list, err := a.readWords("enqueue", &spec, args, dash)
+			list, err := readWords(a.In, "enqueue", &spec, args, dash)
 			if err != nil {
 				return err
 			}
@@ -111,10 +111,10 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 }
 
 // readWords parses the arguments of a command into s. A JSON array is returned as a list of specs.
-func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
+func readWords(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
 	given := len(s.Given()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
-		text, err := readStdin(a.in)
+		text, err := readStdin(in)
 		if err != nil {
 			return nil, err
 		}
@@ -181,13 +181,13 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	if err != nil {
 		return err
 	}
-	namedFiles{}.warn(a, s)
-	a.warnUnenforced(got.Unenforced)
-	a.printNewQueues(got.NewQueues)
-	a.printUnique(s, got.ID, got.Duplicate)
-	a.warnExpired(s, a.Quiet || !IsTerminal(a.Err))
-	a.printCancelled(&got)
-	a.printNotes(got.Notes)
+	namedFiles{}.warn(&a.Output, a.cmd, s)
+	warnUnenforced(&a.Output, got.Unenforced)
+	printNewQueues(&a.Output, got.NewQueues)
+	printUnique(&a.Output, s, got.ID, got.Duplicate)
+	warnExpired(&a.Output, s, a.Quiet || !IsTerminal(a.Err))
+	printCancelled(&a.Output, &got)
+	printNotes(&a.Output, a.cmd, got.Notes)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
@@ -228,24 +228,33 @@ func whenDue(s *queue.Spec, now time.Time) (text string) {
 	return text
 }
 
+// uploadOptions returns the options for enqueuing several jobs.
+func (a *App) uploadOptions(key string, noCwd bool) uploadOptions {
+	return uploadOptions{
+		out: &a.Output, cmd: a.cmd, finder: &a.Finder,
+		key: key, noCwd: noCwd, requireLimits: a.requireLimits, next: a.next,
+	}
+}
+
 // enqueueMany enqueues all jobs of a source, or none.
 func (a *App) enqueueMany(ctx context.Context, m *source, common *queue.Spec, noCwd bool, key string) error {
-	a.warnExpired(common, a.Quiet || !IsTerminal(a.Err))
-	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now()), expired: expiries{expiry: orDefault(common.ExpiresAt, 0)}}
-	f, err := m.open(a.in)
+	warnExpired(&a.Output, common, a.Quiet || !IsTerminal(a.Err))
+	due := whenDue(common, time.Now())
+	up := newUpload(ctx, a.uploadOptions(key, noCwd), common)
+	f, err := m.open(a.In)
 	if err != nil {
 		return err
 	}
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
-		in = up.reader(f)
+		in = up.source.open(f)
 	}
 	// If no flag changes a job, each job is sent unchanged.
 	plain := m.file != "" && len(common.Given()) == 0
 	each := m.each
 	if m.isTables() {
-		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(a, m.file, in, with) }
+		each = func(in io.Reader, with func([]byte, int) error) error { return a.program.EachTable(m.file, in, with) }
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {
@@ -261,13 +270,13 @@ func (a *App) enqueueMany(ctx context.Context, m *source, common *queue.Spec, no
 		return up.add(raw, line)
 	})
 	if err == nil && up.jobsRead == 0 {
-		m.sayNoJobs(a)
-		return a.printStored(ctx, nil, nil)
+		m.sayNoJobs(&a.Output)
+		return printStored(ctx, &a.Output, nil, nil)
 	}
 	if e, ok := errors.AsType[*lineError](err); ok && f == nil {
 		e.what = "argument"
 	}
-	return up.end(err)
+	return up.end(err, due)
 }
 
 func parseArray(raw []byte) ([]queue.Spec, error) {
@@ -318,7 +327,7 @@ func withLine(err error, line int) error {
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
 		fmt.Fprintln(a.Err, "queuectl: the JSON array contains no jobs")
-		return a.printStored(ctx, nil, nil)
+		return printStored(ctx, &a.Output, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
 		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; a JSON array may have at most %d jobs and %d bytes; split the array, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
@@ -339,18 +348,18 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	}
 	files, expired := namedFiles{}, expiries{}
 	for i := range specs {
-		files.warn(a, &specs[i])
+		files.warn(&a.Output, a.cmd, &specs[i])
 		expired.add("job", i+1, specs[i].ExpiresAt)
 	}
-	a.printExpired(&expired)
-	a.warnUnenforced(got.Unenforced)
-	a.printNewQueues(got.NewQueues)
+	printExpired(&a.Output, &expired)
+	warnUnenforced(&a.Output, got.Unenforced)
+	printNewQueues(&a.Output, got.NewQueues)
 	for i := range got.Found {
 		got.Found[i]++
 	}
-	a.printFound("job", got.Found, len(got.IDs))
-	a.printNotes(got.Notes)
-	if err := a.printStored(ctx, c, got.IDs); err != nil {
+	printFound(&a.Output, "job", got.Found, len(got.IDs))
+	printNotes(&a.Output, a.cmd, got.Notes)
+	if err := printStored(ctx, &a.Output, c, got.IDs); err != nil {
 		return err
 	}
 	if expired.never == len(specs) {
@@ -362,16 +371,16 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 
 // warnExpired prints that a job will not run because it has expired. The parameter unsaid is false
 // if another message already says that.
-func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
+func warnExpired(o *Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && hasExpired(s.ExpiresAt, now) {
-		fmt.Fprintf(a.Err, "queuectl: the job %s\n", expiryText(s.ExpiresAt.Time(), now))
+		fmt.Fprintf(o.Err, "queuectl: the job %s\n", expiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
 // printUnique prints that a job was not enqueued because another job has its unique key.
-func (a *App) printUnique(s *queue.Spec, id string, found bool) {
+func printUnique(o *Output, s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
-		fmt.Fprintf(a.Err, "queuectl: not enqueued: job %s already has the unique key %s\n", id, a.Clean(a.Err, *s.Unique))
+		fmt.Fprintf(o.Err, "queuectl: not enqueued: job %s already has the unique key %s\n", id, o.Clean(o.Err, *s.Unique))
 	}
 }
 
@@ -379,7 +388,7 @@ func (a *App) printUnique(s *queue.Spec, id string, found bool) {
 const maxFoundListed = 10
 
 // printFound prints which jobs were not enqueued, because other jobs have the same unique keys.
-func (a *App) printFound(what string, places []int, total int) {
+func printFound(o *Output, what string, places []int, total int) {
 	if len(places) == 0 {
 		return
 	}
@@ -392,13 +401,13 @@ func (a *App) printFound(what string, places []int, total int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), Jobs(total), what, text[1:])
+	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), Jobs(total), what, text[1:])
 }
 
 // printCancelled prints that a new job will not run, because a job it depends on has not ended as
 // required.
-func (a *App) printCancelled(got *control.Enqueued) {
+func printCancelled(o *Output, got *control.Enqueued) {
 	if got.State != "" {
-		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl why %s\n", got.ID, got.State, got.ID)
+		fmt.Fprintf(o.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}
 }

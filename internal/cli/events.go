@@ -16,7 +16,8 @@ import (
 )
 
 // EventsVerb returns the command events. Only queuectld links it, to keep queuectl small.
-func EventsVerb(a *App) *cobra.Command {
+func EventsVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var p control.Events
 	var since string
 	var s selection
@@ -51,7 +52,7 @@ func EventsVerb(a *App) *cobra.Command {
 }
 
 // eventsOfBatch restricts the events to the jobs of a batch. It reports whether the batch has jobs.
-func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events) (found bool, err error) {
+func (a admin) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events) (found bool, err error) {
 	c, err := a.readerUnless(cmd.Context(), p.Follow)
 	if err != nil {
 		return false, err
@@ -66,7 +67,7 @@ func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events)
 	case n == 0:
 		a.sayNone()
 		if a.JSON && !a.JSONL && !p.Follow {
-			return false, PrintList(a, jobs)
+			return false, PrintList(&a.Output, jobs)
 		}
 		return false, nil
 	}
@@ -78,14 +79,14 @@ func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events)
 
 // events prints events as they arrive, one per line as text or JSON. With --json and without
 // --follow it prints one array.
-func (a *App) events(ctx context.Context, p control.Events) error {
+func (a admin) events(ctx context.Context, p control.Events) error {
 	c, err := a.readerUnless(ctx, p.Follow)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	whole := a.JSON && !a.JSONL && !p.Follow
-	list := array{a.Out, "["}
+	list := newArray(a.Out)
 	_, err = c.Events(ctx, p, func(e control.Event) error {
 		switch {
 		case whole:
@@ -172,12 +173,13 @@ func eventLine(e *control.Event) string {
 }
 
 // DrainVerb returns the command drain. Only queuectld links it, to keep queuectl small.
-func DrainVerb(a *App) *cobra.Command {
+func DrainVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var p control.Drain
 	cmd := &cobra.Command{
 		Use: "drain [--wait | --off]", Short: "Start no new jobs until drain --off, even after a restart", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return answer(cmd.Context(), a, (*control.Client).Drain, p, func(got control.Draining) error {
+			return answer(cmd.Context(), a.App, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {
 				case !got.Draining:
 					a.Say("draining is off: jobs start again")
@@ -196,11 +198,12 @@ func DrainVerb(a *App) *cobra.Command {
 }
 
 // ReloadVerb returns the command reload. Only queuectld links it, to keep queuectl small.
-func ReloadVerb(a *App) *cobra.Command {
+func ReloadVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return &cobra.Command{
 		Use: "reload", Short: "Reload the settings file of the service", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
+			return answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
 				if len(got.Hidden) > 0 {
 					fmt.Fprintf(a.Err, "queuectl: overridden settings in the file have no effect: %s; list the values in use with: queuectl config list\n", strings.Join(got.Hidden, ", "))
 				}

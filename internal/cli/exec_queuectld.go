@@ -26,13 +26,13 @@ func takeClientVersion() string {
 }
 
 // ClientVersion returns the version of the queuectl that executed this program, or else its own.
-func (a *App) ClientVersion() string { return cmp.Or(a.client, Version) }
+func (f *Finder) ClientVersion() string { return cmp.Or(f.executedBy, f.Version) }
 
 // daemonPath returns the path of queuectld. It returns an error if this process was already
 // executed by queuectl, because the program under that name is then queuectl.
-func (a *App) daemonPath() (string, error) {
+func (f *Finder) daemonPath() (string, error) {
 	path, err := DaemonPath()
-	if err == nil && a.client != "" {
+	if err == nil && f.executedBy != "" {
 		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, bothPrograms)
 	}
 	return path, err

@@ -42,11 +42,11 @@ func hasExpired(at *queue.Millis, now time.Time) bool {
 }
 
 // printExpired prints the jobs that will not run.
-func (a *App) printExpired(e *expiries) {
+func printExpired(o *Output, e *expiries) {
 	for _, line := range e.lines {
-		fmt.Fprintln(a.Err, "queuectl: "+line)
+		fmt.Fprintln(o.Err, "queuectl: "+line)
 	}
 	if more := e.count - len(e.lines); more > 0 {
-		fmt.Fprintf(a.Err, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
+		fmt.Fprintf(o.Err, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
 	}
 }

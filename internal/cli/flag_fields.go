@@ -46,7 +46,7 @@ func nameFlags(cmd *cobra.Command, err error) error {
 			return &queue.Error{Code: e.Code, Index: e.Index, Field: typed[e.Field], Message: flagsInText(cmd, e.Message)}
 		}
 	case *lineError:
-		return &lineError{e.what, e.line, nameFlags(cmd, e.cause)}
+		return &lineError{what: e.what, line: e.line, cause: nameFlags(cmd, e.cause)}
 	case interface{ Unwrap() []error }:
 		list := slices.Clone(e.Unwrap())
 		for i := range list {

@@ -29,12 +29,12 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		{[]string{"--in", "5s"}, "depends_on", "depends_on: is wrong"},
 		{nil, "depends_on", "depends_on: is wrong"},
 	} {
-		cmd := enqueueVerb(&App{})
+		cmd := enqueueVerb(newApp(Program{}, nil, nil, nil))
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
 		err := queue.Invalid(c.field, "is wrong")
-		for _, given := range []error{err, &lineError{"line", 3, err}, errors.Join(err, err)} {
+		for _, given := range []error{err, &lineError{what: "line", line: 3, cause: err}, errors.Join(err, err)} {
 			want := map[error]string{err: c.want}[given]
 			switch given.(type) {
 			case *lineError:
@@ -47,7 +47,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 			}
 		}
 	}
-	enqueue := enqueueVerb(&App{})
+	enqueue := enqueueVerb(newApp(Program{}, nil, nil, nil))
 	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		{[]string{"--env", "A=b"}, "env", `fields "env", "stdin" and "cwd" are too long, and "x"`, `--env: --env, --stdin and --cwd are too long, and "x"`},
 		{[]string{"--env", "A=b"}, "env", `fields "env" and "cheese" are too long`, `--env: fields "env" and "cheese" are too long`},
 	} {
-		cmd := enqueueVerb(&App{})
+		cmd := enqueueVerb(newApp(Program{}, nil, nil, nil))
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 // refusal returns the error for a command line, or "" if it is accepted.
 func refusal(t *testing.T, words ...string) string {
 	t.Helper()
-	a := &App{verbs: table()}
+	a := newApp(Program{}, nil, nil, nil)
 	root := a.Root(words)
 	root.SetArgs(words)
 	if err := root.Execute(); err != nil {
@@ -95,21 +95,21 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
-		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, words, -1)
+		_, err := admin{newApp(Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, words, -1)
 		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}
-	for _, command := range []string{"ls", "make backup", `{"command":"ls"}`} {
-		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, []string{"nightly", command}, -1)
-		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.Word(command)
+	for _, line := range []string{"ls", "make backup", `{"command":"ls"}`} {
+		_, err := admin{newApp(Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, []string{"nightly", line}, -1)
+		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.Word(line)
 		if err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %q", command, err, want)
+			t.Errorf("%s: got %v, want %q", line, err, want)
 		}
 	}
 	for _, line := range []string{"0 3 * * *", "@daily", "* * *"} {
 		p := control.ScheduleAdd{}
-		if _, err := (&App{}).scheduleWords(&p, []string{"nightly", line}, -1); err != nil || p.Cron != line {
+		if _, err := (admin{newApp(Program{}, nil, nil, nil)}).scheduleWords(&p, []string{"nightly", line}, -1); err != nil || p.Cron != line {
 			t.Errorf("%q: got %v, want a line of cron", line, err)
 		}
 	}
@@ -118,9 +118,13 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 // The error for another program's subcommand names queuectl's subcommand with the same meaning, if
 // there is one.
 func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
-	a := &App{}
+	a := newApp(Program{}, nil, nil, nil)
+	dlq, _, err := a.Root([]string{"dlq"}).Find([]string{"dlq"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	groups := map[string]*cobra.Command{}
-	for _, group := range []*cobra.Command{QueueVerb(a), ScheduleVerb(a), NodeVerb(a), dlqVerb(a), ConfigVerb(a)} {
+	for _, group := range []*cobra.Command{QueueVerb(a), ScheduleVerb(a), NodeVerb(a), dlq, ConfigVerb(a)} {
 		groups[group.Name()] = group
 	}
 	for line, want := range map[string]string{
@@ -166,7 +170,7 @@ func TestHintsForTypingErrors(t *testing.T) {
 // No command of queuectl is treated as one of another program, no word has two hints, and hints
 // name only existing flags and commands.
 func TestHintsAreRight(t *testing.T) {
-	root := (&App{verbs: withVerbs([]Verb{{Name: "drain", Build: DrainVerb}})}).Root(nil)
+	root := newApp(Program{Verbs: []Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}
 	tables := map[string]string{"": verbsElsewhere}
 	for _, cmd := range root.Commands() {
@@ -212,7 +216,7 @@ func TestExamplesAreRight(t *testing.T) {
 			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
 			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
 			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
-			root := (&App{verbs: table()}).Root(words)
+			root := newApp(Program{}, nil, nil, nil).Root(words)
 			cmd, rest, err := root.Find(words)
 			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "queuectl "+strings.Fields(verb)[0]) {
 				t.Errorf("%s: %q is no verb (%v)", verb, line, err)

@@ -11,12 +11,13 @@ import (
 )
 
 // GateVerb returns the command gate. Only queuectld links it, because it is rarely used.
-func GateVerb(a *App) *cobra.Command {
+func GateVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return Group("gate", "List locks, rate limits and resources; set shared limits", gateListVerb(a), gateSetVerb(a))
 }
 
-func gateListVerb(a *App) *cobra.Command {
-	return allVerb(a, "List locks, rate limits and resources (shared and your own)",
+func gateListVerb(a admin) *cobra.Command {
+	return allVerb(a.App, "List locks, rate limits and resources (shared and your own)",
 		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
 }
 
@@ -36,7 +37,7 @@ func allVerb[T any](a *App, short, empty string, head []string, all func(context
 				return err
 			}
 			if a.Structured() {
-				return PrintList(a, list)
+				return PrintList(&a.Output, list)
 			}
 			return a.named(len(list), empty, head, func(i int) []string { return row(&list[i]) })
 		},
@@ -84,7 +85,7 @@ func allGates(ctx context.Context, c *control.Client) (list []control.GateView, 
 	return list, nil
 }
 
-func gateSetVerb(a *App) *cobra.Command {
+func gateSetVerb(a admin) *cobra.Command {
 	var p control.GateSet
 	var lock int
 	var rate string
@@ -101,7 +102,7 @@ func gateSetVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("rate") {
 				p.Rate = &rate
 			}
-			return answer(cmd.Context(), a, (*control.Client).GateSet, p, func(g control.GateView) error {
+			return answer(cmd.Context(), a.App, (*control.Client).GateSet, p, func(g control.GateView) error {
 				if a.Quiet {
 					return a.Println(g.Key)
 				}

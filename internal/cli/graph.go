@@ -23,10 +23,13 @@ func (m *source) isTables() bool { return filepath.Ext(m.file) == tablesName }
 // outside the table apply to all jobs.
 const jobTable = "jobs"
 
-// For every job in a TOML file, EachTable calls the function in the parameter each. It passes the
+// For every job in a TOML file, EachTable calls the function in the parameter each. The function
+// parse parses the text of the file; the name is for its error messages. EachTable passes the
 // job as JSON and the number of its first line, or 0 if the line is unknown. Jobs with a known line
 // come in the order of the file.
-func (a *App) EachTable(name string, in io.Reader, each func(raw []byte, line int) error) error {
+func EachTable(
+	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader, each func(raw []byte, line int) error,
+) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {
 		return err
@@ -34,7 +37,7 @@ func (a *App) EachTable(name string, in io.Reader, each func(raw []byte, line in
 	if len(text) > control.MaxLine {
 		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name, control.MaxLine)
 	}
-	file, err := a.tables(name, text)
+	file, err := parse(name, text)
 	if err != nil {
 		return err
 	}
@@ -50,7 +53,7 @@ func (a *App) EachTable(name string, in io.Reader, each func(raw []byte, line in
 	}
 	lines := linesOfTables(string(text))
 	ids := slices.Collect(maps.Keys(jobs))
-	sortList(ids, func(a, b *string) int { return cmp.Or(lines[*a]-lines[*b], strings.Compare(*a, *b)) })
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
 	for _, id := range ids {
 		own, is := jobs[id].(map[string]any)
 		if !is {

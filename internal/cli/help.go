@@ -31,9 +31,8 @@ func commonFlags() map[string][]string {
 }
 
 // Help returns the function that prints what a command does, with its flags by theme. Of commands
-// with very many flags it shows the most common ones, unless the arguments also contain --all.
-func Help(args []string) func(*cobra.Command, []string) {
-	all := asksAll(args)
+// with very many flags it shows the most common ones, unless all is true.
+func Help(all bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
 		out := signWriter{cmd.OutOrStdout()}
 		common := commonFlags()[commandName(cmd)]
@@ -272,11 +271,14 @@ type theme struct {
 	flags *pflag.FlagSet
 }
 
-// themes lists the titles of the groups of job flags, in the order of the help.
-var themes = []struct {
+// fieldTheme is a group of job flags in the help.
+type fieldTheme struct {
 	title  string
-	fields []string
-}{
+	fields []string // the fields that the flags set
+}
+
+// themes lists the groups of job flags, in the order of the help.
+var themes = []fieldTheme{
 	{"What to run", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets", "stdin", "stdin_file", "tty", "user"}},
 	{"Start time and order", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"Timeouts, retries and exit codes", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},

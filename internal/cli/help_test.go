@@ -16,21 +16,20 @@ import (
 
 // everyVerb lists the commands that this package builds.
 func everyVerb() []Verb {
-	return withVerbs([]Verb{
+	return []Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb}, {Name: "stats", Build: StatsVerb},
 		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb}, {Name: "cleanup", Build: CleanupVerb},
 		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb},
 		{Name: "node", Build: NodeVerb}, {Name: "config", Build: ConfigVerb}, {Name: "reload", Build: ReloadVerb}, {Name: "backup", Build: BackupVerb},
 		{Name: "web", Build: WebVerb}, {Name: "completion", Build: CompletionVerb}, {Name: "schema", Build: SchemaVerb},
-	})
+	}
 }
 
 // helpOf returns the output of a command line that asks for help.
 func helpOf(t *testing.T, words ...string) string {
 	t.Helper()
-	a := &App{verbs: everyVerb(), help: Help}
+	a := newApp(Program{Verbs: everyVerb(), Help: Help}, nil, nil, nil)
 	root := a.Root(words)
-	root.SetArgs(withoutAll(words))
 	var text bytes.Buffer
 	root.SetOut(&text)
 	if err := root.Execute(); err != nil {
@@ -78,7 +77,7 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 // --help --all lists every flag of a command. The order of both flags does not matter, and help
 // COMMAND --all is the same.
 func TestHelpAllListsEveryFlag(t *testing.T) {
-	a := &App{verbs: everyVerb()}
+	a := newApp(Program{Verbs: everyVerb()}, nil, nil, nil)
 	root := a.Root(nil)
 	for name := range commonFlags() {
 		cmd, _, err := root.Find(strings.Fields(name))
@@ -97,11 +96,6 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 			t.Errorf("%s --help lists %d flags, want the %d common ones:\n%s", name, got, want, short)
 		}
 	}
-	for _, words := range [][]string{{"enqueue", "--", "ls", "--help", "--all"}, {"cancel", "--all"}, {"list", "--help"}} {
-		if got := withoutAll(words); !slices.Equal(got, words) {
-			t.Errorf("%q: got %q, want no change", words, got)
-		}
-	}
 }
 
 // allMetavars lists the names that the help may use for the values of flags.
@@ -110,7 +104,7 @@ var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMA
 // Summaries are short, descriptions of flags begin in lower case, and the values of flags have
 // standard names.
 func TestHelpTextsHaveOneFormat(t *testing.T) {
-	root := (&App{verbs: everyVerb()}).Root(nil)
+	root := newApp(Program{Verbs: everyVerb()}, nil, nil, nil).Root(nil)
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
 		const maxSummary = 60
@@ -146,7 +140,7 @@ func TestOfferedStatesCanMatch(t *testing.T) {
 		"retry": queue.VerbRetry.Takes(), "cancel": append(running, queue.VerbCancel.Takes()...), "hold": queue.VerbHold.Takes(),
 		"release": queue.VerbRelease.Takes(), "requeue": running, "kill": running, "pause": running, "resume": running, "edit": queue.VerbEdit.Takes(),
 	} {
-		cmd, _, err := (&App{verbs: everyVerb()}).Root([]string{name}).Find([]string{name})
+		cmd, _, err := newApp(Program{Verbs: everyVerb()}, nil, nil, nil).Root([]string{name}).Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,15 +7,16 @@ import (
 )
 
 // HookVerb returns the command hook. Only queuectld links it, because it is rarely used.
-func HookVerb(a *App) *cobra.Command {
+func HookVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return Group("hook", "Test hooks and webhooks", hookTestVerb(a))
 }
 
-func hookTestVerb(a *App) *cobra.Command {
+func hookTestVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "test NAME", Short: "Test a hook or webhook; print the ID of the job that runs it", Args: Exactly(1, "the name of a webhook or of a hook setting such as on_dead"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).HookTest, control.HookName{Name: args[0]}, func(got control.Enqueued) error {
+			return answer(cmd.Context(), a.App, (*control.Client).HookTest, control.HookName{Name: args[0]}, func(got control.Enqueued) error {
 				a.Say("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
 				return a.Println(got.ID)
 			})

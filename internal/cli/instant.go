@@ -401,14 +401,14 @@ func fullTime(at, now time.Time) (text string, passed bool) {
 		layout = "Mon 2 Jan 15:04:05 MST"
 	}
 	if wait > 0 {
-		return at.Format(layout) + ", in " + roughly(wait), false
+		return at.Format(layout) + ", in " + Roughly(wait), false
 	}
 	return at.Format(layout) + ", which has passed", true
 }
 
-// roughly formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
+// Roughly formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
 // 41m, 6h48, 3d4h, 41d.
-func roughly(d time.Duration) string {
+func Roughly(d time.Duration) string {
 	pair := func(a time.Duration, large string, b time.Duration, small string) string {
 		rest := d % a / b
 		if rest == 0 || d >= 10*a {

@@ -12,7 +12,7 @@ import (
 )
 
 func jobRow(j *control.Job) []string {
-	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
+	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), Title(j)}
 }
 
 // whenOf describes the relevant time of a job: how long it has been running, when it starts, or how
@@ -27,7 +27,7 @@ func whenOf(j *control.Job, now time.Time) string {
 	case state.Ended():
 		return agoOf(j.FinishedAt, now)
 	case state.Runnable() && due.After(now):
-		return "in " + roughly(due.Sub(now))
+		return "in " + Roughly(due.Sub(now))
 	case state.Runnable():
 		return cmp.Or(waitsForText(j), "ready")
 	}
@@ -135,7 +135,8 @@ func priorityOf(j *control.Job) string {
 	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
 }
 
-func title(j *control.Job) string {
+// Title returns the job's command as text.
+func Title(j *control.Job) string {
 	text := cmp.Or(j.Command, "(hidden)") // the command is empty only if the caller may not see it
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
 		text = whole + Sign("…")

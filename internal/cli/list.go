@@ -215,7 +215,7 @@ const watchFrame = 4
 
 // rowsInWindow returns the parameter rows, or the number of rows that fit the terminal if fewer do.
 func (a *App) rowsInWindow(rows int) int {
-	if height := a.height(a.Out); height > 0 {
+	if height := lineCount(a.Out); height > 0 {
 		return max(1, min(rows, height-watchFrame))
 	}
 	return rows
@@ -326,7 +326,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	printed, seen, more := 0, 0, true
 	whole := a.JSON && !a.JSONL && !a.Quiet
 	out := bufio.NewWriter(a.out())
-	list := array{out, "["}
+	list := newArray(out)
 	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {
 			switch j := &jobs[i]; {

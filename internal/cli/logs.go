@@ -91,7 +91,7 @@ func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *log
 	}
 	r = &logReader{a: a, c: c, p: p, stamps: stamps}
 	if a.JSON && !a.JSONL {
-		r.list = &array{a.Out, "["}
+		r.list = newArray(a.Out)
 	}
 	return r, func(err error) error {
 		if r.list != nil {
@@ -376,7 +376,7 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 // that the lines of several jobs do not mix.
 type logPrinter struct {
 	a         *App
-	screen    [2]safeWriter // one for standard output and one for standard error
+	screen    [2]*safeWriter // one for standard output and one for standard error
 	ttys      [2]ttyOutput
 	number    int    // number of the attempt whose output is being printed
 	list      *array // the JSON array to print to; nil for text or JSON lines
@@ -393,9 +393,10 @@ const maxPart = 64 << 10
 // prefix and no time. Otherwise the text after a carriage return would overwrite the prefix or the
 // time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
-	s := safeWriter{a: a, to: a.Out, live: prefix == "" && !stamps}
+	live := prefix == "" && !stamps
+	screen := [2]*safeWriter{newSafeWriter(&a.Output, a.Out, live), newSafeWriter(&a.Output, a.Out, live)}
 	t := ttyOutput{r: termtext.Renderer{Colours: coloursOn(a.Out)}}
-	return &logPrinter{a: a, screen: [2]safeWriter{s, s}, ttys: [2]ttyOutput{t, t}, prefix: prefix, stamps: stamps, lineStart: true}
+	return &logPrinter{a: a, screen: screen, ttys: [2]ttyOutput{t, t}, prefix: prefix, stamps: stamps, lineStart: true}
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {
@@ -409,7 +410,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	if p.Stream == "stderr" {
 		i = 1
 	}
-	from, tty := &l.screen[i], &l.ttys[i]
+	from, tty := l.screen[i], &l.ttys[i]
 	text := ""
 	// Each attempt has its own terminal, so a new attempt starts with an empty line.
 	if p.Attempt != l.number {

@@ -1,63 +1,76 @@
 package cli
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
 )
 
-// Look formats the jobs of a screen in the same words as the command status.
-type Look struct {
+// ScreenText formats the jobs of a screen, for the command status and for top.
+type ScreenText struct {
 	Screen *control.Screen
 	Now    time.Time
 }
 
-func (l Look) printer() *screenPrinter { return &screenPrinter{a: new(App), s: l.Screen, now: l.Now} }
-
 // Verdict returns the status line in two parts: the health of the queue, with its colour code, and
 // the text that follows it.
-func (l Look) Verdict() (level, text, colour string) {
-	level, text = verdictOf(&l.Screen.Status)
-	return level, strings.TrimPrefix(Shown(level+text), level), levelColours[level]
+func (t ScreenText) Verdict() (level, text, colour string) {
+	level, text = verdictOf(&t.Screen.Status)
+	return level, strings.TrimPrefix(Shown(level+text), level), levelColour(level)
 }
 
 // Counts returns the number of jobs in each state that has any.
-func (l Look) Counts() string { return countsOf(&l.Screen.Status) }
+func (t ScreenText) Counts() string { return countsOf(&t.Screen.Status) }
 
 // Runs formats how long a job has been running or paused.
-func (l Look) Runs(j *control.Job) string { return l.printer().runs(j) }
+func (t ScreenText) Runs(j *control.Job) string {
+	if j.PausedAt != 0 {
+		return "paused " + pausedText(j, t.Now)
+	}
+	return ageOf(j.StartedAt, t.Now)
+}
 
 // Starts returns when a waiting job starts, or what it waits for.
-func (l Look) Starts(j *control.Job) string { return l.printer().starts(j) }
+func (t ScreenText) Starts(j *control.Job) string {
+	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
+	switch wait := due.Sub(t.Now); {
+	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
+		return j.State
+	case wait > time.Hour:
+		return due.Format(dateLayout(due, t.Now)+"15:04") + ", in " + Roughly(wait)
+	case wait > 0:
+		return "in " + Roughly(wait)
+	}
+	return cmp.Or(waitsForText(j), "ready")
+}
 
 // Why returns why a job failed, with its last line of output.
-func (l Look) Why(j *control.ScreenJob) string { return l.printer().why(j) }
+func (t ScreenText) Why(j *control.ScreenJob) string {
+	text := orDefault(j.Error, Standing(&j.Job))
+	if last := j.LastLine; last != "" {
+		text += ": " + last
+	}
+	return text
+}
 
 // Ago formats how long ago a time was, in words.
-func (l Look) Ago(t control.Time) string { return agoOf(t, l.Now) }
+func (t ScreenText) Ago(at control.Time) string { return agoOf(at, t.Now) }
 
 // Marked returns a job's id after the sign of its state, and the state's colour code.
 func Marked(j *control.Job) (text, colour string) {
-	return marked(j), stateSigns[j.State].colour
+	return marked(j), signOf(j.State).colour
 }
 
-// Title returns the job's command as text.
-func Title(j *control.Job) string { return title(j) }
-
-// Standing returns a job's state, with its reason.
-func Standing(j *control.Job) string { return standing(j) }
-
-// Span formats a duration roughly.
-func Span(d time.Duration) string { return roughly(d) }
-
 // Shown returns an untrusted text as one line without colours. It escapes control characters and
-// takes exactly the columns that Room counts.
+// takes exactly the columns that Width counts.
 func Shown(s string) string { return oneLine(cell(uncoloured(s))) }
 
 // cell escapes the characters of a text without colours that control a terminal. It also removes
-// joiners, so that the text takes the columns that Room counts.
+// joiners, so that the text takes the columns that Width counts.
 func cell(s string) string { return termtext.Unjoined(termtext.Visible(sanitize(s))) }
 
 // tabStop is the distance between tab stops when a job's output is shown, in columns.
@@ -73,25 +86,11 @@ func ShownLine(s string) string {
 		text, tab := strings.CutSuffix(part, "\t")
 		b.WriteString(cell(strings.ReplaceAll(text, "\n", " ")))
 		if tab {
-			b.WriteString(strings.Repeat(" ", tabStop-widthOf(b.String())%tabStop))
+			b.WriteString(strings.Repeat(" ", tabStop-Width(b.String())%tabStop))
 		}
 	}
 	return b.String()
 }
-
-// Room returns how many columns a text takes on a terminal.
-func Room(s string) int { return widthOf(s) }
-
-// Cut shortens a text to n columns.
-func Cut(s string, n int) string {
-	if n < 1 {
-		return ""
-	}
-	return cut(s, n)
-}
-
-// Fold breaks a text into lines of at most width columns, between words if possible.
-func Fold(width int, text string) []string { return foldLines(width, text) }
 
 // TableLines returns the lines of a table for a terminal with width columns, the heading first.
 // Cells are untrusted text. Long cells are cut. If that is not enough, columns are omitted.
@@ -107,7 +106,7 @@ func TableLines(width int, head []string, rows [][]string) []string {
 	}
 	for _, row := range shown {
 		for i, cell := range row {
-			widths[i] = max(widths[i], widthOf(cell))
+			widths[i] = max(widths[i], Width(cell))
 		}
 	}
 	return tableLines(shown, fit(widths, width, false), func(_ int, cell string) string { return cell })

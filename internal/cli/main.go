@@ -9,7 +9,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -19,10 +18,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
@@ -54,25 +53,24 @@ type Program struct {
 	// Private runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
 	// when the service accepts requests.
 	Private func(ctx context.Context, a *App, ready func()) error
-	// PrivateRun is App.RunPrivate. It is a field so that queuectl does not link it.
-	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	// PrivateRun runs a list of jobs to their end (run --private). It is a field so that queuectl does not link it.
+	PrivateRun func(ctx context.Context, a *App, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 	// Join is App.JoinTerminal. It is a field so that queuectl does not link it.
 	Join func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
-	// Look returns a client that reads the queue's files in dir while no service runs. It returns
+	// Offline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
-	Look func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	Offline func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	// Settings reads a settings file. A missing file is an error only if required is true.
 	Settings func(path string, required bool) (config.Layer, error)
-	// Tables parses a TOML text, with the same syntax as a settings file. The name is for error
-	// messages.
-	Tables func(name string, text []byte) (map[string]any, error)
-	// EachTable is App.EachTable. It is a field so that queuectl does not link it.
-	EachTable func(a *App, name string, in io.Reader, each func(raw []byte, line int) error) error
+	// EachTable passes every job of a TOML file to the function each. It is a field so that queuectl
+	// does not link the TOML parser. The name is for error messages.
+	EachTable func(name string, in io.Reader, each func(raw []byte, line int) error) error
 	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field so that
 	// queuectl does not link the hash library, which would make it a tenth larger.
 	Hash func() hash.Hash
-	// Help is the function Help. It is a field so that queuectl does not link the help texts.
-	Help func(args []string) func(*cobra.Command, []string)
+	// Help returns the function that prints the help of a command, with all of its flags if all is
+	// true. It is a field so that queuectl does not link the help texts.
+	Help func(all bool) func(*cobra.Command, []string)
 	// Zone returns the time zone for a value of TZ that the time package cannot read. It is a field so
 	// that queuectl does not link the built-in zone database, which takes 400 KB.
 	Zone func(value string) (*time.Location, error)
@@ -154,54 +152,43 @@ func table() []Verb {
 	}
 }
 
-// App holds the options that all commands share, the output files and the functions of the Program.
+// App executes one command. It holds what all commands share.
 type App struct {
-	Socket, Dir    string
-	JSON, JSONL    bool
-	Quiet          bool
-	requireLimits  bool // the value of require_limits in the request; a flag of enqueue and run sets it
-	next           bool // the new job starts before the user's other waiting jobs (flag --next)
-	raw            bool
-	full           bool        // print jobs with their environment
-	barShown       atomic.Bool // a progress line is on the screen
-	missingIsEmpty bool        // the command only lists things, so it treats a missing queue as an empty list
-	ownColumns     bool        // the user chose the table's columns
-	in             *os.File
-	Out, Err       *os.File
-	// frame collects a full screen, which is then written in one piece. nil means that output goes
-	// directly to Out.
-	frame *bytes.Buffer
-	// ownFailure is the exit code for every failure of queuectl itself. If it is 0, the exit code
-	// depends on the error.
-	ownFailure  int
-	Exit        int             // exit code if no error occurred
-	lastClient  *control.Client // the client of the most recent request; nil before the first
-	client      string          // version of the queuectl that executed this process; "" if none did
-	verbs       []Verb          // commands of this program
-	private     func(ctx context.Context, a *App, ready func()) error
-	openOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	offline     *control.Client // client that reads the files of a stopped queue; nil if not used
-	args        []string        // arguments of the process, without the program name
-	cmd         *cobra.Command  // the command that is running; nil before it starts
-	settings    func(path string, required bool) (config.Layer, error)
-	tables      func(name string, text []byte) (map[string]any, error)
-	eachTable   func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
-	hash        func() hash.Hash
-	help        func(args []string) func(*cobra.Command, []string)
-	helpFailed  error // why queuectld, which contains the help, could not be executed
-	zone        func(value string) (*time.Location, error)
-	join        func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
-	privateRun  func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	Output // prints results and messages
+	Finder // finds the service and connects to it
+
+	Exit int // exit code if no error occurred
+
+	program        Program
+	verbs          []Verb          // commands of this program
+	args           []string        // arguments of the process, without the program name
+	cmd            *cobra.Command  // the command that is running; nil before it starts
+	offline        *control.Client // client that reads the files of a stopped queue; nil if not used
+	helpFailed     error           // why queuectld, which contains the help, could not be executed
+	missingIsEmpty bool            // the command only lists things, so it treats a missing queue as an empty list
+
+	// These fields hold flags that several commands have.
+	requireLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
+	next          bool // --next: the new job starts before the user's other waiting jobs
+	full          bool // --full: print jobs with their environment
 }
 
 // Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
 	// Explorer may start this program, for example at logon. Cobra would print a message and exit.
 	cobra.MousetrapHelpText = ""
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: withVerbs(p.Verbs), private: p.Private, openOffline: p.Look, settings: p.Settings, tables: p.Tables, eachTable: p.EachTable, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
+	a := newApp(p, os.Stdin, alias(os.Stdout), alias(os.Stderr))
 	// The context is never cancelled. A cancelable one would cost each command a goroutine, and with it
 	// a thread.
 	os.Exit(a.main(context.Background(), os.Args[1:]))
+}
+
+// newApp returns an App for one command of a program.
+func newApp(p Program, in, out, err *os.File) *App {
+	a := &App{program: p, verbs: withVerbs(p.Verbs)}
+	a.In, a.Out, a.Err = in, out, err
+	a.Finder = NewFinder(&a.Output, Version)
+	return a
 }
 
 // withVerbs returns the table of commands with the program's own rows: they replace rows of the
@@ -227,7 +214,6 @@ func (a *App) main(ctx context.Context, args []string) int {
 		err = a.execDaemon()
 	default:
 		root := a.Root(args)
-		root.SetArgs(apart(withoutAll(args)))
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
 			err = a.helpFailed
@@ -245,8 +231,8 @@ func (a *App) main(ctx context.Context, args []string) int {
 		return 0
 	}
 	code := ExitCode(err)
-	if a.ownFailure != 0 {
-		code = a.ownFailure
+	if a.FailureCode != 0 {
+		code = a.FailureCode
 	}
 	// A message may list several errors, one per line.
 	for line := range strings.Lines(a.Clean(a.Err, Message(err)+a.skew(err))) {
@@ -303,22 +289,21 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	switch {
 	case !unread || v != nil && v.AnyTZ || asksHelp(args):
 		return false, nil
-	case a.zone == nil:
+	case a.program.Zone == nil:
 		if _, err := a.daemonPath(); err != nil {
 			return false, Usage("%s: this machine has no data for this time zone; install tzdata or set another TZ (queuectld has its own data, but cannot be started: %v)", source, err)
 		}
 		return true, nil
 	}
-	if time.Local, err = a.zone(value); err != nil {
+	if time.Local, err = a.program.Zone(value); err != nil {
 		return false, Usage("%s: %v", source, err)
 	}
 	return false, nil
 }
 
 // Root returns the root command with the requested command, or with all commands if the arguments
-// name none.
+// name none. Its arguments are set.
 func (a *App) Root(args []string) *cobra.Command {
-	var asksVersion bool
 	a.args = args
 	root := &cobra.Command{
 		Use:           "queuectl [COMMAND]",
@@ -330,45 +315,62 @@ func (a *App) Root(args []string) *cobra.Command {
 			a.cmd = cmd
 			return checkLists(cmd)
 		},
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
-				return Usage("unexpected -- before the command; write: queuectl %s", args[0])
-			case len(args) > 0:
-				return Usage("unknown command %q%s", args[0], nearVerb(args[0], a.verbNames()))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asksVersion {
-				return versionVerb(a).RunE(cmd, nil)
-			}
-			a.missingIsEmpty = true
-			return a.status(cmd.Context(), statusOptions{})
-		},
+		Args: a.noArguments,
 	}
+	var asksVersion bool
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if asksVersion {
+			return versionVerb(a).RunE(cmd, nil)
+		}
+		a.missingIsEmpty = true
+		return a.status(cmd.Context(), statusOptions{})
+	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpVerb())
 	root.SetFlagErrorFunc(a.flagError)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	f := root.PersistentFlags()
+	a.globalFlags(root.PersistentFlags())
+	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
+		if a.program.Help == nil {
+			a.helpFailed = a.execDaemon()
+			return
+		}
+		a.program.Help(asksAll(args))(cmd, words)
+	})
+	cobra.EnableCommandSorting = false // the help lists commands in the order of the table
+	a.addVerbs(root, a.askedVerb(args))
+	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
+		a.completeFlags(root)
+	}
+	root.SetArgs(apart(withoutAll(args)))
+	return root
+}
+
+// noArguments rejects arguments that name no command.
+func (a *App) noArguments(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
+		return Usage("unexpected -- before the command; write: queuectl %s", args[0])
+	case len(args) > 0:
+		return Usage("unknown command %q%s", args[0], nearVerb(args[0], a.verbNames()))
+	}
+	return nil
+}
+
+// globalFlags adds the flags that all commands have.
+func (a *App) globalFlags(f *pflag.FlagSet) {
 	f.Var(NonEmpty(&a.Socket), "socket", "use the service whose socket is `FILE`")
 	f.Var(NonEmpty(&a.Dir), "dir", "use the service whose data is in `DIR`")
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
 	f.BoolVar(&a.JSONL, "jsonl", false, "print one JSON object per line")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print only IDs")
 	f.BoolVar(&a.raw, "raw", false, "print control characters unchanged")
-	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
-		if a.help == nil {
-			a.helpFailed = a.execDaemon()
-			return
-		}
-		a.help(args)(cmd, words)
-	})
-	cobra.EnableCommandSorting = false // the help lists commands in the order of the table
-	asked := a.askedVerb(args)
+}
+
+// addVerbs adds the requested command, or all commands if asked is nil.
+func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	for i := range a.verbs {
 		v := &a.verbs[i]
 		if v.Group != "" && !root.ContainsGroup(v.Group) {
@@ -387,10 +389,6 @@ func (a *App) Root(args []string) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
-		a.completeFlags(root)
-	}
-	return root
 }
 
 // apart inserts -- before a last argument that is a negative number, so that cobra does not parse
@@ -498,7 +496,7 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	if n == 0 {
 		text += argumentHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
 	}
-	return &UsageError{text}
+	return Usage("%s", text)
 }
 
 // atLeastOne returns a check that one or more arguments are given.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -35,47 +37,47 @@ type namedFile struct{ field, path string }
 // warn prints a warning for each file of the spec that this user sees as missing or of the wrong
 // kind. It checks the working directory, the input, the secrets and the program. It checks each
 // file only once.
-func (n namedFiles) warn(a *App, s *queue.Spec) {
+func (n namedFiles) warn(o *Output, cmd *cobra.Command, s *queue.Spec) {
 	if s.Cwd != nil {
-		n.check(a, "cwd", *s.Cwd, faultOfDir)
+		n.check(o, cmd, "cwd", *s.Cwd, faultOfDir)
 	}
 	if s.StdinFile != nil {
-		n.check(a, "stdin_file", *s.StdinFile, faultOfInput)
+		n.check(o, cmd, "stdin_file", *s.StdinFile, faultOfInput)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.EnvSecret)) {
-		n.check(a, "env_secret", s.EnvSecret[name], faultOfInput)
+		n.check(o, cmd, "env_secret", s.EnvSecret[name], faultOfInput)
 	}
 	if len(s.Argv) > 0 {
-		n.checkProgram(a, s, s.Argv[0])
+		n.checkProgram(o, cmd, s, s.Argv[0])
 	}
 }
 
 // check checks a file with the function fault and prints a warning with the result. It skips a path
 // that is not absolute.
-func (n namedFiles) check(a *App, field, path string, fault func(path string) string) {
+func (n namedFiles) check(o *Output, cmd *cobra.Command, field, path string, fault func(path string) string) {
 	if filepath.IsAbs(path) {
-		n.print(a, field, path, fault)
+		n.print(o, cmd, field, path, fault)
 	}
 }
 
 // checkProgram checks a program like check does. The system searches PATH for a name without a
 // directory. So such a name is checked only if the job has the same PATH as this process.
-func (n namedFiles) checkProgram(a *App, s *queue.Spec, program string) {
+func (n namedFiles) checkProgram(o *Output, cmd *cobra.Command, s *queue.Spec, program string) {
 	switch {
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
-			n.print(a, "program", program, faultOfProgram)
+			n.print(o, cmd, "program", program, faultOfProgram)
 		}
 	case s.Cwd != nil && !filepath.IsAbs(program):
-		n.check(a, "program", filepath.Join(*s.Cwd, program), faultOfProgram)
+		n.check(o, cmd, "program", filepath.Join(*s.Cwd, program), faultOfProgram)
 	default:
-		n.check(a, "program", program, faultOfProgram)
+		n.check(o, cmd, "program", program, faultOfProgram)
 	}
 }
 
 // print checks a file with the function faultOf and prints a warning with the result. It does
 // nothing if the file was checked before.
-func (n namedFiles) print(a *App, field, path string, faultOf func(path string) string) {
+func (n namedFiles) print(o *Output, cmd *cobra.Command, field, path string, faultOf func(path string) string) {
 	file := namedFile{field, path}
 	if n[file] || n[namedFile{}] || len(n) == maxNamedFiles {
 		return
@@ -87,9 +89,9 @@ func (n namedFiles) print(a *App, field, path string, faultOf func(path string) 
 	select {
 	case fault := <-checked:
 		if fault != "" {
-			a.Progress("")
-			fmt.Fprintf(a.Err, "queuectl: %s: %s %s\n",
-				cmp.Or(flagsByField(a.cmd)[field], field), a.Clean(a.Err, path), fault)
+			o.Progress("")
+			fmt.Fprintf(o.Err, "queuectl: %s: %s %s\n",
+				cmp.Or(flagsByField(cmd)[field], field), o.Clean(o.Err, path), fault)
 		}
 	case <-time.After(statWithin):
 		n[namedFile{}] = true

@@ -14,12 +14,13 @@ import (
 )
 
 // NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
-func NodeVerb(a *App) *cobra.Command {
+func NodeVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
 }
 
-func nodeListVerb(a *App) *cobra.Command {
-	return allVerb(a, "List nodes with their state, running jobs and labels", "", nodeColumns, allNodes, nodeRow)
+func nodeListVerb(a admin) *cobra.Command {
+	return allVerb(a.App, "List nodes with their state, running jobs and labels", "", nodeColumns, allNodes, nodeRow)
 }
 
 // allNodes reads all pages of the list of nodes.
@@ -62,13 +63,13 @@ func pairs[V any](of map[string]V) string {
 	return strings.Join(list, " ")
 }
 
-func nodeDrainVerb(a *App) *cobra.Command {
+func nodeDrainVerb(a admin) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
 		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			return answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
+			return answer(cmd.Context(), a.App, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
 				switch {
 				case p.Off:
 					a.Say("node %s starts jobs again", n.Name)
@@ -86,11 +87,11 @@ func nodeDrainVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-func nodeRemoveVerb(a *App) *cobra.Command {
+func nodeRemoveVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
+			return answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
 				a.Say("node %s was removed", n.Name)
 				return nil
 			})

@@ -58,15 +58,14 @@ func trusted(self, path string) error {
 	return nil
 }
 
-// execDaemon replaces this process with queuectld, with the same arguments. It returns only on
-// failure.
-func (a *App) execDaemon() error {
-	path, err := a.daemonPath()
+// Exec replaces this process with queuectld, with the same arguments. It returns only on failure.
+func (f *Finder) Exec() (exit int, err error) {
+	path, err := f.daemonPath()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	err = syscall.Exec(path, append([]string{path}, os.Args[1:]...), append(os.Environ(), clientVariable+"="+Version))
-	return notStartedBy(path, err)
+	err = syscall.Exec(path, append([]string{path}, os.Args[1:]...), append(os.Environ(), clientVariable+"="+f.Version))
+	return 0, notStartedBy(path, err)
 }
 
 // callerUmask is the umask that this process was started with, once PrivateFiles has replaced it.

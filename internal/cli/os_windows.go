@@ -39,28 +39,27 @@ const exe = ".exe"
 // installed programs.
 func trusted(string, string) error { return nil }
 
-// execDaemon executes queuectld with the same arguments and takes its exit code. A job object ends
+// Exec executes queuectld with the same arguments and returns its exit code. A job object ends
 // queuectld when this process ends, but not the processes that queuectld starts.
-func (a *App) execDaemon() error {
-	path, err := a.daemonPath()
+func (f *Finder) Exec() (exit int, err error) {
+	path, err := f.daemonPath()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	// The console sends Ctrl-C to queuectld too, which handles it.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), clientVariable+"="+Version)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, a.Out, a.Err
+	cmd.Env = append(os.Environ(), clientVariable+"="+f.Version)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messages.Out, f.messages.Err
 	if err := cmd.Start(); err != nil {
-		return notStartedBy(path, err)
+		return 0, notStartedBy(path, err)
 	}
 	if err := endTogether(cmd.Process); err != nil {
 		cmd.Process.Kill()
-		return notStartedBy(path, err)
+		return 0, notStartedBy(path, err)
 	}
 	cmd.Wait() // the exit code below reports a failure of the program
-	a.Exit = cmd.ProcessState.ExitCode()
-	return nil
+	return cmd.ProcessState.ExitCode(), nil
 }
 
 // endTogether makes a process end with this one. The process is in a job object whose only handle

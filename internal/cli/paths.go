@@ -99,8 +99,8 @@ func notDirPart(path string) string {
 }
 
 // OwnDir returns the absolute path of --dir. The directory may not exist yet.
-func (a *App) OwnDir() (string, error) {
-	dir, err := filepath.Abs(a.Dir)
+func (f *Finder) OwnDir() (string, error) {
+	dir, err := filepath.Abs(f.Dir)
 	if err != nil {
 		return "", Usage("--dir: the current directory no longer exists (%v); change to another directory, or give --dir an absolute path", err)
 	}

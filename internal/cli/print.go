@@ -20,22 +20,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func (a *App) Println(line string) error {
-	_, err := fmt.Fprintln(a.out(), line)
+func (o *Output) Println(line string) error {
+	_, err := fmt.Fprintln(o.out(), line)
 	return err
 }
 
 // out returns the writer for data: the frame while a full screen is being drawn, otherwise standard
 // output.
-func (a *App) out() io.Writer {
-	if a.frame != nil {
-		return a.frame
+func (o *Output) out() io.Writer {
+	if o.frame != nil {
+		return o.frame
 	}
-	return a.Out
+	return o.Out
 }
 
 // PrintJSON prints one value as JSON on one line.
-func (a *App) PrintJSON(v any) error { return writeJSON(a.out(), v) }
+func (o *Output) PrintJSON(v any) error { return writeJSON(o.out(), v) }
 
 // writeJSON writes one value as JSON on one line. It escapes characters that could control a
 // terminal.
@@ -85,6 +85,10 @@ type array struct {
 	before string // text to print before the next element: "[" before the first one, ",\n" before all others
 }
 
+// newArray returns an empty array, which is printed to a writer.
+func newArray(to io.Writer) *array { return &array{to, "["} }
+
+// add prints the next element.
 func (p *array) add(v any) error {
 	b := bytes.NewBufferString(p.before)
 	p.before = ",\n"
@@ -102,15 +106,15 @@ func (p *array) end() error {
 }
 
 // PrintList prints a list as one JSON array or, with --jsonl, one element per line.
-func PrintList[T any](a *App, list []T) error {
-	if !a.JSONL {
+func PrintList[T any](o *Output, list []T) error {
+	if !o.JSONL {
 		if list == nil {
 			list = []T{}
 		}
-		return a.PrintJSON(list)
+		return o.PrintJSON(list)
 	}
 	for _, v := range list {
-		if err := a.PrintJSON(v); err != nil {
+		if err := o.PrintJSON(v); err != nil {
 			return err
 		}
 	}
@@ -118,34 +122,34 @@ func PrintList[T any](a *App, list []T) error {
 }
 
 // Structured reports whether the user asked for JSON, with --json or --jsonl.
-func (a *App) Structured() bool { return a.JSON || a.JSONL }
+func (o *Output) Structured() bool { return o.JSON || o.JSONL }
 
 // Say prints a sentence on standard error if that is a terminal and --quiet is not set.
-func (a *App) Say(format string, args ...any) {
-	if IsTerminal(a.Err) && !a.Quiet {
-		fmt.Fprintln(a.Err, a.Clean(a.Err, fmt.Sprintf(format, args...)))
+func (o *Output) Say(format string, args ...any) {
+	if IsTerminal(o.Err) && !o.Quiet {
+		fmt.Fprintln(o.Err, o.Clean(o.Err, fmt.Sprintf(format, args...)))
 	}
 }
 
 // printDone prints the name of the object that a command acted on, for scripts, and a sentence
 // about it, for people. If standard output and standard error are the same terminal, it prints only
 // the sentence.
-func (a *App) printDone(name, sentence string) error {
-	if a.Quiet || !IsTerminal(a.Out) || !IsTerminal(a.Err) {
-		if err := a.Println(name); err != nil {
+func (o *Output) printDone(name, sentence string) error {
+	if o.Quiet || !IsTerminal(o.Out) || !IsTerminal(o.Err) {
+		if err := o.Println(name); err != nil {
 			return err
 		}
 	}
-	a.Say("%s", sentence)
+	o.Say("%s", sentence)
 	return nil
 }
 
 // Tell prints the result of a command: value as JSON, or a sentence on the terminal.
-func (a *App) Tell(value any, format string, args ...any) error {
-	if a.Structured() {
-		return a.PrintJSON(value)
+func (o *Output) Tell(value any, format string, args ...any) error {
+	if o.Structured() {
+		return o.PrintJSON(value)
 	}
-	a.Say(format, args...)
+	o.Say(format, args...)
 	return nil
 }
 
@@ -156,13 +160,13 @@ func (a *App) Tell(value any, format string, args ...any) error {
 // beginning, and the next call clears everything after the cursor. Line wrapping is switched off
 // while the text is printed, because the window may already be narrower than the width that the
 // terminal last reported.
-func (a *App) Progress(format string, args ...any) {
-	if IsTerminal(a.Err) && !a.Quiet && (a.barShown.Swap(format != "") || format != "") {
-		text := cut(fmt.Sprintf(format, args...), a.width(a.Err)-1)
+func (o *Output) Progress(format string, args ...any) {
+	if IsTerminal(o.Err) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
+		text := Cut(fmt.Sprintf(format, args...), columnCount(o.Err)-1)
 		if text != "" {
 			text = noWrap + text + "\r" + wrap
 		}
-		fmt.Fprint(a.Err, "\r\x1b[J"+text)
+		fmt.Fprint(o.Err, "\r\x1b[J"+text)
 	}
 }
 
@@ -175,11 +179,11 @@ const (
 // whileRead calls the function in the parameter do, which prints only from time to time. It cancels
 // the function's context when the reader of standard output is gone. Without whileRead, the
 // function would notice a closed pipe only at its next write.
-func (a *App) whileRead(ctx context.Context, do func(context.Context) error) error {
+func (o *Output) whileRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // this goroutine ends when the reader is gone, or when the process ends
-		if err := readerGone(a.Out); err != nil {
+		if err := readerGone(o.Out); err != nil {
 			cancel(err)
 		}
 	}()
@@ -190,9 +194,9 @@ func (a *App) whileRead(ctx context.Context, do func(context.Context) error) err
 	return err
 }
 
-// width returns how many columns a line may fill. It returns 0, which means no limit, if to is not
+// columnCount returns how many columns a line may fill. It returns 0, which means no limit, if to is not
 // a terminal.
-func (a *App) width(to *os.File) int {
+func columnCount(to *os.File) int {
 	if !IsTerminal(to) {
 		return 0
 	}
@@ -202,10 +206,13 @@ func (a *App) width(to *os.File) int {
 	return 80
 }
 
+// leastWidth is the least width for which lines are laid out. If the window is narrower, the terminal
+// breaks the lines.
+const leastWidth = 20
+
 // These constants bound the size that a terminal reports, because a drawing takes memory in
 // proportion to it.
 const (
-	leastWidth = 20
 	mostWidth  = 1000
 	mostHeight = 500
 )
@@ -213,11 +220,11 @@ const (
 // Clean escapes the control characters and the invisible characters of a text for people to read.
 // On a terminal, colours take effect, and are reset at the end of the text. Elsewhere they are
 // escaped too.
-func (a *App) Clean(to *os.File, s string) string {
-	if to == a.Err { // the text is a message, which the service may have cut and marked with an ellipsis
+func (o *Output) Clean(to *os.File, s string) string {
+	if to == o.Err { // the text is a message, which the service may have cut and marked with an ellipsis
 		s = strings.ReplaceAll(s, "…", Sign("…"))
 	}
-	if a.raw {
+	if o.raw {
 		return s
 	}
 	terminal := IsTerminal(to)
@@ -233,8 +240,8 @@ func (a *App) Clean(to *os.File, s string) string {
 
 // plain removes the colours from a job's text if standard output is a terminal. Otherwise it
 // returns the text unchanged, and Clean escapes the colours.
-func (a *App) plain(s string) string {
-	if a.raw || !IsTerminal(a.Out) {
+func (o *Output) plain(s string) string {
+	if o.raw || !IsTerminal(o.Out) {
 		return s
 	}
 	return uncoloured(s)
@@ -261,13 +268,13 @@ func uncoloured(s string) string {
 // cleanText prepares a job's text for printing within queuectl's own text on standard output. It
 // escapes the text as Clean does. On a terminal it also removes the job's colours, because
 // queuectl's colours show states there.
-func (a *App) cleanText(s string) string { return a.Clean(a.Out, a.plain(s)) }
+func (o *Output) cleanText(s string) string { return o.Clean(o.Out, o.plain(s)) }
 
 // rows prints one "name: value" line for each pair whose value is not empty.
-func (a *App) rows(width int, rows [][2]string) error {
+func (o *Output) rows(width int, rows [][2]string) error {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			if err := a.Println(fmt.Sprintf("%-*s %s", width, name+":", indented(a.Clean(a.Out, value), width+1))); err != nil {
+			if err := o.Println(fmt.Sprintf("%-*s %s", width, name+":", indented(o.Clean(o.Out, value), width+1))); err != nil {
 				return err
 			}
 		}

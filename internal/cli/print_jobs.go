@@ -15,12 +15,12 @@ import (
 )
 
 // printStored prints new jobs in the order of the request: their ids, or the jobs as JSON.
-func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) error {
-	if !a.Structured() {
-		_, err := io.WriteString(a.Out, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
+func printStored(ctx context.Context, o *Output, c *control.Client, ids []string) error {
+	if !o.Structured() {
+		_, err := io.WriteString(o.Out, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
 		return err
 	}
-	if err := a.printJobs(ctx, c, ids); err != nil {
+	if err := printJobs(ctx, o, c, ids); err != nil {
 		return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
 	}
 	return nil
@@ -28,16 +28,16 @@ func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) 
 
 // printJobs prints jobs as JSON: as one array, or one per line. It reads one page at a time, so its
 // memory use is bounded. It omits jobs that were removed.
-func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) error {
-	out := bufio.NewWriter(a.out())
-	list := array{out, "["}
+func printJobs(ctx context.Context, o *Output, c *control.Client, ids []string) error {
+	out := bufio.NewWriter(o.out())
+	list := newArray(out)
 	for page := range slices.Chunk(ids, control.SelectStep) {
 		jobs, err := jobsNamed(ctx, c, page)
 		if err != nil {
 			return err
 		}
 		for i := range jobs {
-			if a.JSONL {
+			if o.JSONL {
 				err = writeJSON(out, &jobs[i])
 			} else {
 				err = list.add(&jobs[i])
@@ -47,7 +47,7 @@ func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) er
 			}
 		}
 	}
-	if !a.JSONL {
+	if !o.JSONL {
 		list.end() // an error of this write is returned by Flush
 	}
 	return out.Flush()

@@ -94,11 +94,12 @@ type privateJobs struct {
 	ids          map[string]string // maps each id that a previous line declares to the job's id in the queue
 	resume       bool              // an earlier run has stored the list
 	lastLine     int               // number of the last line that was read
-	upload       upload
-	list         io.Reader // the file or pipe with the lines; nil if the command line holds the arguments
-	changedLines []string  // descriptions of lines that changed since the earlier run
-	added        int       // number of new lines; without --add-new, a new line is an error
-	firstNew     int       // number of the first new line
+	upload       *upload
+	storing      context.Context // ends when the user has asked to leave
+	list         io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
+	changedLines []string        // descriptions of lines that changed since the earlier run
+	added        int             // number of new lines; without --add-new, a new line is an error
+	firstNew     int             // number of the first new line
 
 	stopping atomic.Bool // the user has asked to start no more jobs
 	// signalCount counts the signals since stopping was set: the first stops running jobs, the
@@ -109,11 +110,11 @@ type privateJobs struct {
 }
 
 // RunPrivate runs a list of jobs to their end. It continues an earlier run of the same list.
-func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
+func RunPrivate(ctx context.Context, a *App, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
 	if err := timerslack.Restart(func() {}); err != nil {
 		return err
 	}
-	f.warnOfCode(a)
+	f.warnOfCode(&a.Output)
 	PrivateFiles()
 	a.Dir = a.privateDir()
 	p := &privateJobs{privateFlags: f, a: a, common: *common, storedLines: map[int]string{}, allStored: make(chan struct{}), noneRunning: make(chan struct{})}
@@ -130,18 +131,19 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	defer leave()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, append(StopSignals, syscall.SIGHUP)...)
-	a.warnExpired(common, true)
-	p.upload = upload{a: a, ctx: storing, noCwd: noCwd, expired: expiries{expiry: orDefault(common.ExpiresAt, 0)}}
+	warnExpired(&a.Output, common, true)
+	p.storing = storing
+	p.upload = newUpload(storing, a.uploadOptions("", noCwd), common)
 	if begins, err := p.openList(signals); !begins || err != nil {
 		return err
 	}
-	stop, ended, err := a.servePrivate(ctx, signals)
+	stop, ended, err := servePrivate(ctx, a, signals)
 	if stop == nil || err != nil {
 		return err
 	}
-	p.c = control.NewClient(a.privateSocket())
+	p.c = control.NewClient(privateSocket(a))
 	defer p.c.Close()
-	p.upload.c = p.c
+	p.upload.client = p.c
 	done := make(chan error, 1)
 	// This goroutine ends when the jobs, ctx or the service end. If it waits for input, it ends with
 	// the process.
@@ -175,17 +177,17 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	if err != nil {
 		return false, err
 	}
-	f, err := p.open(p.a.in)
+	f, err := p.open(p.a.In)
 	switch {
 	case err != nil:
 		return false, err
 	case p.hasNoWords() && !exists(dir):
-		p.sayNoJobs(p.a)
+		p.sayNoJobs(&p.a.Output)
 		return false, nil
 	case f == nil:
 		return true, nil
 	}
-	in := bufio.NewReaderSize(p.upload.reader(f), 64<<10)
+	in := bufio.NewReaderSize(p.upload.source.open(f), 64<<10)
 	p.list = in
 	if exists(dir) {
 		return true, nil
@@ -196,7 +198,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	select {
 	case none := <-empty:
 		if none {
-			p.sayNoJobs(p.a)
+			p.sayNoJobs(&p.a.Output)
 		}
 		return !none, nil
 	case <-signals:
@@ -249,7 +251,8 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 	return nil
 }
 
-func (a *App) privateSocket() string {
+// privateSocket returns the socket of the service of a private run.
+func privateSocket(a *App) string {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
 		dir = a.Dir
@@ -260,12 +263,12 @@ func (a *App) privateSocket() string {
 // servePrivate starts the service in this process, without workers. The caller stops the service
 // with stop and gets its error from ended. If a signal arrives before the service is ready, stop is
 // nil.
-func (a *App) servePrivate(ctx context.Context, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
+func servePrivate(ctx context.Context, a *App, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	// This goroutine ends when stop is called.
-	go func() { done <- a.private(run, a, func() { close(ready) }) }()
+	go func() { done <- a.program.Private(run, a, func() { close(ready) }) }()
 	select {
 	case <-ready:
 		return cancel, done, nil
@@ -290,7 +293,7 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 		how.Timeout = new(control.Span(forever))
 	}
 	// The connection p.c may be busy with a request, so this request gets its own connection.
-	c := control.NewClient(p.a.privateSocket())
+	c := control.NewClient(privateSocket(p.a))
 	defer c.Close()
 	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	// This makes the next message true. An error is harmless, because WorkerStop below stops the
@@ -329,7 +332,7 @@ const forever = 10_000 * time.Hour
 // endJobs stops the running jobs and puts them back in the queue. If the request fails, they return
 // to the queue when the service stops.
 func (p *privateJobs) endJobs() {
-	c := control.NewClient(p.a.privateSocket())
+	c := control.NewClient(privateSocket(p.a))
 	defer c.Close()
 	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
 }
@@ -458,7 +461,7 @@ func (p *privateJobs) sameFlags() error {
 func (p *privateJobs) store() error {
 	err := p.each(p.list, p.line)
 	if err == nil && p.upload.jobsRead == 0 && !p.resume {
-		p.sayNoJobs(p.a)
+		p.sayNoJobs(&p.a.Output)
 	}
 	// Only lines that this list no longer contains are left in storedLines.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
@@ -484,17 +487,17 @@ const maxNamed = 5
 
 // storedCommand returns the quoted command of a stored job, for an error.
 func (p *privateJobs) storedCommand(id string) string {
-	j, err := p.c.Show(p.upload.ctx, control.Show{ID: control.Name(id)})
+	j, err := p.c.Show(p.storing, control.Show{ID: control.Name(id)})
 	if err != nil {
 		return "a different one"
 	}
-	return fmt.Sprintf("%q", cut(oneLine(title(&j.Job)), 60))
+	return fmt.Sprintf("%q", Cut(oneLine(Title(&j.Job)), 60))
 }
 
 // changed describes how a line differs from the stored job.
 func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(orDefault(now.Command, ""), now.Argv)), 60))
+	current := fmt.Sprintf("%q", Cut(oneLine(queue.CommandText(orDefault(now.Command, ""), now.Argv)), 60))
 	if current == stored {
 		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, stored)
 	}
@@ -528,7 +531,7 @@ func (p *privateJobs) line(raw []byte, line int) error {
 	if err != nil {
 		return withLine(err, line)
 	}
-	sum := p.a.hash()
+	sum := p.a.program.Hash()
 	sum.Write(p.salt) // Write of a hash never fails
 	sum.Write(raw)
 	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])

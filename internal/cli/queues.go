@@ -19,11 +19,12 @@ import (
 )
 
 // QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
-func QueueVerb(a *App) *cobra.Command {
+func QueueVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return Group("queue", "Configure, pause and list named queues", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
 }
 
-func queueListVerb(a *App) *cobra.Command {
+func queueListVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List queues that have settings or jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,9 +48,9 @@ func queueListVerb(a *App) *cobra.Command {
 }
 
 // printQueues prints queues as a table.
-func (a *App) printQueues(list []control.QueueView) error {
+func (a admin) printQueues(list []control.QueueView) error {
 	if a.Structured() {
-		return PrintList(a, list)
+		return PrintList(&a.Output, list)
 	}
 	now := time.Now()
 	return a.named(len(list), NoQueues, QueueHead(), func(i int) []string { return QueueRow(&list[i], now) })
@@ -151,7 +152,7 @@ func dateLayout(t, now time.Time) string {
 	return ""
 }
 
-func queueSetVerb(a *App) *cobra.Command {
+func queueSetVerb(a admin) *cobra.Command {
 	var p control.QueueSet
 	var spec queue.Spec
 	var unset []string
@@ -181,7 +182,7 @@ func queueSetVerb(a *App) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			return answerOf(cmd.Context(), a, c, (*control.Client).QueueSet, p, func(got control.QueueView) error { return a.printQueues([]control.QueueView{got}) })
+			return answerOf(cmd.Context(), a.App, c, (*control.Client).QueueSet, p, func(got control.QueueView) error { return a.printQueues([]control.QueueView{got}) })
 		},
 	}
 	f := cmd.Flags()
@@ -238,7 +239,7 @@ func retentionAge(text string) (age control.Age, err error) {
 	return age, age.UnmarshalJSON(raw)
 }
 
-func queuePauseVerb(a *App) *cobra.Command {
+func queuePauseVerb(a admin) *cobra.Command {
 	var p control.QueuePause
 	cmd := &cobra.Command{
 		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue", ValidArgsFunction: a.completeQueues,
@@ -262,7 +263,7 @@ func queuePauseVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-func queueResumeVerb(a *App) *cobra.Command {
+func queueResumeVerb(a admin) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.completeQueues,
@@ -276,7 +277,7 @@ func queueResumeVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-func queueRmVerb(a *App) *cobra.Command {
+func queueRmVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -289,7 +290,7 @@ func queueRmVerb(a *App) *cobra.Command {
 
 // onQueues calls the function in the parameter do once for each named queue and prints the results.
 // If all queues are meant, it makes a single call.
-func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
+func (a admin) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
 		return Usage("--all: cannot be combined with queue names; use one of them")
@@ -312,7 +313,7 @@ func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*co
 		done = append(done, got.Queues...)
 	}
 	if a.Structured() {
-		return PrintList(a, done)
+		return PrintList(&a.Output, done)
 	}
 	for i := range done {
 		q := &done[i]
@@ -366,13 +367,13 @@ func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(con
 
 // printNewQueues warns about queues that contain only the new jobs, because the name may be a
 // typing error.
-func (a *App) printNewQueues(list []control.NewQueue) {
+func printNewQueues(o *Output, list []control.NewQueue) {
 	for _, q := range list {
 		hint := ""
 		if q.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.Near)
 		}
-		fmt.Fprintf(a.Err, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
+		fmt.Fprintf(o.Err, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
 	}
 }
 
@@ -476,7 +477,7 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 func reasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
-		text += fmt.Sprintf(": %s, in %s", clock(at, now), roughly(at.Sub(now)))
+		text += fmt.Sprintf(": %s, in %s", clock(at, now), Roughly(at.Sub(now)))
 	}
 	return text + "; " + r.Next
 }
@@ -507,7 +508,8 @@ const simulatedInPart = "queuectl: the list is incomplete, because the service h
 	"see why a job waits with: queuectl why ID"
 
 // SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
-func SimulateVerb(a *App) *cobra.Command {
+func SimulateVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var p control.Simulate
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: Exactly(0, "no arguments"),
@@ -525,10 +527,10 @@ func SimulateVerb(a *App) *cobra.Command {
 				}
 				return next.Jobs, err // the JSON output is only the array of jobs
 			}
-			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {
+			return answer(cmd.Context(), a.App, simulated, p, func(jobs []control.Job) error {
 				return a.named(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
 					j := &jobs[i]
-					return []string{j.ID, j.Queue, rank(j), title(j)}
+					return []string{j.ID, j.Queue, rank(j), Title(j)}
 				})
 			})
 		},
@@ -538,12 +540,13 @@ func SimulateVerb(a *App) *cobra.Command {
 }
 
 // TreeVerb returns the command tree. Only queuectld links it, to keep queuectl small.
-func TreeVerb(a *App) *cobra.Command {
+func TreeVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var dot bool
 	cmd := &cobra.Command{
 		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return readAnswer(cmd.Context(), a, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])}, func(t control.TreeView) error {
+			return readAnswer(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])}, func(t control.TreeView) error {
 				if dot {
 					return a.printDot(&t)
 				}
@@ -563,7 +566,7 @@ type drawing struct {
 }
 
 // printTree prints each dependant below its parents. It begins with the jobs that have no parent.
-func (a *App) printTree(t *control.TreeView) error {
+func (a admin) printTree(t *control.TreeView) error {
 	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawn: map[int64]bool{}}
 	waits := map[int64]bool{}
 	for i := range t.Nodes {
@@ -588,7 +591,7 @@ func (a *App) printTree(t *control.TreeView) error {
 
 // drawNode prints a job and its dependants. If the job was printed before, it prints only the job's
 // line.
-func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
+func (a admin) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
 	if sign := signOf(n.State); sign.sign != "" {
@@ -625,7 +628,7 @@ func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, le
 }
 
 // printDot prints the graph in the DOT language of Graphviz.
-func (a *App) printDot(t *control.TreeView) error {
+func (a admin) printDot(t *control.TreeView) error {
 	var b strings.Builder
 	b.WriteString("digraph jobs {\n")
 	for _, n := range t.Nodes {

@@ -29,7 +29,7 @@ func TestFlagErrorsNameTheValue(t *testing.T) {
 	check = func(at []string, cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			for _, value := range values {
-				a := &App{verbs: withVerbs(own)}
+				a := newApp(Program{Verbs: own}, nil, nil, nil)
 				one, _, err := a.Root(at).Find(at)
 				if err != nil {
 					t.Fatal(err)
@@ -39,7 +39,7 @@ func TestFlagErrorsNameTheValue(t *testing.T) {
 					continue
 				}
 				refused++
-				text := a.flagError(one, err).Error()
+				text := one.FlagErrorFunc()(one, err).Error()
 				prefix := "--" + f.Name + ": "
 				if !strings.HasPrefix(text, prefix) || !strings.Contains(text, "; ") ||
 					strings.Contains(text, "strconv") || strings.Contains(text, "parsing") || len(text) > 1000 {
@@ -51,7 +51,7 @@ func TestFlagErrorsNameTheValue(t *testing.T) {
 			check(append(at[:len(at):len(at)], below.Name()), below)
 		}
 	}
-	for _, cmd := range (&App{verbs: withVerbs(own)}).Root(nil).Commands() {
+	for _, cmd := range newApp(Program{Verbs: own}, nil, nil, nil).Root(nil).Commands() {
 		check([]string{cmd.Name()}, cmd)
 	}
 	if refused < 500 {

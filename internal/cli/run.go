@@ -35,16 +35,16 @@ func runVerb(a *App) *cobra.Command {
 		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a job to the queue, follow it, exit with its exit code",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.ownFailure = exitFailure
+			a.FailureCode = exitFailure
 			if private.enabled {
-				if a.private == nil {
+				if a.program.Private == nil {
 					return a.execDaemon()
 				}
 				count, err := private.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
 				if err != nil {
 					return err
 				}
-				return a.privateRun(a, cmd.Context(), private, &spec, noCwd, count)
+				return a.program.PrivateRun(cmd.Context(), a, private, &spec, noCwd, count)
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
 				if cmd.Flags().Changed(name) {
@@ -54,7 +54,7 @@ func runVerb(a *App) *cobra.Command {
 			if i := slices.Index(args, ":::"); i >= 0 {
 				return manyJobsError(args[:i])
 			}
-			batch, err := a.readWords("run", &spec, args, cmd.ArgsLenAtDash())
+			batch, err := readWords(a.In, "run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func runVerb(a *App) *cobra.Command {
 	specFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		a.ownFailure = exitFailure
+		a.FailureCode = exitFailure
 		if private.enabled && exists(filepath.Join(a.privateDir(), manifestName)) {
 			return nil // this run resumes an earlier one, so a time in its flags may have passed since then
 		}
@@ -111,7 +111,7 @@ func programText(program []string) string {
 // usual exit code for usage errors could be that of a job.
 func (a *App) ownExit(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		a.ownFailure = exitFailure
+		a.FailureCode = exitFailure
 		return a.flagError(cmd, err)
 	})
 }
@@ -119,7 +119,7 @@ func (a *App) ownExit(cmd *cobra.Command) {
 // run enqueues a job and follows it.
 func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
 	tty := s.TTY != nil && *s.TTY
-	if a.joinsTTY(tty) && a.join == nil {
+	if a.joinsTTY(tty) && a.program.Join == nil {
 		return a.execDaemon()
 	}
 	if err := Prepare(s, noCwd); err != nil {
@@ -138,12 +138,12 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if err != nil {
 		return err
 	}
-	a.warnUnenforced(got.Unenforced)
-	a.printNewQueues(got.NewQueues)
-	a.warnExpired(s, true)
-	a.printUnique(s, got.ID, got.Duplicate)
-	a.printCancelled(&got)
-	a.printNotes(got.Notes)
+	warnUnenforced(&a.Output, got.Unenforced)
+	printNewQueues(&a.Output, got.NewQueues)
+	warnExpired(&a.Output, s, true)
+	printUnique(&a.Output, s, got.ID, got.Duplicate)
+	printCancelled(&a.Output, &got)
+	printNotes(&a.Output, a.cmd, got.Notes)
 	return a.attached(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 
@@ -189,10 +189,10 @@ func watchInterrupts() <-chan os.Signal {
 // joined terminal.
 func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	if a.joinsTTY(f.tty) && !(f.later && a.viewOnly(ctx, c, f.id)) {
-		if a.join == nil {
+		if a.program.Join == nil {
 			return a.execDaemon()
 		}
-		return a.join(a, ctx, c, f, interrupts)
+		return a.program.Join(a, ctx, c, f, interrupts)
 	}
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
@@ -215,7 +215,7 @@ func attachVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
 		Args: func(cmd *cobra.Command, args []string) error {
-			a.ownFailure = exitFailure
+			a.FailureCode = exitFailure
 			return Exactly(1, "the id of a job")(cmd, args)
 		},
 		ValidArgsFunction: a.completeIDs("processing", "waiting"),
@@ -244,12 +244,12 @@ func continuesText(id string) string {
 }
 
 // sayGap prints a message that some output is missing.
-func (a *App) sayGap(text string) error {
+func (o *Output) sayGap(text string) error {
 	begin := ""
-	if IsTerminal(a.Err) {
+	if IsTerminal(o.Err) {
 		begin = "\n" // the message must begin a new line, because the job may have printed part of a line
 	}
-	_, err := fmt.Fprintf(a.Err, "%squeuectl: %s\n", begin, text)
+	_, err := fmt.Fprintf(o.Err, "%squeuectl: %s\n", begin, text)
 	return err
 }
 
@@ -289,7 +289,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 // to standard error if standard output is for JSON. If p.Ends is set, it calls the function ended
 // after each attempt except the last.
 func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
-	out, errs := &safeWriter{a: a, to: a.Out, live: true}, &safeWriter{a: a, to: a.Err, live: true}
+	out, errs := newSafeWriter(&a.Output, a.Out, true), newSafeWriter(&a.Output, a.Err, true)
 	if a.Structured() {
 		out.to = a.Err
 	}
@@ -400,7 +400,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 // (the job has a field reason, or is cancelled), printEnd always prints; otherwise it prints only
 // on a terminal.
 func (a *App) printEnd(j *control.Job) {
-	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
+	text := fmt.Sprintf("job %s is %s", j.ID, Standing(j))
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
@@ -440,15 +440,20 @@ func (a *App) lostError(ctx context.Context, c *control.Client, id string, err e
 // safeWriter prepares one stream of a job's output for a file. On a terminal it escapes control
 // characters, and keeps an incomplete character or colour sequence until its rest arrives.
 type safeWriter struct {
-	a    *App
+	o    *Output
 	to   *os.File
 	live bool // the output is printed while the job writes it, so carriage returns are kept
 	part string
 }
 
+// newSafeWriter returns a safeWriter for a file. If live is true, carriage returns are kept.
+func newSafeWriter(o *Output, to *os.File, live bool) *safeWriter {
+	return &safeWriter{o: o, to: to, live: live}
+}
+
 // safe processes the next piece of the stream and returns the text that can be printed now.
 func (s *safeWriter) safe(text string) string {
-	if s.a.raw || !IsTerminal(s.to) {
+	if s.o.raw || !IsTerminal(s.to) {
 		return text
 	}
 	text = s.part + text

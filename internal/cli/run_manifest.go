@@ -23,9 +23,6 @@ type runManifest struct {
 	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
 
-// manifestName is the name of the manifest's file.
-const manifestName = "private.json"
-
 // newManifest returns the manifest for the flags and arguments of this run.
 func (p *privateJobs) newManifest() (*runManifest, error) {
 	raw, err := json.Marshal(&p.common)
@@ -95,7 +92,7 @@ func (a *runManifest) changes(now *runManifest) (list []string) {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(), now.source()))
 	}
 	if was, is := programText(a.Program), programText(now.Program); was != is && a.From == now.From {
-		list = append(list, fmt.Sprintf("the program was %q, now it is %q", cut(oneLine(was), 60), cut(oneLine(is), 60)))
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", Cut(oneLine(was), 60), Cut(oneLine(is), 60)))
 	}
 	for _, f := range queue.Fields() {
 		was, is := a.Fields[f.Name], now.Fields[f.Name]
@@ -152,7 +149,7 @@ func change(flag, was, is string) string {
 // flagText formats a value in the syntax of a flag.
 func flagText(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.Word(cut(oneLine(text), 60))
+		return queue.Word(Cut(oneLine(text), 60))
 	}
-	return strings.Trim(cut(string(raw), 60), "[]")
+	return strings.Trim(Cut(string(raw), 60), "[]")
 }

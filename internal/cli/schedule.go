@@ -17,7 +17,8 @@ import (
 )
 
 // ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
-func ScheduleVerb(a *App) *cobra.Command {
+func ScheduleVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed", (*control.Client).ScheduleRemove),
 		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused", (*control.Client).SchedulePause),
@@ -25,7 +26,7 @@ func ScheduleVerb(a *App) *cobra.Command {
 		scheduleRunVerb(a))
 }
 
-func scheduleAddVerb(a *App) *cobra.Command {
+func scheduleAddVerb(a admin) *cobra.Command {
 	var p control.ScheduleAdd
 	var noCwd bool
 	cmd := &cobra.Command{
@@ -63,7 +64,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	durationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
 	f.Var(NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
 	f.Var(NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue (let the new job wait) or replace (cancel the earlier job)")
-	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
+	f.Var(newFieldFlag(&p.Spec, "jitter"), "backoff-jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
 	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.requireFlag(f)
@@ -74,14 +75,8 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	return cmd
 }
 
-// fieldNamed returns a field of a spec. The name must exist.
-func fieldNamed(name string) queue.Field {
-	list := queue.Fields()
-	return list[slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == name })]
-}
-
 // scheduleWords parses the arguments of schedule add into p.
-func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
+func (a admin) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
 	if dash >= 0 {
@@ -104,11 +99,11 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 	if dash >= 0 {
 		dash = 0
 	}
-	return a.readWords("schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
+	return readWords(a.In, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
 }
 
 // addSchedule adds a schedule, and prints its next occurrences.
-func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
+func (a admin) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
 	if err := Prepare(&p.Spec, noCwd); err != nil {
 		return control.ScheduleFault(err)
 	}
@@ -124,10 +119,10 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 		d, err := c.ScheduleAdd(ctx, p)
 		return a.printedSchedule(d), err
 	}
-	return answer(ctx, a, add, *p, func(d control.ScheduleDetail) error {
-		namedFiles{}.warn(a, &p.Spec)
-		a.warnUnenforced(d.Unenforced)
-		a.printNotes(d.Notes)
+	return answer(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
+		namedFiles{}.warn(&a.Output, a.cmd, &p.Spec)
+		warnUnenforced(&a.Output, d.Unenforced)
+		printNotes(&a.Output, a.cmd, d.Notes)
 		if d.Existed {
 			fmt.Fprintf(a.Err, "queuectl: schedule %s already exists with the same settings\n", d.Name)
 		}
@@ -160,7 +155,7 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		text, _ := fullTime(when, now)
 		// fullTime omits the seconds of a time that is more than an hour away.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
-			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + roughly(when.Sub(now))
+			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + Roughly(when.Sub(now))
 		}
 		rows = append(rows, [2]string{head, text})
 	}
@@ -185,7 +180,7 @@ func stateOfSchedule(s *control.Schedule) string {
 	return "active"
 }
 
-func scheduleListVerb(a *App) *cobra.Command {
+func scheduleListVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List schedules", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -195,7 +190,7 @@ func scheduleListVerb(a *App) *cobra.Command {
 				return err
 			}
 			if a.Structured() {
-				return PrintList(a, list)
+				return PrintList(&a.Output, list)
 			}
 			return a.named(len(list), NoSchedules, ScheduleHead(), func(i int) []string { return ScheduleRow(&list[i]) })
 		},
@@ -216,7 +211,7 @@ func ScheduleRow(s *control.Schedule) []string {
 }
 
 // schedules reads all schedules.
-func (a *App) schedules(ctx context.Context) (list []control.Schedule, err error) {
+func (a admin) schedules(ctx context.Context) (list []control.Schedule, err error) {
 	c, err := a.reader(ctx)
 	if err != nil {
 		return nil, err
@@ -237,19 +232,19 @@ func (a *App) schedules(ctx context.Context) (list []control.Schedule, err error
 
 // scheduledTitle returns the command of a schedule's jobs.
 func scheduledTitle(s *control.Schedule) string {
-	return title(&control.Job{Command: s.Command})
+	return Title(&control.Job{Command: s.Command})
 }
 
 // printedSchedule returns a schedule for JSON output: without its environment, unless --full is
 // set.
-func (a *App) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
+func (a admin) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
 	if !a.full {
 		delete(d.Spec, "env")
 	}
 	return d
 }
 
-func scheduleShowVerb(a *App) *cobra.Command {
+func scheduleShowVerb(a admin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -257,14 +252,14 @@ func scheduleShowVerb(a *App) *cobra.Command {
 				d, err := c.ScheduleShow(ctx, p)
 				return a.printedSchedule(d), err
 			}
-			return readAnswer(cmd.Context(), a, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
+			return readAnswer(cmd.Context(), a.App, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
 		},
 	}
 	cmd.Flags().BoolVar(&a.full, "full", false, "with --json: include the environment")
 	return cmd
 }
 
-func (a *App) showSchedule(d control.ScheduleDetail) error {
+func (a admin) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
 		{"Schedule", d.Name}, {"When", whenScheduled(&d.Schedule)}, {"State", stateOfSchedule(&d.Schedule)}, {"Command", scheduledTitle(&d.Schedule)},
 		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", local(d.Created)}, {"Hidden", strings.Join(d.Hidden, ", ")},
@@ -295,7 +290,7 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 
 // scheduleCommand builds a command for schedules that are given by name. The parameter outcome
 // describes a changed schedule in messages, like "is paused".
-func (a *App) scheduleCommand(name, short, outcome string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
+func (a admin) scheduleCommand(name, short, outcome string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: atLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -315,18 +310,18 @@ func (a *App) scheduleCommand(name, short, outcome string, do func(*control.Clie
 				}
 			}
 			if a.Structured() && (err == nil || len(list) > 0) {
-				err = errors.Join(err, PrintList(a, list))
+				err = errors.Join(err, PrintList(&a.Output, list))
 			}
 			return err
 		},
 	}
 }
 
-func scheduleRunVerb(a *App) *cobra.Command {
+func scheduleRunVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "run NAME", Short: "Create a job from a schedule now and print its ID", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]}, func(got control.Enqueued) error {
+			return answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]}, func(got control.Enqueued) error {
 				a.Say("job %s enqueued", got.ID)
 				return a.Println(got.ID)
 			})
@@ -336,7 +331,7 @@ func scheduleRunVerb(a *App) *cobra.Command {
 
 // completeSchedules completes the names of schedules. It offers nothing if the service does not
 // answer.
-func (a *App) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+func (a admin) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -350,7 +345,7 @@ func (a *App) completeSchedules(_ *cobra.Command, given []string, prefix string)
 	}
 	for i := range page.Schedules {
 		if s := &page.Schedules[i]; strings.HasPrefix(s.Name, prefix) && !slices.Contains(given, s.Name) {
-			names = append(names, cobra.CompletionWithDesc(s.Name, s.Cron+": "+cut(sanitize(scheduledTitle(s)), 60)))
+			names = append(names, cobra.CompletionWithDesc(s.Name, s.Cron+": "+Cut(sanitize(scheduledTitle(s)), 60)))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -9,7 +9,8 @@ import (
 )
 
 // SchemaVerb returns the command schema. Only queuectld links it, because it is rarely used.
-func SchemaVerb(a *App) *cobra.Command {
+func SchemaVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return &cobra.Command{
 		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: atMostOne("a protocol method, such as enqueue"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -28,11 +29,11 @@ func SchemaVerb(a *App) *cobra.Command {
 }
 
 // indented prints JSON, indented unless --json or --jsonl is set.
-func (a *App) indented(v any) error {
-	if a.Structured() {
-		return a.PrintJSON(v)
+func (o *Output) indented(v any) error {
+	if o.Structured() {
+		return o.PrintJSON(v)
 	}
-	return encodeJSON(a.Out, v, "  ")
+	return encodeJSON(o.Out, v, "  ")
 }
 
 func initVerb(a *App) *cobra.Command {

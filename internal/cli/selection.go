@@ -168,7 +168,7 @@ func allPages(ctx context.Context, c *control.Client, list control.List) (jobs [
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
 				// There may be very many jobs, so only a short title of each is kept in memory.
-				j.Command, j.Argv, j.Cwd, j.Labels = cut(title(j), longestTitle), nil, "", nil
+				j.Command, j.Argv, j.Cwd, j.Labels = Cut(Title(j), longestTitle), nil, "", nil
 				jobs = append(jobs, *j)
 			}
 		}
@@ -193,12 +193,12 @@ func unique(ids []string) (list []string) {
 
 // sayNone prints that no job is selected. It prints even if standard error is not a terminal,
 // because the author of a script would otherwise assume that jobs were selected.
-func (a *App) sayNone() {
-	if !IsTerminal(a.Err) || a.Quiet {
-		fmt.Fprintln(a.Err, "queuectl: no job matches the selection")
+func (o *Output) sayNone() {
+	if !IsTerminal(o.Err) || o.Quiet {
+		fmt.Fprintln(o.Err, "queuectl: no job matches the selection")
 		return
 	}
-	a.Say("no job matches the selection")
+	o.Say("no job matches the selection")
 }
 
 // onSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
@@ -267,7 +267,7 @@ func (a *App) count(ctx context.Context, dry func(ids []string, cursor string) (
 }
 
 // canAsk reports whether the user can be asked for confirmation.
-func (a *App) canAsk() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.Structured() }
+func (o *Output) canAsk() bool { return IsTerminal(o.In) && IsTerminal(o.Err) && !o.Structured() }
 
 // confirm asks the user for confirmation. If the user declines, the exit code is 1.
 func (a *App) confirm(format string, args ...any) bool {
@@ -280,9 +280,9 @@ func (a *App) confirm(format string, args ...any) bool {
 }
 
 // askYesNo asks the user a question. Every answer except yes means no.
-func (a *App) askYesNo(format string, args ...any) bool {
-	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
-	line, _ := bufio.NewReader(a.in).ReadString('\n') // if reading fails, the answer is no
+func (o *Output) askYesNo(format string, args ...any) bool {
+	fmt.Fprintf(o.Err, format+" [y/N] ", args...)
+	line, _ := bufio.NewReader(o.In).ReadString('\n') // if reading fails, the answer is no
 	word := strings.ToLower(strings.TrimSpace(line))
 	return word == "y" || word == "yes"
 }

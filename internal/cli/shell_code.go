@@ -32,7 +32,7 @@ var interpreters = []struct {
 }
 
 // warnOfCode prints a warning if an interpreter would read an argument as code.
-func (m *source) warnOfCode(a *App) {
+func (m *source) warnOfCode(o *Output) {
 	shell, place, form := codePlace(m.command)
 	if place == "" {
 		return
@@ -41,7 +41,7 @@ func (m *source) warnOfCode(a *App) {
 	if form != "" {
 		text += fmt.Sprintf("; pass %[3]s as an argument: %[1]s -c '%[2]s' %[1]s %[3]s", shell, form, place)
 	}
-	fmt.Fprintf(a.Err, "queuectl: warning: %s\n", oneLine(a.Clean(a.Err, text)))
+	fmt.Fprintf(o.Err, "queuectl: warning: %s\n", oneLine(o.Clean(o.Err, text)))
 }
 
 // codePlace finds the first replacement string that is part of an interpreter's code. It returns

@@ -45,7 +45,7 @@ func showVerb(a *App) *cobra.Command {
 // show prints jobs: one as an object, several as an array. It reports missing jobs after it has
 // printed all others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
-	list := array{a.Out, "["}
+	list := newArray(a.Out)
 	var missing []control.Refusal
 	shown := 0
 	for i := range named {
@@ -106,7 +106,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Reason", waitReason(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
+		{"Job", j.ID}, {"Command", Title(&j.Job)}, {"State", Standing(&j.Job)}, {"Reason", waitReason(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
 		{code, orEmpty(j.ExitCode)}, {signal, signalOf(&j.Job, "")},
 		{"Priority", priorityOf(&j.Job)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Directory", j.Cwd},
@@ -301,8 +301,8 @@ func attemptsOf(j *control.JobDetail) string {
 	return text
 }
 
-// standing returns a job's state. It adds the reason if the reason says more than the state.
-func standing(j *control.Job) string {
+// Standing returns a job's state. It adds the reason if the reason says more than the state.
+func Standing(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateText(j)
 	}

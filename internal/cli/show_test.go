@@ -19,7 +19,7 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		a := &App{Out: out, Err: out}
+		a := newApp(Program{}, nil, out, out)
 		if err := a.showHistory(&control.JobDetail{HistoryTotal: 250, History: []control.Attempt{{Attempt: first}}}); err != nil {
 			t.Fatal(err)
 		}

@@ -242,7 +242,7 @@ func (m *source) hasNoWords() bool {
 }
 
 // sayNoJobs prints that the source of the jobs is empty.
-func (m *source) sayNoJobs(a *App) {
+func (m *source) sayNoJobs(o *Output) {
 	flag, name := m.source()
-	fmt.Fprintf(a.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+a.Clean(a.Err, name)))
+	fmt.Fprintf(o.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+o.Clean(o.Err, name)))
 }

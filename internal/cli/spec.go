@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -35,7 +36,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 				short = "Q"
 			}
 			usage := field.Usage
-			if brief := shortFlags[field.Name]; i == 0 && brief != "" {
+			if brief := shortFlag(field.Name); i == 0 && brief != "" {
 				usage = "same as --" + brief
 			}
 			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, usage)
@@ -46,8 +47,8 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 				flag.Annotations = map[string][]string{themeOf: {theme}}
 			}
 			setsField(flag, field.Name)
-			flag.Hidden = i > 0 && name != shortFlags[field.Name]
-			if values := oneOf[field.Name]; values != nil {
+			flag.Hidden = i > 0 && name != shortFlag(field.Name)
+			if values := valuesOf(field.Name); values != nil {
 				// This call fails only if the flag does not exist.
 				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 			}
@@ -89,16 +90,24 @@ func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
-// oneOf lists all values of the fields that can have only a few values. The shell completion offers
-// them.
-var oneOf = map[string][]string{
-	"on_lost":               {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
-	"on_dependency_failure": {"cancel", "hold", "run"}, "on_conflict": {"return", "reject", "replace"},
-	"backoff_strategy": {string(queue.Exponential), string(queue.Linear), string(queue.Fixed)},
+// valuesOf returns all values of a field that can have only a few values, which the shell completion
+// offers. It returns nil for other fields.
+func valuesOf(field string) []string {
+	switch field {
+	case "on_lost":
+		return []string{string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)}
+	case "on_dependency_failure":
+		return []string{"cancel", "hold", "run"}
+	case "on_conflict":
+		return []string{"return", "reject", "replace"}
+	case "backoff_strategy":
+		return []string{string(queue.Exponential), string(queue.Linear), string(queue.Fixed)}
+	}
+	return nil
 }
 
 // flagNames returns the flags of a field. The help shows only the first one and the one in
-// shortFlags.
+// shortFlag.
 func flagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -108,19 +117,34 @@ func flagNames(f queue.Field) []string {
 	if f.Alias != "" {
 		names = append(names, strings.ReplaceAll(f.Alias, "_", "-"))
 	}
-	if short := shortFlags[f.Name]; short != "" {
+	if short := shortFlag(f.Name); short != "" {
 		names = append(names, short)
 	}
 	return names
 }
 
-// shortFlags lists shorter flags for fields that are often set.
-var shortFlags = map[string]string{"run_at": "at", "delay": "in"}
+// shortFlag returns the shorter flag of a field that is often set, or "" if it has none.
+func shortFlag(field string) string {
+	switch field {
+	case "run_at":
+		return "at"
+	case "delay":
+		return "in"
+	}
+	return ""
+}
 
 // fieldFlag sets one field of a spec.
 type fieldFlag struct {
 	spec  *queue.Spec
 	field queue.Field
+}
+
+// newFieldFlag returns the value of a flag that sets a field. The name must be that of a field.
+func newFieldFlag(s *queue.Spec, name string) pflag.Value {
+	list := queue.Fields()
+	i := slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == name })
+	return &fieldFlag{spec: s, field: list[i]}
 }
 
 // String returns the empty default value.

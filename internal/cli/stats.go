@@ -11,7 +11,8 @@ import (
 )
 
 // StatsVerb returns the command stats. Only queuectld links it, to keep queuectl small.
-func StatsVerb(a *App) *cobra.Command {
+func StatsVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var p control.StatsParams
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: Exactly(0, "no arguments"),
@@ -23,7 +24,7 @@ hour for 60 days and per day for 3 years. FAILURES is the percentage of finished
 attempts that failed. P50 is the median of the waiting times or run times, and
 95 % of them are not longer than P95. Both are accurate to a factor of 1.4.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return readAnswer(cmd.Context(), a, (*control.Client).Stats, p, a.printStats)
+			return readAnswer(cmd.Context(), a.App, (*control.Client).Stats, p, a.printStats)
 		},
 	}
 	f := cmd.Flags()
@@ -39,7 +40,7 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 
 // printStats prints statistics as a table: one row for each period if there are any, else one for
 // each queue.
-func (a *App) printStats(s control.Stats) error {
+func (a admin) printStats(s control.Stats) error {
 	empty := "no attempts since " + local(s.Since)
 	if len(s.Periods) == 0 {
 		return a.named(len(s.Queues), empty, statsHead("QUEUE"), func(i int) []string {
@@ -82,5 +83,5 @@ func took(ms *int64) string {
 	case *ms < 1000:
 		return fmt.Sprintf("%dms", *ms)
 	}
-	return roughly(time.Duration(*ms) * time.Millisecond)
+	return Roughly(time.Duration(*ms) * time.Millisecond)
 }

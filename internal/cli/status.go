@@ -83,7 +83,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{a: a, s: &screen, now: time.Now(), watched: o.watched}
+	p := &screenPrinter{a: a, text: ScreenText{Screen: &screen, Now: time.Now()}, watched: o.watched}
 	if st := &screen.Status; st.Service != "" && o.service {
 		p.service = "Service: " + a.Clean(a.Out, Answering(st.Service, st.Socket))
 	}
@@ -138,15 +138,15 @@ const (
 
 // screenRows returns how many rows to request for each part of the screen.
 func (a *App) screenRows() int {
-	height := a.height(a.Out)
+	height := lineCount(a.Out)
 	if height == 0 {
 		return plainRows
 	}
 	return min(max(height-screenFrame, leastRows), mostRows)
 }
 
-// height returns the number of lines of a terminal, or 0 if to is not a terminal.
-func (a *App) height(to *os.File) int {
+// lineCount returns the number of lines of a terminal, or 0 if to is not a terminal.
+func lineCount(to *os.File) int {
 	if !IsTerminal(to) {
 		return 0
 	}
@@ -160,21 +160,34 @@ func (a *App) height(to *os.File) int {
 // code.
 type stateSign struct{ sign, colour string }
 
-var stateSigns = map[string]stateSign{
-	queue.Blocked.String(): {"◇", ""}, queue.Held.String(): {"‖", ""}, queue.Pending.String(): {"○", ""}, queue.Failed.String(): {"↻", "33"},
-	queue.Processing.String(): {"▶", "34"}, queue.Completed.String(): {"✓", "32"}, queue.Dead.String(): {"✗", "31"}, queue.Cancelled.String(): {"–", ""},
-}
-
 // signOf returns the sign and colour of a state. The sign is ASCII if the locale requires it.
 func signOf(state string) stateSign {
-	s := stateSigns[state]
-	s.sign = Sign(s.sign)
-	return s
+	sign := stateSign{}
+	switch stateOf(state) {
+	case queue.Blocked:
+		sign = stateSign{"◇", ""}
+	case queue.Held:
+		sign = stateSign{"‖", ""}
+	case queue.Pending:
+		sign = stateSign{"○", ""}
+	case queue.Failed:
+		sign = stateSign{"↻", "33"}
+	case queue.Processing:
+		sign = stateSign{"▶", "34"}
+	case queue.Completed:
+		sign = stateSign{"✓", "32"}
+	case queue.Dead:
+		sign = stateSign{"✗", "31"}
+	case queue.Cancelled:
+		sign = stateSign{"–", ""}
+	}
+	sign.sign = Sign(sign.sign)
+	return sign
 }
 
 // coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
-func (a *App) coloured(text, colour string) string {
-	if colour == "" || !IsTerminal(a.Out) || os.Getenv("NO_COLOR") != "" {
+func (o *Output) coloured(text, colour string) string {
+	if colour == "" || !IsTerminal(o.Out) || os.Getenv("NO_COLOR") != "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + uncolour
@@ -192,22 +205,28 @@ func marked(j *control.Job) string {
 // signed colours a cell that begins with the sign of a state. If all is true, it colours the whole
 // cell, otherwise only the sign.
 func (a *App) signed(cell string, all bool) string {
-	for state := range stateSigns {
-		s := signOf(state)
-		if rest, ok := strings.CutPrefix(cell, s.sign); ok && all {
-			return a.coloured(cell, s.colour)
-		} else if ok {
-			return a.coloured(s.sign, s.colour) + rest
+	sign := leadingSign(cell)
+	if all {
+		return a.coloured(cell, sign.colour)
+	}
+	return a.coloured(sign.sign, sign.colour) + cell[len(sign.sign):]
+}
+
+// leadingSign returns the sign of a state that a cell begins with. The sign is empty if it begins
+// with none.
+func leadingSign(cell string) stateSign {
+	for _, state := range queue.States() {
+		if s := signOf(state.String()); strings.HasPrefix(cell, s.sign) {
+			return s
 		}
 	}
-	return cell
+	return stateSign{}
 }
 
 // screenPrinter prints the screen.
 type screenPrinter struct {
-	a   *App
-	s   *control.Screen
-	now time.Time
+	a    *App
+	text ScreenText
 
 	watched bool   // the screen is printed repeatedly, with a line above it that shows the time
 	service string // line that names the service; "" to omit it
@@ -225,7 +244,7 @@ type section struct {
 }
 
 func (p *screenPrinter) print(rows int) error {
-	st := &p.s.Status
+	st := &p.text.Screen.Status
 	terminal := IsTerminal(p.a.Out)
 	if !terminal { // scripts read the output, so its form must not change
 		for _, s := range queue.States() {
@@ -249,17 +268,17 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
 	if terminal {
-		counts = []string{countsOf(&p.s.Status), p.service}
+		counts = []string{countsOf(&p.text.Screen.Status), p.service}
 	}
 	if p.service == "" {
 		counts = counts[:len(counts)-1]
 	}
-	if height, width := p.a.height(p.a.Out), p.a.width(p.a.Out); height > 0 {
+	if height, width := lineCount(p.a.Out), columnCount(p.a.Out); height > 0 {
 		if height <= lowWindow {
 			gap = ""
 		}
 		narrow(parts, width)
-		above, counts = foldLines(width, above...), foldLines(width, counts...)
+		above, counts = Fold(width, above...), Fold(width, counts...)
 		height -= len(above) + len(counts) + 2*len(gap) + 1 // one line is left for the shell prompt
 		if p.watched {
 			height-- // one line shows the time
@@ -300,7 +319,7 @@ const lowWindow = 12
 func narrow(parts []section, width int) {
 	for i := range parts {
 		if first, _, two := strings.Cut(parts[i].emptyText, Sign(" · ")); two &&
-			len("  100000 more")+widthOf(parts[i].emptyText) > width {
+			len("  100000 more")+Width(parts[i].emptyText) > width {
 			parts[i].emptyText = first
 		}
 	}
@@ -331,12 +350,22 @@ func (p *screenPrinter) printPart(part *section) error {
 
 // verdict returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) verdict() string {
-	level, text := verdictOf(&p.s.Status)
-	return p.a.coloured(level, levelColours[level]) + p.a.Clean(p.a.Out, text)
+	level, text := verdictOf(&p.text.Screen.Status)
+	return p.a.coloured(level, levelColour(level)) + p.a.Clean(p.a.Out, text)
 }
 
-// levelColours maps a health level to its colour code.
-var levelColours = map[string]string{"ok": "32", "degraded": "33", "failing": "31"}
+// levelColour returns the colour code of a health level.
+func levelColour(level string) string {
+	switch level {
+	case "ok":
+		return "32"
+	case "degraded":
+		return "33"
+	case "failing":
+		return "31"
+	}
+	return ""
+}
 
 // verdictOf returns the health of the queue (ok, degraded or failing) and the text that follows it
 // on the status line.
@@ -395,7 +424,7 @@ func countsOf(st *control.Status) string {
 
 // parts returns the sections of the screen.
 func (p *screenPrinter) parts() []section {
-	s := p.s
+	s := p.text.Screen
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
 			n += s.Status.Jobs[state.String()]
@@ -410,7 +439,7 @@ func (p *screenPrinter) parts() []section {
 		if last == "" && j.Progress != nil {
 			last = j.Progress.Text
 		}
-		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), typicalRun(&j.Job), title(&j.Job), last})
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.text.Runs(&j.Job), typicalRun(&j.Job), Title(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
 	// The percentage is the last column and has no heading, so that a narrow window keeps it.
@@ -427,7 +456,7 @@ func (p *screenPrinter) parts() []section {
 	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{marked(j), j.Queue, p.starts(j), title(j)})
+			next.rows = append(next.rows, []string{marked(j), j.Queue, p.text.Starts(j), Title(j)})
 		}
 	}
 	for i := range s.Paused[:min(len(s.Paused), maxNotes)] {
@@ -438,26 +467,17 @@ func (p *screenPrinter) parts() []section {
 	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{marked(&j.Job), AttemptsText(&j.Job), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
+		failed.rows = append(failed.rows, []string{marked(&j.Job), AttemptsText(&j.Job), p.text.Ago(j.FinishedAt), Title(&j.Job), p.text.Why(j)})
 	}
 	failed.more, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run again: queuectl retry --failed")
 	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
+		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), p.text.Ago(j.FinishedAt), Title(j)})
 	}
 	running.header, running.rows = withoutPlain(running.header, running.rows)
 	next.header, next.rows = withoutPlain(next.header, next.rows)
 	return []section{running, next, failed, done}
-}
-
-// why returns why a job failed, with its last line of output.
-func (p *screenPrinter) why(j *control.ScreenJob) string {
-	text := orDefault(j.Error, standing(&j.Job))
-	if last := j.LastLine; last != "" {
-		text += ": " + last
-	}
-	return text
 }
 
 // ranRoughly formats how long a job ran. It returns "-" if the job did not run.
@@ -468,22 +488,12 @@ func ranRoughly(j *control.Job) string {
 	case *j.RunTimeMS < 1000:
 		return fmt.Sprintf("%dms", *j.RunTimeMS)
 	}
-	return roughly(time.Duration(*j.RunTimeMS) * time.Millisecond)
+	return Roughly(time.Duration(*j.RunTimeMS) * time.Millisecond)
 }
 
-// age formats how long ago a time was.
-func (p *screenPrinter) age(t control.Time) string { return ageOf(t, p.now) }
-
+// ageOf formats how long ago a time was.
 func ageOf(t control.Time, now time.Time) string {
-	return roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
-}
-
-// runs formats how long a job has been running or paused.
-func (p *screenPrinter) runs(j *control.Job) string {
-	if j.PausedAt != 0 {
-		return "paused " + pausedText(j, p.now)
-	}
-	return p.age(j.StartedAt)
+	return Roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
 }
 
 // agoOf formats how long ago a time was, in words.
@@ -492,20 +502,6 @@ func agoOf(t control.Time, now time.Time) string {
 		return "just now"
 	}
 	return ageOf(t, now) + " ago"
-}
-
-// starts returns when a waiting job starts, or what it waits for.
-func (p *screenPrinter) starts(j *control.Job) string {
-	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
-	switch wait := due.Sub(p.now); {
-	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
-		return j.State
-	case wait > time.Hour:
-		return due.Format(dateLayout(due, p.now)+"15:04") + ", in " + roughly(wait)
-	case wait > 0:
-		return "in " + roughly(wait)
-	}
-	return cmp.Or(waitsForText(j), "ready")
 }
 
 // fitParts removes rows until the parts take no more lines than the parameter most. The longest

@@ -18,60 +18,60 @@ const (
 // named prints a table whose number of rows is the parameter many. The first cell of each row is a
 // name; with --quiet, named prints only the names. Without rows, it prints the text in the
 // parameter empty.
-func (a *App) named(many int, empty string, head []string, row func(i int) []string) error {
+func (o *Output) named(many int, empty string, head []string, row func(i int) []string) error {
 	rows := make([][]string, many)
 	for i := range rows {
 		rows[i] = row(i)
 	}
 	switch {
-	case a.Quiet:
+	case o.Quiet:
 		for _, r := range rows {
-			if err := a.Println(r[0]); err != nil {
+			if err := o.Println(r[0]); err != nil {
 				return err
 			}
 		}
 		return nil
 	case len(rows) == 0:
-		a.Say("%s", empty)
+		o.Say("%s", empty)
 		return nil
 	}
 	// In a table of queues, QUEUE is the first column and must not be removed.
 	if slices.Index(head, "QUEUE") > 0 {
 		head, rows = withoutPlain(head, rows)
 	}
-	return a.table(head, rows)
+	return o.table(head, rows)
 }
 
 // table prints rows under a heading. On a terminal it fits the width: long cells are cut and, if
 // that is not enough, columns are omitted, unless the user chose them. Colours in a job's text are
 // removed, because queuectl's colours show states.
-func (a *App) table(head []string, rows [][]string) error {
-	return a.paintedTable(head, rows, func(_ int, cell string) string { return cell })
+func (o *Output) table(head []string, rows [][]string) error {
+	return o.paintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
 // paintedTable prints a table like table does, and colours each cell, after it has been cut, with
 // the function in the parameter paint.
-func (a *App) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
-	widths, limit := make([]int, len(head)), a.width(a.Out)
+func (o *Output) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
+	widths, limit := make([]int, len(head)), columnCount(o.Out)
 	rows = append([][]string{NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(a.cleanText(row[i]))
+			row[i] = oneLine(o.cleanText(row[i]))
 			// Columns are separated by two spaces, so a cell must not contain two in a row.
 			if i < len(row)-1 {
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
-			if limit > 0 && !a.raw {
+			if limit > 0 && !o.raw {
 				row[i] = termtext.Unjoined(row[i])
 			}
-			widths[i] = max(widths[i], widthOf(row[i]))
+			widths[i] = max(widths[i], Width(row[i]))
 		}
 	}
 	if limit > 0 {
-		widths = fit(widths, limit, a.ownColumns)
+		widths = fit(widths, limit, o.ownColumns)
 	}
 	for _, line := range tableLines(rows, widths, paint) {
-		if err := a.Println(line); err != nil {
+		if err := o.Println(line); err != nil {
 			return err
 		}
 	}
@@ -87,9 +87,9 @@ func tableLines(rows [][]string, widths []int, paint func(column int, cell strin
 			if widths[i] == 0 {
 				continue
 			}
-			cell = cut(cell, widths[i])
+			cell = Cut(cell, widths[i])
 			b.WriteString(paint(i, cell))
-			b.WriteString(strings.Repeat(" ", widths[i]-widthOf(cell)+columnGap))
+			b.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+columnGap))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
@@ -147,8 +147,8 @@ func fit(widths []int, limit int, chosen bool) []int {
 	return got
 }
 
-// widthOf returns how many columns a text takes on a terminal. Colour sequences take none.
-func widthOf(s string) (n int) {
+// Width returns how many columns a text takes on a terminal. Colour sequences take none.
+func Width(s string) (n int) {
 	for len(s) > 0 {
 		_, k, columns := next(s)
 		s = s[k:]
@@ -157,17 +157,17 @@ func widthOf(s string) (n int) {
 	return n
 }
 
-// cut shortens a text to n columns. It does not split a colour sequence or separate a combining
+// Cut shortens a text to n columns. It does not split a colour sequence or separate a combining
 // mark from its letter. At the end of the text, no colour is active.
-func cut(s string, n int) string {
-	if widthOf(s) <= n {
+func Cut(s string, n int) string {
+	if Width(s) <= n {
 		return s
 	}
 	mark := Sign("…")
-	if widthOf(mark) > n { // the mark is wider than n only if it is ASCII, "..."
+	if Width(mark) > n { // the mark is wider than n only if it is ASCII, "..."
 		mark = mark[:max(0, n)]
 	}
-	kept := n - widthOf(mark)
+	kept := n - Width(mark)
 	var b strings.Builder
 	last := ""
 	for seen := 0; seen < kept; {
@@ -184,10 +184,10 @@ func cut(s string, n int) string {
 	return b.String() + mark + last
 }
 
-// foldLines breaks texts into lines of at most width columns, between words if possible.
-func foldLines(width int, texts ...string) (lines []string) {
+// Fold breaks texts into lines of at most width columns, between words if possible.
+func Fold(width int, texts ...string) (lines []string) {
 	for _, text := range texts {
-		for widthOf(text) > width && width > 0 {
+		for Width(text) > width && width > 0 {
 			end, space, seen := 0, 0, 0
 			for end < len(text) {
 				_, k, columns := next(text[end:])

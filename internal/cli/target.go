@@ -15,6 +15,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// Finder finds the service that a command uses and connects to it.
+type Finder struct {
+	messages    *Output
+	Socket, Dir string // the flags --socket and --dir
+	Version     string // version of this program
+	// FailureCode is the exit code for every failure of queuectl itself. If it is 0, the exit code
+	// depends on the error.
+	FailureCode int
+
+	executedBy string          // version of the queuectl that executed this process; "" if none did
+	lastClient *control.Client // the client of the most recent request; nil before the first
+}
+
+// NewFinder returns a Finder for a program of this version. It prints its messages to o.
+func NewFinder(o *Output, version string) Finder {
+	return Finder{messages: o, Version: version, executedBy: takeClientVersion()}
+}
+
 // Target is the service that a command uses.
 type Target struct {
 	Socket string
@@ -34,13 +52,13 @@ func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
 // Choose selects the service: from the flags, then from the environment, then the user's own
 // service if its directory exists, then the system's if its directory or socket exists. Choose does
 // not check whether the service runs.
-func (a *App) Choose() (Target, error) {
-	if a.Socket != "" {
-		return a.chosenBySocket()
+func (f *Finder) Choose() (Target, error) {
+	if f.Socket != "" {
+		return f.chosenBySocket()
 	}
-	if a.Dir != "" {
-		dir, err := a.OwnDir()
-		return targetInDir(dir, a.Dir), err
+	if f.Dir != "" {
+		dir, err := f.OwnDir()
+		return targetInDir(dir, f.Dir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
 		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
@@ -60,17 +78,17 @@ func (a *App) Choose() (Target, error) {
 
 // chosenBySocket returns the service that --socket names, with the directory of --dir if that is
 // also set.
-func (a *App) chosenBySocket() (Target, error) {
-	t := targetAt(a.Socket)
-	if err := isSocket("--socket", a.Socket); err != nil || a.Dir == "" {
+func (f *Finder) chosenBySocket() (Target, error) {
+	t := targetAt(f.Socket)
+	if err := isSocket("--socket", f.Socket); err != nil || f.Dir == "" {
 		return t, err
 	}
-	dir, err := a.OwnDir()
+	dir, err := f.OwnDir()
 	if err != nil {
 		return t, err
 	}
-	socket, err := filepath.Abs(a.Socket)
-	t.Start = "queuectl --dir " + queue.Word(a.Dir) + " --socket " + queue.Word(a.Socket) + " service start"
+	socket, err := filepath.Abs(f.Socket)
+	t.Start = "queuectl --dir " + queue.Word(f.Dir) + " --socket " + queue.Word(f.Socket) + " service start"
 	t.Serve = []string{"--dir", dir, "--socket", socket}
 	return t, err
 }
@@ -106,13 +124,13 @@ func targetAt(socket string) Target {
 }
 
 // Folder returns the paths of the chosen service. It returns an error if they are unknown.
-func (a *App) Folder() (config.Places, error) {
-	t, err := a.Choose()
+func (f *Finder) Folder() (config.Places, error) {
+	t, err := f.Choose()
 	if err != nil {
 		return config.Places{}, err
 	}
-	if a.Socket == "" && a.Dir != "" {
-		dir, err := a.OwnDir()
+	if f.Socket == "" && f.Dir != "" {
+		dir, err := f.OwnDir()
 		return config.In(dir), err
 	}
 	user, err := config.User()
@@ -135,16 +153,16 @@ func exists(path string) bool {
 
 // connect connects to the chosen service. If no service could be chosen, c is nil. If the
 // connection failed, c is valid and err is the reason.
-func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err error) {
-	if t, err = a.Choose(); err != nil {
+func (f *Finder) connect(ctx context.Context) (c *control.Client, t Target, err error) {
+	if t, err = f.Choose(); err != nil {
 		return nil, t, err
 	}
 	c = control.NewClient(t.Socket)
-	a.lastClient = c
-	if err = c.Connect(ctx); err == nil && t.Own && !a.Structured() && IsTerminal(a.Err) && !a.Quiet {
+	f.lastClient = c
+	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && IsTerminal(f.messages.Err) && !f.messages.Quiet {
 		if user, failed := config.User(); failed == nil {
 			if text := bothServices(user, config.System()); text != "" {
-				a.Say("%s", text)
+				f.messages.Say("%s", text)
 			}
 		}
 	}
@@ -167,16 +185,25 @@ func bothServices(user, system config.Places) string {
 }
 
 // Client returns a client that is connected to the chosen service.
-func (a *App) Client() (*control.Client, error) {
-	c, t, err := a.connect(context.Background())
+func (f *Finder) Client() (*control.Client, error) {
+	c, t, err := f.connect(context.Background())
 	if c == nil {
 		return nil, err
 	}
-	return c, a.Reached(err, t)
+	return c, t.Reached(err)
 }
 
 // errOther means that queuectld has executed the command.
 var errOther = errors.New("queuectld has executed the command")
+
+// execDaemon executes queuectld with the same arguments instead of this program.
+func (a *App) execDaemon() error {
+	exit, err := a.Finder.Exec()
+	if err == nil {
+		a.Exit = exit
+	}
+	return err
+}
 
 // reader returns a client for a command that only reads. If the service does not run and --dir
 // names the directory of a private run, the client reads the queue's files.
@@ -190,20 +217,21 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	}
 	dir, private := a.privateFolder()
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
-		return c, a.Reached(err, t)
+		return c, t.Reached(err)
 	}
-	if a.openOffline == nil {
+	if a.program.Offline == nil {
 		return nil, cmp.Or(a.execDaemon(), errOther)
 	}
-	opened, failed := a.openOffline(ctx, a, dir)
+	opened, failed := a.program.Offline(ctx, a, dir)
 	if errors.Is(failed, os.ErrNotExist) {
-		return c, a.Reached(err, t)
+		return c, t.Reached(err)
 	}
 	if failed != nil {
 		return nil, failed
 	}
 	fmt.Fprintf(a.Err, "queuectl: no service is running for the queue in %s; reading its files\n", dir)
-	a.lastClient, a.offline = nil, opened
+	a.forget()
+	a.offline = opened
 	return opened, nil
 }
 
@@ -216,14 +244,17 @@ func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, er
 	return a.reader(ctx)
 }
 
+// manifestName is the name of the file that marks the directory of a private run.
+const manifestName = "private.json"
+
 // privateFolder returns the directory of --dir, and whether it belongs to a private run. For any
 // other directory, the caller must return an error if the service does not run, so that scripts
 // notice it.
-func (a *App) privateFolder() (dir string, private bool) {
-	if a.Socket != "" || a.Dir == "" {
+func (f *Finder) privateFolder() (dir string, private bool) {
+	if f.Socket != "" || f.Dir == "" {
 		return "", false
 	}
-	dir, err := a.OwnDir()
+	dir, err := f.OwnDir()
 	return dir, err == nil && exists(filepath.Join(dir, manifestName))
 }
 
@@ -268,24 +299,27 @@ func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method f
 	return print(got)
 }
 
+// forget drops the client of the most recent request, because the service does not answer.
+func (f *Finder) forget() { f.lastClient = nil }
+
 // skewAfter bounds the request for the version of a service that rejected a request.
 const skewAfter = time.Second
 
 // skew returns a hint for the error that a service returns for an unknown request: the service may
 // have another version than this program. skew returns "" if the versions are equal or the service
 // does not report its own.
-func (a *App) skew(err error) string {
-	if a.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
+func (f *Finder) skew(err error) string {
+	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), skewAfter)
 	defer cancel()
-	defer a.lastClient.Close()
-	h, err := a.lastClient.Hello(ctx, control.HelloParams{})
-	if err != nil || h.Version == Version {
+	defer f.lastClient.Close()
+	h, err := f.lastClient.Hello(ctx, control.HelloParams{})
+	if err != nil || h.Version == f.Version {
 		return ""
 	}
-	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: queuectl service restart", h.Version, Version)
+	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: queuectl service restart", h.Version, f.Version)
 }
 
 // errNoQueue reports that no queue exists yet.
@@ -296,7 +330,7 @@ var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
 // Reached adds the next step to a connection error.
-func (a *App) Reached(err error, t Target) error {
+func (t Target) Reached(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := registered.Own(); t.Own && registered {
 			t.Start = start

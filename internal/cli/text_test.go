@@ -345,7 +345,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newLogPrinter(&App{Out: out}, "", true)
+		p := newLogPrinter(newApp(Program{}, nil, out, nil), "", true)
 		p.prefix = prefix
 		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
 			if err := p.piece(&control.Piece{Text: text, At: at}); err != nil {
@@ -385,10 +385,10 @@ func TestTextsFakeNoLines(t *testing.T) {
 	for name, print := range map[string]func(*App) error{
 		"show": func(a *App) error { return a.showJob(&detail) },
 		"list": func(a *App) error {
-			return a.table([]string{"ID", "COMMAND"}, [][]string{{j.ID, title(&j)}, {evil, evil}})
+			return a.table([]string{"ID", "COMMAND"}, [][]string{{j.ID, Title(&j)}, {evil, evil}})
 		},
 		"events": func(a *App) error { return a.Println(eventLine(&event)) },
-		"whoami": func(a *App) error { return a.printWhoami(&control.Whoami{User: evil, Next: evil}) },
+		"whoami": func(a *App) error { return a.rows(13, whoamiRows(&control.Whoami{User: evil, Next: evil})) },
 		"doctor": func(a *App) error {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Next: evil})
 		},
@@ -413,7 +413,7 @@ func printed(t *testing.T, print func(*App) error) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(print(&App{Out: out}), out.Close()); err != nil {
+	if err := errors.Join(print(newApp(Program{}, nil, out, nil)), out.Close()); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -434,18 +434,18 @@ func TestCut(t *testing.T) {
 		{"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f", "❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f"}, {"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤", "❤\ufe0f❤\ufe0f❤\ufe0f…"},
 		{"\x1b[31m漢字漢字\x1b[0m", "\x1b[31m漢字漢字\x1b[0m"}, {"\x1b[31m漢字漢字漢\x1b[0m", "\x1b[31m漢字漢…\x1b[0m"},
 	} {
-		if got := cut(c[0], 8); got != c[1] {
+		if got := Cut(c[0], 8); got != c[1] {
 			t.Errorf("%q: got %q, want %q", c[0], got, c[1])
 		}
 	}
 }
 
-// widthOf counts the columns that terminals use for each character.
+// Width counts the columns that terminals use for each character.
 func TestColumnsOfCharacters(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
 	} {
-		if got := widthOf(text); got != want {
+		if got := Width(text); got != want {
 			t.Errorf("%q (%U): got %d, want %d", text, []rune(text), got, want)
 		}
 	}
@@ -534,6 +534,15 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 	}
 }
 
+// --all is removed only from arguments that ask for the complete help.
+func TestAllIsRemovedFromHelp(t *testing.T) {
+	for _, words := range [][]string{{"enqueue", "--", "ls", "--help", "--all"}, {"cancel", "--all"}, {"list", "--help"}} {
+		if got := withoutAll(words); !slices.Equal(got, words) {
+			t.Errorf("%q: got %q, want no change", words, got)
+		}
+	}
+}
+
 // A negative number at the end is parsed as a value where the command expects one.
 func TestNegativeNumbersAreValues(t *testing.T) {
 	for in, want := range map[string]string{
@@ -558,7 +567,7 @@ func TestTextIsFoldedBetweenWords(t *testing.T) {
 		"\x1b[32mok\x1b[39m: 1 of 2 w": {"\x1b[32mok\x1b[39m: 1 of 2", "w"},
 		"界界界界界界":                       {"界界界界界", "界"},
 	} {
-		if got := foldLines(10, text); !slices.Equal(got, want) {
+		if got := Fold(10, text); !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
@@ -605,10 +614,10 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 	}{
 		"show": {7, func(a *App) error { return a.showJob(&shown) }},
 		"list": {2, func(a *App) error {
-			return a.table([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, title(&j)}})
+			return a.table([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, Title(&j)}})
 		}},
 		"status": {2, func(a *App) error {
-			p := screenPrinter{a: a, s: &control.Screen{Dead: []control.ScreenJob{{Job: j, LastLine: "last"}}}}
+			p := screenPrinter{a: a, text: ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j, LastLine: "last"}}}}}
 			return p.printPart(&p.parts()[2])
 		}},
 		"events": {1, func(a *App) error {
@@ -629,7 +638,7 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 	}
 }
 
-// Every character of a cell is visible and takes the columns that widthOf counts.
+// Every character of a cell is visible and takes the columns that Width counts.
 func TestCellsShowEveryCharacter(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,
@@ -637,8 +646,8 @@ func TestCellsShowEveryCharacter(t *testing.T) {
 		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
 	} {
 		got := cell(text)
-		if got != want || widthOf(got) != runewidth.StringWidth(got) {
-			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, widthOf(got), want, runewidth.StringWidth(want))
+		if got != want || Width(got) != runewidth.StringWidth(got) {
+			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, Width(got), want, runewidth.StringWidth(want))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -15,15 +16,15 @@ func (a *App) requireFlag(f *pflag.FlagSet) {
 }
 
 // printNotes prints the notes of the service about new jobs.
-func (a *App) printNotes(notes []string) {
-	if a.Quiet || a.Structured() {
+func printNotes(o *Output, cmd *cobra.Command, notes []string) {
+	if o.Quiet || o.Structured() {
 		return
 	}
 	for _, note := range notes {
-		if field, text, found := strings.Cut(note, ": "); found && flagsByField(a.cmd)[field] != "" {
-			note = flagsByField(a.cmd)[field] + ": " + text
+		if field, text, found := strings.Cut(note, ": "); found && flagsByField(cmd)[field] != "" {
+			note = flagsByField(cmd)[field] + ": " + text
 		}
-		fmt.Fprintln(a.Err, "queuectl: "+a.Clean(a.Err, note))
+		fmt.Fprintln(o.Err, "queuectl: "+o.Clean(o.Err, note))
 	}
 }
 
@@ -36,7 +37,7 @@ func attempts(most int) string {
 }
 
 // warnUnenforced prints a warning about limits that the machine does not enforce.
-func (a *App) warnUnenforced(names []string) {
+func warnUnenforced(o *Output, names []string) {
 	if len(names) == 0 {
 		return
 	}
@@ -52,5 +53,5 @@ func (a *App) warnUnenforced(names []string) {
 	default:
 		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
 	}
-	fmt.Fprintf(a.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n", a.Clean(a.Err, strings.Join(parts, ", and ")))
+	fmt.Fprintf(o.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n", o.Clean(o.Err, strings.Join(parts, ", and ")))
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/spf13/cobra"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -194,67 +196,122 @@ const (
 	partBytes = control.MaxLine / 2
 )
 
+// uploadOptions say how a command enqueues several jobs.
+type uploadOptions struct {
+	out    *Output
+	cmd    *cobra.Command // the command that is running; messages name its flags
+	finder *Finder
+
+	key           string // idempotency key of the request; "" for none
+	noCwd         bool   // run the jobs in the home directory
+	requireLimits bool   // reject jobs with limits that the service cannot enforce
+	next          bool   // start the jobs before the user's other waiting jobs
+}
+
 // upload enqueues the jobs of a file: in one request if they fit, otherwise in several requests of
 // one batch. It sends each request while it reads the jobs of the next one.
 type upload struct {
-	a     *App
-	ctx   context.Context
-	key   string
-	noCwd bool
-	due   string // "; due …" if a flag sets the start time of all jobs
+	uploadOptions
+	ctx    context.Context
+	client *control.Client // nil until the first request, which connects it
 
-	began     time.Time
-	fileSize  int64        // size of the file in bytes; 0 if unknown
-	bytesRead atomic.Int64 // bytes read until now
+	source   readProgress
+	jobsRead int // number of jobs read until now
+	caller   callerFields
+	files    namedFiles
+	expired  expiries
 
-	c        *control.Client
+	request request // jobs of the next request
+	sorter  depSorter
+	indexes []int // the index in the file of the job with answers.ids[i]
+
 	batch    string
-	jobsRead int          // number of jobs read until now
-	part     []pendingJob // jobs of the next request
-	bytes    int
-	entries  int // number of arguments and environment variables in part
-	sorter   depSorter
-	// defaults holds the fields that the method complete adds to a job that sets none of them. It is
-	// nil until needed.
-	defaults *queue.Spec
-	defJSON  []byte     // defaults as JSON, without the closing brace, so that a job's own fields can follow
 	sent     chan error // receives the result of the request in flight; nil if no request is in flight
-	ids      []string
-	indexes  []int // the index in the file of the job with ids[i]
-
-	unenforced []string // names of the jobs' limits that the service does not enforce
-	newQueues  []control.NewQueue
-	notes      []string // notes of the service about these jobs
-
-	maxAttempts int // the highest max_attempts of the jobs
-	files       namedFiles
-	found       []int // lines of jobs that were not enqueued, because a job with their unique key exists
-	expired     expiries
-
+	answers  answers
 	starting sync.Mutex // held while a request is started
 	commits  bool       // the request in flight commits the batch; guarded by starting
 	inFlight sync.WaitGroup
 }
 
-// reader returns a reader of f that counts the bytes read, for the progress bar.
-func (u *upload) reader(f *os.File) io.Reader {
-	u.began = time.Now()
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		u.fileSize = info.Size()
-	}
-	return &byteCounter{f, &u.bytesRead}
+// newUpload returns an upload. The fields in common are those that all jobs share.
+func newUpload(ctx context.Context, options uploadOptions, common *queue.Spec) *upload {
+	expired := expiries{expiry: orDefault(common.ExpiresAt, 0)}
+	return &upload{uploadOptions: options, ctx: ctx, files: namedFiles{}, expired: expired}
 }
 
-// byteCounter is a reader that counts the bytes read.
-type byteCounter struct {
-	r io.Reader
-	n *atomic.Int64
+// request holds the jobs of one request.
+type request struct {
+	jobs    []pendingJob
+	bytes   int // size of the jobs as JSON
+	entries int // number of arguments and environment variables of the jobs
+}
+
+// add adds a job.
+func (r *request) add(j pendingJob) {
+	r.jobs, r.bytes, r.entries = append(r.jobs, j), r.bytes+len(j.raw)+1, r.entries+j.entries
+}
+
+// isFull reports whether the request has jobs, and would exceed the bounds with one more.
+func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
+	return len(r.jobs) > 0 &&
+		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.entries+j.entries > control.MaxEntries)
+}
+
+// answers collects what the service has answered to the requests of a batch.
+type answers struct {
+	ids         []string
+	found       []int    // lines of jobs that were not enqueued, because a job with their unique key exists
+	unenforced  []string // names of the jobs' limits that the service does not enforce
+	newQueues   []control.NewQueue
+	notes       []string // notes of the service about these jobs
+	maxAttempts int      // the highest max_attempts of the jobs
+}
+
+// add adds the answer to a request whose jobs are on these lines of the file.
+func (a *answers) add(got *control.EnqueuedBatch, lines []int) {
+	for _, at := range got.Found {
+		if at < len(lines) {
+			a.found = append(a.found, lines[at])
+		}
+	}
+	a.ids = append(a.ids, got.IDs...)
+	for _, name := range got.Unenforced {
+		if !slices.Contains(a.unenforced, name) {
+			a.unenforced = append(a.unenforced, name)
+		}
+	}
+	for _, q := range got.NewQueues {
+		if !slices.Contains(a.newQueues, q) {
+			a.newQueues = append(a.newQueues, q)
+		}
+	}
+	a.maxAttempts = max(a.maxAttempts, got.MaxAttempts)
+	if len(a.notes) == 0 { // every answer contains the same notes
+		a.notes = got.Notes
+	}
+}
+
+// readProgress tracks how much of a file was read, for the progress bar.
+type readProgress struct {
+	file      *os.File
+	began     time.Time
+	size      int64        // size of the file in bytes; 0 if unknown
+	bytesRead atomic.Int64 // bytes read until now
+}
+
+// open starts to track a file.
+func (p *readProgress) open(f *os.File) io.Reader {
+	p.file, p.began = f, time.Now()
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		p.size = info.Size()
+	}
+	return p
 }
 
 // Read implements io.Reader.
-func (c *byteCounter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n.Add(int64(n))
+func (p *readProgress) Read(buffer []byte) (int, error) {
+	n, err := p.file.Read(buffer)
+	p.bytesRead.Add(int64(n))
 	return n, err
 }
 
@@ -278,11 +335,11 @@ func (u *upload) add(raw []byte, line int) error {
 
 // putHeld adds the jobs that were held back to the next requests, and sends the full ones.
 func (u *upload) putHeld() error {
-	rest, err := u.sorter.flush(u.part)
+	rest, err := u.sorter.flush(u.request.jobs)
 	if err != nil {
 		return err
 	}
-	u.part, u.bytes, u.entries = nil, 0, 0
+	u.request = request{}
 	for _, j := range rest {
 		if err := u.put(j, u.sorter.note); err != nil {
 			return err
@@ -298,19 +355,18 @@ func (u *upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error 
 	if u.key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
 		maxJobs, maxBytes = queue.MaxBatch, control.MaxLine-64<<10
 	}
-	full := len(u.part) == maxJobs || u.bytes+len(j.raw) > maxBytes || u.entries+j.entries > control.MaxEntries
-	if len(u.part) > 0 && full {
+	if u.request.isFull(&j, maxJobs, maxBytes) {
 		if u.key != "" {
 			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
 		}
-		if u.part = ready(u.part); len(u.part) > 0 {
+		if u.request.jobs = ready(u.request.jobs); len(u.request.jobs) > 0 {
 			if err := u.send(false); err != nil {
 				return err
 			}
 		}
-		u.bytes, u.entries = 0, 0
+		u.request.bytes, u.request.entries = 0, 0
 	}
-	u.part, u.bytes, u.entries = append(u.part, j), u.bytes+len(j.raw)+1, u.entries+j.entries
+	u.request.add(j)
 	return nil
 }
 
@@ -327,17 +383,24 @@ func (u *upload) encode(raw []byte) (j pendingJob, err error) {
 		j.id = *s.ID
 	}
 	j.parents, j.expires = namesOf(&s), s.ExpiresAt
-	j.raw, err = u.complete(raw, &s)
+	if j.raw, err = u.caller.complete(raw, &s, u.noCwd); err != nil {
+		return j, err
+	}
+	u.files.warn(u.out, u.cmd, &s)
 	j.entries = control.Entries(&s)
-	return j, err
+	return j, nil
+}
+
+// callerFields holds the fields that the method complete adds to a job that sets none of them. They
+// are determined once for all jobs.
+type callerFields struct {
+	spec *queue.Spec // nil until needed
+	json []byte      // the spec as JSON, without the closing brace, so that a job's own fields can follow
 }
 
 // complete returns the JSON of a job, completed with the caller's working directory, umask and
-// environment. The parameter s is the job as decoded from raw.
-func (u *upload) complete(raw []byte, s *queue.Spec) (json.RawMessage, error) {
-	if u.files == nil {
-		u.files = namedFiles{}
-	}
+// environment. The parameter s is the job as decoded from raw; complete sets the same fields in it.
+func (f *callerFields) complete(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
 	// A job that may contain one of these fields, even with the value null, takes the slower path. So
 	// does a job with \u, because this search would not find a name that is written with it.
@@ -345,22 +408,20 @@ func (u *upload) complete(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := Prepare(s, u.noCwd); err != nil {
+		if err := Prepare(s, noCwd); err != nil {
 			return nil, err
 		}
-		u.files.warn(u.a, s)
 		return json.Marshal(s)
 	}
-	if u.defaults == nil {
-		if err := u.findDefaults(); err != nil {
+	if f.spec == nil {
+		if err := f.find(noCwd); err != nil {
 			return nil, err
 		}
 	}
-	s.Cwd, s.Umask, s.Env = u.defaults.Cwd, u.defaults.Umask, u.defaults.Env
+	s.Cwd, s.Umask, s.Env = f.spec.Cwd, f.spec.Umask, f.spec.Env
 	if err := checkSpec(s); err != nil {
 		return nil, err
 	}
-	u.files.warn(u.a, s)
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
 	// Only an element of an array can contain line breaks, and a JSON string never does.
 	if bytes.ContainsAny(raw, "\r\n") {
@@ -371,23 +432,39 @@ func (u *upload) complete(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 			return c
 		}, raw)
 	}
-	return append(u.defJSON[:len(u.defJSON):len(u.defJSON)], raw...), nil
+	return append(f.json[:len(f.json):len(f.json)], raw...), nil
 }
 
-// findDefaults determines the caller's working directory, umask and environment once for all jobs.
-func (u *upload) findDefaults() error {
-	u.defaults = &queue.Spec{}
-	if err := complete(u.defaults, u.noCwd); err != nil {
+// find determines the caller's working directory, umask and environment.
+func (f *callerFields) find(noCwd bool) error {
+	f.spec = &queue.Spec{}
+	if err := complete(f.spec, noCwd); err != nil {
 		return err
 	}
-	head, err := json.Marshal(u.defaults)
+	head, err := json.Marshal(f.spec)
 	if err != nil {
 		return err
 	}
-	u.defJSON = append(head[:len(head)-1], ',')
+	f.json = append(head[:len(head)-1], ',')
 	if len(head) == 2 { // the method complete has set no field
-		u.defJSON = []byte{'{'}
+		f.json = []byte{'{'}
 	}
+	return nil
+}
+
+// connect connects to the service, and starts it if necessary.
+func (u *upload) connect() error {
+	c, err := u.finder.clientStarting(u.ctx)
+	if err != nil {
+		return err
+	}
+	u.client = c
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() { // this goroutine waits for a signal until the process ends
+		<-interrupts
+		u.interrupted()
+	}()
 	return nil
 }
 
@@ -398,74 +475,58 @@ func (u *upload) send(commit bool) error {
 	}
 	u.starting.Lock() // the method interrupted locks it and never unlocks it
 	defer u.starting.Unlock()
-	if u.c == nil {
-		c, err := u.a.clientStarting(u.ctx)
-		if err != nil {
+	if u.client == nil {
+		if err := u.connect(); err != nil {
 			return err
 		}
-		u.c = c
-		interrupts := make(chan os.Signal, 1)
-		signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-		go func() { // this goroutine waits for a signal until the process ends
-			<-interrupts
-			u.interrupted()
-		}()
 	}
 	u.commits = commit
 	if !commit && u.batch == "" {
 		u.batch = control.NewKey()
 	}
-	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(u.part)), Commit: commit, RequireLimits: u.a.requireLimits, Next: u.a.next}
+	jobs := u.request.jobs
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(jobs)), Commit: commit, RequireLimits: u.requireLimits, Next: u.next}
 	if commit {
 		p.Key = u.key
 	}
-	lines := make([]int, len(u.part))
-	for i := range u.part {
-		p.Encoded[i], lines[i] = u.part[i].raw, u.part[i].line
-		u.indexes = append(u.indexes, u.part[i].index)
+	lines := make([]int, len(jobs))
+	for i := range jobs {
+		p.Encoded[i], lines[i] = jobs[i].raw, jobs[i].line
+		u.indexes = append(u.indexes, jobs[i].index)
 	}
-	u.sent = make(chan error, 1)
-	sent := u.sent
+	sent := make(chan error, 1)
+	u.sent = sent
 	u.inFlight.Go(func() {
-		got, err := u.c.EnqueueBatch(u.ctx, p)
-		for _, at := range got.Found {
-			if at < len(lines) {
-				u.found = append(u.found, lines[at])
-			}
-		}
-		u.ids = append(u.ids, got.IDs...) // the sender's goroutine reads these fields only after the answer
-		for _, name := range got.Unenforced {
-			if !slices.Contains(u.unenforced, name) {
-				u.unenforced = append(u.unenforced, name)
-			}
-		}
-		for _, q := range got.NewQueues {
-			if !slices.Contains(u.newQueues, q) {
-				u.newQueues = append(u.newQueues, q)
-			}
-		}
-		u.maxAttempts = max(u.maxAttempts, got.MaxAttempts)
-		if len(u.notes) == 0 { // every answer contains the same notes
-			u.notes = got.Notes
-		}
-		switch e, ok := errors.AsType[*queue.Error](err); {
-		case !ok:
-		case e.Index > 0 && e.Index <= len(lines):
-			err = withLine(err, lines[e.Index-1])
-		case e.Field != "" && len(lines) == 1:
-			err = withLine(err, lines[0])
-		}
-		sent <- err
+		got, err := u.client.EnqueueBatch(u.ctx, p)
+		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after await
+		sent <- lineOf(err, lines)
 	})
-	u.part, u.bytes, u.entries = nil, 0, 0
-	switch {
-	case commit:
-	case u.fileSize > 0:
-		u.a.Draw(Bar{Done: u.bytesRead.Load(), Of: u.fileSize, Since: u.began, Note: Jobs(u.jobsRead) + " sent", Bytes: true})
-	default:
-		u.a.Progress("%s sent", Jobs(u.jobsRead))
-	}
+	u.request = request{}
+	u.showSent(commit)
 	return nil
+}
+
+// lineOf returns an error of a request with the line of the job that it is about, if that is known.
+func lineOf(err error, lines []int) error {
+	switch e, ok := errors.AsType[*queue.Error](err); {
+	case !ok:
+	case e.Index > 0 && e.Index <= len(lines):
+		return withLine(err, lines[e.Index-1])
+	case e.Field != "" && len(lines) == 1:
+		return withLine(err, lines[0])
+	}
+	return err
+}
+
+// showSent shows how many jobs were sent, unless the request commits the batch.
+func (u *upload) showSent(commit bool) {
+	switch p := &u.source; {
+	case commit:
+	case p.size > 0:
+		u.out.Draw(Bar{Done: p.bytesRead.Load(), Of: p.size, Since: p.began, Note: Jobs(u.jobsRead) + " sent", Bytes: true})
+	default:
+		u.out.Progress("%s sent", Jobs(u.jobsRead))
+	}
 }
 
 // sendLast sends the remaining jobs and commits the batch.
@@ -479,32 +540,37 @@ func (u *upload) sendLast() error {
 	return u.await()
 }
 
-// inOrder sorts the ids by the jobs' order in the file.
-func (u *upload) inOrder() {
-	if !u.sorter.reordered || len(u.ids) != len(u.indexes) {
+// sortIDs sorts the ids by the jobs' order in the file.
+func (u *upload) sortIDs() {
+	if !u.sorter.reordered || len(u.answers.ids) != len(u.indexes) {
 		return
 	}
-	ids := make([]string, len(u.ids))
+	ids := make([]string, len(u.indexes))
 	for i, at := range u.indexes {
-		ids[at] = u.ids[i]
+		ids[at] = u.answers.ids[i]
 	}
-	u.ids = ids
+	u.answers.ids = ids
+}
+
+// abort asks the service to drop the batch.
+func (u *upload) abort() error {
+	_, err := u.client.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	return err
 }
 
 // interrupted aborts the batch and exits. It never unlocks u.starting, so that no request can
 // follow.
 func (u *upload) interrupted() {
 	u.starting.Lock()
-	u.a.Progress("")
+	u.out.Progress("")
 	if u.commits {
-		fmt.Fprintln(u.a.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
+		fmt.Fprintln(u.out.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
 		os.Exit(exitDetached)
 	}
 	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
 	u.inFlight.Wait()
-	// If the abort fails, the service drops the batch after ten minutes.
-	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
-	fmt.Fprintln(u.a.Err, "queuectl: interrupted; nothing was stored")
+	u.abort() // if this fails, the service drops the batch after ten minutes
+	fmt.Fprintln(u.out.Err, "queuectl: interrupted; nothing was stored")
 	os.Exit(exitDetached)
 }
 
@@ -518,44 +584,46 @@ func (u *upload) await() error {
 	return err
 }
 
-// end finishes the batch and prints the ids of its jobs.
-func (u *upload) end(err error) error {
+// end finishes the batch and prints the ids of its jobs. The parameter due describes when they start,
+// like "; due …".
+func (u *upload) end(err error, due string) error {
 	err = u.finish(err)
-	if u.c != nil {
-		defer u.c.Close()
+	if u.client != nil {
+		defer u.client.Close()
 	}
 	if err != nil {
 		return err
 	}
-	u.inOrder()
-	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
+	u.sortIDs()
+	if err := printStored(u.ctx, u.out, u.client, u.answers.ids); err != nil {
 		return err
 	}
 	if u.expired.never == u.jobsRead {
-		u.maxAttempts = 0
+		u.answers.maxAttempts = 0
 	}
-	u.a.Say("%s enqueued%s%s", Jobs(len(u.ids)-len(u.found)), u.due, attempts(u.maxAttempts))
+	u.out.Say("%s enqueued%s%s", Jobs(len(u.answers.ids)-len(u.answers.found)), due, attempts(u.answers.maxAttempts))
 	return nil
 }
 
 // finish commits the batch or, after an error, aborts it.
 func (u *upload) finish(err error) error {
-	defer u.a.Progress("")
+	defer u.out.Progress("")
 	if err == nil {
 		err = u.sendLast()
 	}
 	if err == nil {
-		u.a.warnUnenforced(u.unenforced)
-		u.a.printNewQueues(u.newQueues)
-		u.a.printFound("line", u.found, len(u.ids))
-		u.a.printNotes(u.notes)
-		u.a.printExpired(&u.expired)
+		got := &u.answers
+		warnUnenforced(u.out, got.unenforced)
+		printNewQueues(u.out, got.newQueues)
+		printFound(u.out, "line", got.found, len(got.ids))
+		printNotes(u.out, u.cmd, got.notes)
+		printExpired(u.out, &u.expired)
 	}
 	if err == nil || u.batch == "" {
 		return err
 	}
 	u.await() // an error of the request in flight is ignored, because err is the cause
-	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	failed := u.abort()
 	switch {
 	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was stored; run the same command again")

@@ -17,7 +17,7 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upload{a: &App{}}
+	u := newUpload(t.Context(), uploadOptions{out: &Output{}}, &queue.Spec{})
 	for raw, want := range map[string]struct{ cwd, path, command string }{
 		`{"command":"a"}`: {cwd, "/p", "a"},
 		" { \"command\" :\r\n\t\"b\\n\" ,\n\"labels\": {\n}\n} ": {cwd, "/p", "b\n"},

@@ -134,7 +134,8 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 }
 
 // CleanupVerb returns the command cleanup. Only queuectld links it, to keep queuectl small.
-func CleanupVerb(a *App) *cobra.Command {
+func CleanupVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var p control.Cleanup
 	var yes bool
 	cmd := &cobra.Command{
@@ -159,7 +160,7 @@ func CleanupVerb(a *App) *cobra.Command {
 					return nil
 				})
 			}
-			return answer(cmd.Context(), a, remove, p, func(got control.Removed) error {
+			return answer(cmd.Context(), a.App, remove, p, func(got control.Removed) error {
 				if got.Matched != nil {
 					return a.counted(*got.Matched)
 				}
@@ -179,7 +180,7 @@ func CleanupVerb(a *App) *cobra.Command {
 }
 
 // wouldClean counts the jobs that a cleanup would remove.
-func (a *App) wouldClean(ctx context.Context, p control.Cleanup) (control.Removed, error) {
+func (a admin) wouldClean(ctx context.Context, p control.Cleanup) (control.Removed, error) {
 	c, err := a.Client()
 	if err != nil {
 		return control.Removed{}, err
@@ -254,11 +255,11 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 	}
 	if all.Unenforced == nil { // every reply contains the same list
 		all.Unenforced = v.Unenforced
-		a.warnUnenforced(v.Unenforced)
+		warnUnenforced(&a.Output, v.Unenforced)
 	}
 	if all.Notes == nil { // every reply contains the same list
 		all.Notes = v.Notes
-		a.printNotes(v.Notes)
+		printNotes(&a.Output, a.cmd, v.Notes)
 	}
 	switch {
 	case a.JSONL:
@@ -320,7 +321,8 @@ func firstIDs(ids []string) string {
 }
 
 // EditVerb returns the command edit. Only queuectld links it, to keep queuectl small.
-func EditVerb(a *App) *cobra.Command {
+func EditVerb(app *App) *cobra.Command {
+	a := admin{app}
 	var s selection
 	var spec queue.Spec
 	cmd := &cobra.Command{
@@ -352,7 +354,7 @@ func EditVerb(a *App) *cobra.Command {
 				}
 			case set == nil && len(ids) != 1:
 				return Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit that job in $EDITOR", cmd.CommandPath())
-			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
+			case set == nil && !(IsTerminal(a.In) && IsTerminal(a.Out)):
 				return Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)", cmd.CommandPath())
 			case set == nil:
 				p, err := s.of(cmd, ids)
@@ -364,8 +366,8 @@ func EditVerb(a *App) *cobra.Command {
 			var changed queue.Spec
 			// An error is ignored here, because the service reports invalid fields.
 			_ = changed.UnmarshalJSON(set)
-			a.warnExpired(&changed, a.Quiet || !IsTerminal(a.Err))
-			namedFiles{}.warn(a, &changed)
+			warnExpired(&a.Output, &changed, a.Quiet || !IsTerminal(a.Err))
+			namedFiles{}.warn(&a.Output, a.cmd, &changed)
 			return a.onSelection(cmd, &s, ids, "is changed"+whenDue(&changed, time.Now()), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 				return c.Edit(ctx, control.Edit{Selection: p, Set: set})
 			})

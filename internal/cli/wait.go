@@ -20,7 +20,7 @@ func waitVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.ownFailure = exitFailure
+			a.FailureCode = exitFailure
 			if len(ids) == 0 && !s.Chosen() {
 				return atLeastOne("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
@@ -80,7 +80,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	})
 	if len(jobs) == 0 {
 		if a.Structured() {
-			if err := PrintList(a, jobs); err != nil {
+			if err := PrintList(&a.Output, jobs); err != nil {
 				return err
 			}
 		}
@@ -173,7 +173,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		}
 	}
 	if a.JSON {
-		return PrintList(a, list)
+		return PrintList(&a.Output, list)
 	}
 	return nil
 }

@@ -207,12 +207,12 @@ func (w *waiter) printFresh(ctx context.Context) error {
 	}
 	defer func() { w.unprinted = w.unprinted[:0] }()
 	w.a.Progress("")
-	return w.a.printJobs(ctx, w.c, w.unprinted)
+	return printJobs(ctx, &w.a.Output, w.c, w.unprinted)
 }
 
 // failureText describes how a job failed.
 func failureText(j *control.Job) string {
-	text := "job " + j.ID + " is " + standing(j)
+	text := "job " + j.ID + " is " + Standing(j)
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
@@ -287,7 +287,7 @@ func (w *waiter) printEnds(ctx context.Context) error {
 				ids = append(ids, w.jobs[i].ID)
 			}
 		}
-		return w.a.printJobs(ctx, w.c, ids)
+		return printJobs(ctx, &w.a.Output, w.c, ids)
 	}
 	if failed >= 0 && !w.progress {
 		w.a.sayEnd(&w.jobs[failed], w.failed-1)
@@ -384,7 +384,7 @@ func (l *jobLog) add(seq int, j *control.Job, received int64) {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
 	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
-	command := strings.ReplaceAll(title(j), "\n", " ")
+	command := strings.ReplaceAll(Title(j), "\n", " ")
 	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
 }
 

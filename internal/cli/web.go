@@ -7,16 +7,17 @@ import (
 )
 
 // WebVerb returns the command web. Only queuectld links it, to keep queuectl small.
-func WebVerb(a *App) *cobra.Command {
+func WebVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return Group("web", "Start, stop and open the web dashboard", webStartVerb(a), webStopVerb(a), webOpenVerb(a))
 }
 
-func webStartVerb(a *App) *cobra.Command {
+func webStartVerb(a admin) *cobra.Command {
 	var p control.WebStart
 	cmd := &cobra.Command{
 		Use: "start", Short: "Start the web dashboard and print its address", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return answer(cmd.Context(), a, (*control.Client).WebStart, p, func(v control.WebState) error {
+			return answer(cmd.Context(), a.App, (*control.Client).WebStart, p, func(v control.WebState) error {
 				a.Say("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
 				return a.Println(v.Listen)
 			})
@@ -26,11 +27,11 @@ func webStartVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-func webStopVerb(a *App) *cobra.Command {
+func webStopVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "stop", Short: "Stop the web dashboard", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return answer(cmd.Context(), a, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
+			return answer(cmd.Context(), a.App, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
 				a.Say("the web dashboard is off")
 				return nil
 			})
@@ -38,11 +39,11 @@ func webStopVerb(a *App) *cobra.Command {
 	}
 }
 
-func webOpenVerb(a *App) *cobra.Command {
+func webOpenVerb(a admin) *cobra.Command {
 	return &cobra.Command{
 		Use: "open", Short: "Print a sign-in link, valid once and for one minute", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return answer(cmd.Context(), a, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
+			return answer(cmd.Context(), a.App, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
 				a.Say("open this link within a minute; it works once:")
 				return a.Println(v.URL)
 			})

@@ -10,12 +10,13 @@ import (
 )
 
 // WhoamiVerb returns the command whoami. Only queuectld links it, to keep queuectl small.
-func WhoamiVerb(a *App) *cobra.Command {
+func WhoamiVerb(app *App) *cobra.Command {
+	a := admin{app}
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.missingIsEmpty = true
-			return answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.printWhoami(&w) })
+			return answer(cmd.Context(), a.App, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.rows(13, whoamiRows(&w)) })
 		},
 	}
 }
@@ -23,7 +24,8 @@ func WhoamiVerb(a *App) *cobra.Command {
 // Answering describes the service that answers: its owner and its socket.
 func Answering(service, socket string) string { return service + ", socket " + socket }
 
-func (a *App) printWhoami(w *control.Whoami) error {
+// whoamiRows returns what whoami prints about a user: names and values.
+func whoamiRows(w *control.Whoami) [][2]string {
 	group := ""
 	if w.GID >= 0 { // on Windows, GID is negative, because there are no group ids
 		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
@@ -52,8 +54,8 @@ func (a *App) printWhoami(w *control.Whoami) error {
 	if w.MaxBytes > 0 {
 		quotas = append(quotas, used(w.Bytes, w.MaxBytes))
 	}
-	return a.rows(13, [][2]string{
+	return [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Your limits", strings.Join(quotas, ", ")}, {"Service", Answering(w.Service, w.Socket)}, {"Next", w.Next},
-	})
+	}
 }

@@ -42,7 +42,7 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &wrong):
 		return Usage("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong))
 	}
-	return &UsageError{err.Error()}
+	return Usage("%v", err)
 }
 
 // wrongValue describes why a flag's value is invalid.

@@ -122,7 +122,7 @@ func workerListVerb(a *App) *cobra.Command {
 				return err
 			}
 			if a.Structured() {
-				return PrintList(a, got.Workers)
+				return PrintList(&a.Output, got.Workers)
 			}
 			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + zonePlaceholder, "HEARTBEAT" + zonePlaceholder, "JOB"}
 			return a.named(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head, func(i int) []string {
