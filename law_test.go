@@ -65,10 +65,11 @@ var law = map[string][]string{
 	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
 	"internal/statedir":   {"queue", "internal/accounts"},
 	"internal/logs":       {"internal/statedir", "internal/systemd"},
-	"top":                 {"queue", "control", "internal/cli", "internal/termtext"},
-	"internal/cli":        {"queue", "control", "config", "internal/cleanstart", "internal/logs", "internal/registered", "internal/termtext", "internal/timerslack", "internal/zone"},
-	"cmd/queuectl":        {"config", "runner", "runner/daemon", "runner/launcher", "runner/process", "internal/cli", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
-	"cmd/queuectld":       {"queue", "control", "mcp", "top", "metrics", "config", "config/tomlfile", "service", "internal/cleanstart", "internal/cli", "internal/logs", "internal/register", "internal/registered", "internal/resident", "internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
+	"top":                 {"control", "queue", "internal/cli/fault", "internal/present", "internal/termtext"},
+	"internal/cli":        {"config", "control", "queue", "internal/cli/connect", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext", "internal/zone"},
+	"internal/present":    {"control", "queue", "internal/termtext"},
+	"cmd/queuectl":        {"config", "runner", "runner/daemon", "runner/launcher", "runner/process", "internal/cli", "internal/cli/fault", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
+	"cmd/queuectld":       {"config", "config/tomlfile", "control", "mcp", "metrics", "queue", "service", "top", "internal/cleanstart", "internal/cli", "internal/cli/admin", "internal/cli/connect", "internal/cli/fault", "internal/cli/files", "internal/cli/help", "internal/cli/input", "internal/cli/private", "internal/cli/term", "internal/logs", "internal/present", "internal/register", "internal/registered", "internal/resident", "internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
 	"bench":               {"control", "queue"},
 	"bench/beside":        {"queue"},
 	"test":                {},
@@ -77,6 +78,18 @@ var law = map[string][]string{
 	"test/posix":          {},
 	"internal/pages":      {"config", "control", "queue"},
 	"internal/release":    {},
+
+	"internal/cli/admin":   {"config", "control", "queue", "internal/cli", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext", "internal/zone"},
+	"internal/cli/connect": {"config", "control", "queue", "internal/cleanstart", "internal/cli/fault", "internal/cli/files", "internal/cli/term", "internal/logs", "internal/registered"},
+	"internal/cli/enqueue": {"control", "queue", "internal/cli/connect", "internal/cli/fault", "internal/cli/input", "internal/cli/term", "internal/present", "internal/termtext"},
+	"internal/cli/fault":   {"control", "queue"},
+	"internal/cli/files":   {"queue", "internal/cli/fault"},
+	"internal/cli/help":    {"internal/cli/input", "internal/termtext"},
+	"internal/cli/hints":   {"queue"},
+	"internal/cli/input":   {"control", "queue", "internal/cli/fault", "internal/cli/files", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext"},
+	"internal/cli/private": {"config", "control", "queue", "internal/cli", "internal/cli/connect", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/input", "internal/cli/term", "internal/present", "internal/termtext", "internal/timerslack"},
+	"internal/cli/term":    {"queue", "internal/present", "internal/termtext"},
+	"internal/cli/when":    {"queue", "internal/cli/fault", "internal/zone"},
 
 	"packaging/test/wineshim": {},
 }
@@ -88,6 +101,8 @@ var testLaw = map[string][]string{
 	"bench":   {"store", "store/sql"},                                                    // the tests fill the tables directly
 
 	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
+
+	"internal/cli/admin": {"internal/cli/help"}, // the tests check the help of every command
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
@@ -133,7 +148,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite":             {"store/sql", "bench"},
 		"database/sql":                   {"store/sql", "bench"},
-		"os/exec":                        {"runner", "runner/launcher", "internal/accounts", "internal/systemd", "internal/register", "internal/cli", "bench", "test", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
+		"os/exec":                        {"runner", "runner/launcher", "internal/accounts", "internal/systemd", "internal/register", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "bench", "test", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
 		"github.com/jackc/pgx/v5/pgconn": {"store/sql"},
 	}
 	for file, imports := range sources(t) {
@@ -241,7 +256,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
 			t.Errorf("%s opens a file", file)
 		}
-		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/console_unix.go" && file != "runner/process/quote.go" && file != "internal/cli/shell_code.go" {
+		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/admin/editor_unix.go" && file != "runner/process/quote.go" && file != "internal/cli/input/shell_code.go" {
 			t.Errorf("%s has a shell read something", file)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -37,8 +38,8 @@ func listings() [listCount]listing {
 		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing running"},
 		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting, "nothing waiting"},
 		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failed, "nothing failed"},
-		{"Queues", "queues", nil, (*model).queues, cli.NoQueues},
-		{"Schedules", "cron", nil, (*model).schedules, cli.NoSchedules},
+		{"Queues", "queues", nil, (*model).queues, present.NoQueues},
+		{"Schedules", "cron", nil, (*model).schedules, present.NoSchedules},
 	}
 }
 
@@ -94,7 +95,7 @@ func (m *model) table() table {
 func (r *row) matches(text string) bool {
 	in := r.id + "\x00" + strings.Join(r.cells, "\x00")
 	if r.job != nil {
-		in += "\x00" + cli.Title(r.job) + "\x00" + r.job.Queue + "\x00" + r.job.User
+		in += "\x00" + present.Title(r.job) + "\x00" + r.job.Queue + "\x00" + r.job.User
 		for name, value := range r.job.Labels {
 			in += "\x00" + name + "=" + value
 		}
@@ -102,8 +103,8 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-func (m *model) screenTexts() cli.ScreenText {
-	return cli.ScreenText{Screen: &m.snapshot.screen, Now: m.now}
+func (m *model) screenTexts() present.ScreenText {
+	return present.ScreenText{Screen: &m.snapshot.screen, Now: m.now}
 }
 
 // column is a column of a list of jobs: its heading, the window widths at which it appears, and its content.
@@ -127,7 +128,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 	}
 	for _, r := range list {
 		r.id = r.job.ID
-		_, r.colour = cli.Marked(r.job)
+		_, r.colour = present.Marked(r.job)
 		for _, c := range columns {
 			r.cells = append(r.cells, c.text(r.job, &r))
 		}
@@ -138,10 +139,10 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 
 // Columns that several lists share.
 var (
-	idColumn      = column{head: "JOB", text: func(j *control.Job, _ *row) string { text, _ := cli.Marked(j); return text }}
+	idColumn      = column{head: "JOB", text: func(j *control.Job, _ *row) string { text, _ := present.Marked(j); return text }}
 	queueColumn   = column{head: "QUEUE", minWidth: narrowWindow, text: func(j *control.Job, _ *row) string { return j.Queue }}
 	userColumn    = column{head: "USER", minWidth: narrowWindow, text: func(j *control.Job, _ *row) string { return j.User }}
-	commandColumn = column{head: "COMMAND", text: func(j *control.Job, _ *row) string { return cli.Title(j) }}
+	commandColumn = column{head: "COMMAND", text: func(j *control.Job, _ *row) string { return present.Title(j) }}
 )
 
 // withSearchResults returns the jobs of a list, followed by the jobs that the service found for the search
@@ -221,7 +222,7 @@ func (m *model) failed() table {
 	texts := m.screenTexts()
 	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
-		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return cli.AttemptsText(j) }},
+		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return present.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
 			if j.State == queue.Failed.String() {
 				return texts.Starts(j)
@@ -238,10 +239,10 @@ func (m *model) failed() table {
 }
 
 func (m *model) queues() table {
-	t := table{head: m.pickColumns(cli.QueueHead(), 0, 1, 2, 9)}
+	t := table{head: m.pickColumns(present.QueueHead(), 0, 1, 2, 9)}
 	for i := range m.snapshot.queues {
 		q := &m.snapshot.queues[i]
-		r := row{id: q.Queue, queue: q, cells: m.pickColumns(cli.QueueRow(q, m.now), 0, 1, 2, 9)}
+		r := row{id: q.Queue, queue: q, cells: m.pickColumns(present.QueueRow(q, m.now), 0, 1, 2, 9)}
 		if q.Paused {
 			r.colour = amber
 		}
@@ -256,9 +257,9 @@ func (m *model) queues() table {
 func (m *model) schedules() table {
 	rows := make([][]string, len(m.snapshot.schedules))
 	for i := range rows {
-		rows[i] = cli.ScheduleRow(&m.snapshot.schedules[i])
+		rows[i] = present.ScheduleRow(&m.snapshot.schedules[i])
 	}
-	t := table{head: m.pickColumns(cli.NameZones(cli.ScheduleHead(), rows), 0, 3, 4)}
+	t := table{head: m.pickColumns(termtext.NameZones(present.ScheduleHead(), rows), 0, 3, 4)}
 	for i := range m.snapshot.schedules {
 		s := &m.snapshot.schedules[i]
 		r := row{id: s.Name, schedule: s, cells: m.pickColumns(rows[i], 0, 3, 4)}
@@ -324,5 +325,5 @@ func bar(j *control.Job, width int) string {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return cli.Sign(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
+	return termtext.Sign(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
@@ -25,7 +25,7 @@ func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 			}
 			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })
 			if ascii := locale == "C"; ascii != (at < 0) {
-				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii, cli.Cut(seen.String()[max(0, at-20):], 60))
+				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii, termtext.Cut(seen.String()[max(0, at-20):], 60))
 			}
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 // Timing of the screen. See docs/decisions/0065.
@@ -164,7 +166,7 @@ func (m *model) update(msg any) []effect {
 	case acted:
 		todo = m.handleActed(&msg)
 	case edited:
-		m.notice = "job " + cli.Shown(msg.id) + ": editor closed"
+		m.notice = "job " + termtext.Shown(msg.id) + ": editor closed"
 		if msg.err != nil {
 			m.notice = message(msg.err)
 		}
@@ -294,12 +296,12 @@ func (m *model) showReasons(msg *explained) {
 		m.notice = message(msg.err)
 		return
 	}
-	p := &page{title: "why job " + cli.Shown(msg.id) + " does not run"}
-	for _, line := range cli.WhyLines(&msg.why, m.now) {
-		p.paragraphs = append(p.paragraphs, cli.Shown(line))
+	p := &page{title: "why job " + termtext.Shown(msg.id) + " does not run"}
+	for _, line := range present.WhyLines(&msg.why, m.now) {
+		p.paragraphs = append(p.paragraphs, termtext.Shown(line))
 	}
 	m.page = p
 }
 
 // message returns an error as one line.
-func message(err error) string { return cli.Shown(cli.Message(err)) }
+func message(err error) string { return termtext.Shown(fault.Message(err)) }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -125,7 +125,7 @@ func (s *screen) lines() []string {
 		s.Errorf("%d lines in a window of %d", len(lines), s.height)
 	}
 	for i, l := range lines {
-		if cli.Width(l) > s.width || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e }) {
+		if termtext.Width(l) > s.width || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e }) {
 			s.Errorf("line %d does not stay in its place: %q", i, l)
 		}
 		lines[i] = strings.TrimRight(l, " ")

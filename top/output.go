@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -81,7 +80,7 @@ func (o *output) add(p *printed) {
 				part.text = part.text[:maxLineBytes]
 			}
 			if strings.HasSuffix(text, "\n") {
-				o.lines = append(o.lines, line{part.at, cli.ShownLine(part.text)})
+				o.lines = append(o.lines, line{part.at, termtext.ShownLine(part.text)})
 				part.text = ""
 			}
 		}
@@ -107,7 +106,7 @@ func (o *output) shown() []line {
 	list := o.lines
 	for _, part := range o.parts {
 		if part.text != "" {
-			list = append(slices.Clip(list), line{part.at, cli.ShownLine(part.text)})
+			list = append(slices.Clip(list), line{part.at, termtext.ShownLine(part.text)})
 		}
 	}
 	return list

@@ -2,7 +2,7 @@ package top
 
 import (
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 // page is text on the full screen: either paragraphs or the output of a job.
@@ -18,15 +18,15 @@ type page struct {
 func (p *page) lines(m *model) (list []string) {
 	if p.job == nil {
 		for _, text := range p.paragraphs {
-			list = append(list, cli.Fold(m.width, text)...)
+			list = append(list, termtext.Fold(m.width, text)...)
 		}
 		return list
 	}
 	if m.output.why != "" {
-		return cli.Fold(m.width, m.output.why)
+		return termtext.Fold(m.width, m.output.why)
 	}
 	for _, l := range m.output.shown() {
-		list = append(list, cli.Cut(l.text, m.width))
+		list = append(list, termtext.Cut(l.text, m.width))
 	}
 	return list
 }

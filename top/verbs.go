@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -171,11 +171,11 @@ func (a *act) describe() string {
 	case 0:
 		return ""
 	case 1:
-		return a.verb.object + " " + cli.Shown(a.ids[0])
+		return a.verb.object + " " + termtext.Shown(a.ids[0])
 	default:
-		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, cli.Shown(strings.Join(a.ids[:min(n, maxNamed)], ", ")))
+		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, termtext.Shown(strings.Join(a.ids[:min(n, maxNamed)], ", ")))
 		if n > maxNamed {
-			text += cli.Sign(" …")
+			text += termtext.Sign(" …")
 		}
 		return text
 	}

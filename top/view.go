@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -72,7 +73,7 @@ func (m *model) view() string {
 		return "" // the size is not known yet
 	}
 	if m.tooSmall() {
-		return strings.Join(cli.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
+		return strings.Join(termtext.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
 	}
 	var lines []string
 	if m.page != nil {
@@ -98,16 +99,16 @@ func (m *model) view() string {
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.now); wait > 0 && !m.fetching {
-		retry = "retrying in " + cli.Roughly(wait)
+		retry = "retrying in " + present.Roughly(wait)
 	}
-	return cli.Cut("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
+	return termtext.Cut("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
 
 // spread returns a line with one text at the left and one at the right. The left text is shortened if
 // needed.
 func (m *model) spread(left, right string) string {
-	left = cli.Cut(left, m.width-cli.Width(right)-1)
-	return left + strings.Repeat(" ", m.width-cli.Width(left)-cli.Width(right)) + right
+	left = termtext.Cut(left, m.width-termtext.Width(right)-1)
+	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
 }
 
 func (m *model) listView() []string {
@@ -139,12 +140,12 @@ func (m *model) verdict(full bool) []string {
 	if !full {
 		return []string{m.spread(status, clock)}
 	}
-	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Width(status)+1+cli.Width(right) <= m.width {
+	if right := clock + " " + termtext.Cut(termtext.Shown(m.who.User+"@"+m.host), m.width/4); termtext.Width(status)+1+termtext.Width(right) <= m.width {
 		clock = right
 	}
-	lines := append(cli.Fold(m.width, status), cli.Fold(m.width, texts.Counts())...)
+	lines := append(termtext.Fold(m.width, status), termtext.Fold(m.width, texts.Counts())...)
 	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
-	free := slices.IndexFunc(lines, func(l string) bool { return cli.Width(l)+1+cli.Width(clock) <= m.width })
+	free := slices.IndexFunc(lines, func(l string) bool { return termtext.Width(l)+1+termtext.Width(clock) <= m.width })
 	lines[max(free, 0)] = m.spread(lines[max(free, 0)], clock)
 	return lines
 }
@@ -166,7 +167,7 @@ func (m *model) tabs() string {
 		}
 		b.WriteString(" " + text + " ")
 	}
-	return cli.Cut(strings.TrimRight(b.String(), " "), m.width)
+	return termtext.Cut(strings.TrimRight(b.String(), " "), m.width)
 }
 
 // tableView returns the lines of the current list, and a line about the rows that are not shown.
@@ -180,16 +181,16 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		cells[i] = shown[i].cells
 	}
 	const marks = 2 // number of columns before the table, for the marks
-	list := cli.TableLines(m.width-marks, t.head, cells)
+	list := termtext.TableLines(m.width-marks, t.head, cells)
 	if len(shown) == 0 {
 		empty := listings()[m.list].empty
 		if m.search != "" {
-			empty = "no match for " + cli.Shown(m.search)
+			empty = "no match for " + termtext.Shown(m.search)
 			if t.more != 0 { // there are rows that were not fetched
-				empty = "no match for " + cli.Shown(m.search) + " in the rows shown; to see all: " + t.all
+				empty = "no match for " + termtext.Shown(m.search) + " in the rows shown; to see all: " + t.all
 			}
 		}
-		return []string{cli.Cut("  "+empty, m.width)}
+		return []string{termtext.Cut("  "+empty, m.width)}
 	}
 	if head {
 		lines = append(lines, "  "+paint(list[0], faint))
@@ -211,7 +212,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		lines = append(lines, line)
 	}
 	if text := m.moreText(&t, p.offset, to); text != "" {
-		lines = append(lines, cli.Cut("  "+text, m.width))
+		lines = append(lines, termtext.Cut("  "+text, m.width))
 	}
 	return lines
 }
@@ -220,7 +221,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.search != "" {
-		parts = append(parts, "matching "+cli.Shown(m.search)+"; Esc shows all")
+		parts = append(parts, "matching "+termtext.Shown(m.search)+"; Esc shows all")
 	}
 	if from > 0 {
 		parts = append(parts, fmt.Sprintf("%d above", from))
@@ -245,20 +246,20 @@ func (m *model) outputView(height int) []string {
 	if r == nil || r.job == nil {
 		return nil
 	}
-	lines := []string{"", cli.Cut(m.jobLine(r.job), m.width)}
+	lines := []string{"", termtext.Cut(m.jobLine(r.job), m.width)}
 	room := height - len(lines)
 	switch {
 	case !m.mayReadOutput(r.job):
-		return append(lines, cli.Cut("  you may not read the output of this job", m.width))
+		return append(lines, termtext.Cut("  you may not read the output of this job", m.width))
 	case m.output.why != "" && m.output.source.id == r.job.ID:
-		return append(lines, cli.Cut("  "+m.output.why, m.width))
+		return append(lines, termtext.Cut("  "+m.output.why, m.width))
 	}
 	if m.output.source.id != r.job.ID { // the output is of an earlier selection; the connection was lost
 		return lines
 	}
 	list := m.output.shown()
 	for _, l := range list[max(len(list)-room, 0):] {
-		lines = append(lines, cli.Cut("  "+m.timed(l), m.width))
+		lines = append(lines, termtext.Cut("  "+m.timed(l), m.width))
 	}
 	return lines
 }
@@ -273,10 +274,10 @@ func (m *model) timed(l line) string {
 
 // jobLine describes a job's state and progress in one line.
 func (m *model) jobLine(j *control.Job) string {
-	mark, colour := cli.Marked(j)
-	text := cli.Shown(cli.Standing(j))
+	mark, colour := present.Marked(j)
+	text := termtext.Shown(present.Standing(j))
 	if j.StartedAt != 0 {
-		text += fmt.Sprintf(", attempt %d of %d", max(cli.Attempts(j), 1), j.MaxAttempts)
+		text += fmt.Sprintf(", attempt %d of %d", max(present.Attempts(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
 		text += ", " + m.screenTexts().Runs(j)
@@ -285,20 +286,20 @@ func (m *model) jobLine(j *control.Job) string {
 		text += fmt.Sprintf(", pid %d", *j.PID)
 	}
 	if j.Error != nil {
-		text += ", " + cli.Shown(*j.Error)
+		text += ", " + termtext.Shown(*j.Error)
 	}
 	if j.Progress != nil {
-		text += "  " + bar(j, longBar) + " " + cli.Shown(j.Progress.Text)
+		text += "  " + bar(j, longBar) + " " + termtext.Shown(j.Progress.Text)
 	}
-	return paint(cli.Shown(mark), colour) + " " + text + "  " + paint(cli.Shown(cli.Title(j)), faint)
+	return paint(termtext.Shown(mark), colour) + " " + text + "  " + paint(termtext.Shown(present.Title(j)), faint)
 }
 
 // pageView returns the lines of a full-screen page.
 func (m *model) pageView() []string {
 	p := m.page
-	title := paint(cli.Cut(p.title, m.width), bold)
+	title := paint(termtext.Cut(p.title, m.width), bold)
 	if p.job != nil {
-		title = cli.Cut(m.jobLine(p.job), m.width)
+		title = termtext.Cut(m.jobLine(p.job), m.width)
 	}
 	lines := p.lines(m)
 	return append([]string{title}, lines[min(p.top, len(lines)):min(p.top+m.pageRows(), len(lines))]...)
@@ -314,7 +315,7 @@ func (m *model) footer() []string {
 	case m.question != nil:
 		text, style = m.question.text(), bold
 	case len(m.acts) > 0:
-		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].describe()) + cli.Sign(" …")
+		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].describe()) + termtext.Sign(" …")
 	case m.notice != "":
 		text = m.notice
 	case m.page != nil:
@@ -322,9 +323,9 @@ func (m *model) footer() []string {
 	default:
 		return []string{m.keys(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"}, keyHelp{"q", "", "quit"})}
 	}
-	lines := cli.Fold(m.width, text)
+	lines := termtext.Fold(m.width, text)
 	if len(lines) > maxFooterLines {
-		lines = append(lines[:maxFooterLines-1], cli.Cut(strings.Join(lines[maxFooterLines-1:], " "), m.width))
+		lines = append(lines[:maxFooterLines-1], termtext.Cut(strings.Join(lines[maxFooterLines-1:], " "), m.width))
 	}
 	for i := range lines {
 		lines[i] = paint(lines[i], style)
@@ -345,7 +346,7 @@ func (m *model) keys(list []keyHelp, last ...keyHelp) string {
 	end := strings.Join(texts(last), gap)
 	text := ""
 	for _, one := range texts(list) {
-		if cli.Width(text)+cli.Width(one)+len(gap)+cli.Width(end) > m.width {
+		if termtext.Width(text)+termtext.Width(one)+len(gap)+termtext.Width(end) > m.width {
 			break
 		}
 		text += one + gap

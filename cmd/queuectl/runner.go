@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/runner"
@@ -34,7 +35,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			case stop:
 				return stopRunners(unit)
 			case a.Dir == "":
-				return cli.Usage("runner: only the service starts this command; start the service with: queuectl serve")
+				return fault.Usage("runner: only the service starts this command; start the service with: queuectl serve")
 			case launchFor != "":
 				return launch(cmd.Context(), a.Dir, launchFor, policy, log)
 			case watchdog:
@@ -129,7 +130,7 @@ const runnersStopFor = 80 * time.Second
 // good. systemd runs this command each time the service has ended, even after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
-		return cli.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
+		return fault.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
 	}
 	if systemd.Unit(unit).Stopping(askStopFor) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
@@ -143,7 +144,7 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
 	if err1 != nil || err2 != nil {
-		return cli.Usage("--launcher: %q is not UID:GID; write it like 999:999", service)
+		return fault.Usage("--launcher: %q is not UID:GID; write it like 999:999", service)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service"
@@ -43,7 +45,7 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 	}
 	switch {
 	case a.JSONL:
-		return cli.PrintList(&a.Output, found.Findings)
+		return term.PrintList(&a.Output, found.Findings)
 	case a.JSON:
 		return a.PrintJSON(found)
 	}
@@ -85,7 +87,7 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	defer c.Close()
 	began := time.Now()
 	found, err := c.Doctor(ctx, control.Doctor{Verify: verify}, func(p control.Progress) error {
-		a.Draw(cli.Bar{Done: p.Done, Of: p.Of, Since: began, Note: "copying", Bytes: true})
+		a.Draw(term.Bar{Done: p.Done, Of: p.Of, Since: began, Note: "copying", Bytes: true})
 		return nil
 	})
 	if err != nil {
@@ -114,7 +116,7 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version), "install the same version of both programs, then restart the service")
 	}
 	if t, err := a.Choose(); err == nil && t.Own && registered.EndsAtLogout() {
-		add("session", "warning", cli.EndsAtLogout, cli.Staying)
+		add("session", "warning", connect.EndsAtLogout, connect.Staying)
 	}
 	return found, nil
 }

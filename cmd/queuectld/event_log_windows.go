@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/windows/svc/eventlog"
 
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/register"
 )
 
@@ -111,7 +112,7 @@ func (e *eventHandler) started() {
 // ended reports that the service has ended, with the error if there is one.
 func (e *eventHandler) ended(err error) {
 	if err != nil {
-		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
+		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", fault.ExitCode(err), fault.Message(err)))
 		return
 	}
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")

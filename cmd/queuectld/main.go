@@ -13,6 +13,10 @@ import (
 
 	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/admin"
+	"github.com/queuectl/queuectl/internal/cli/help"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/private"
 	"github.com/queuectl/queuectl/internal/zone"
 )
 
@@ -22,37 +26,37 @@ type app struct{ *cli.App }
 
 // verbs lists the commands that only this program implements.
 var verbs = []cli.Verb{
-	{Name: "backup", Build: cli.BackupVerb},
+	{Name: "backup", Build: admin.BackupVerb},
 	{Name: "restore", Build: withApp(restoreVerb)},
 	{Name: "migrate", Build: withApp(migrateVerb)},
 	{Name: "doctor", Build: withApp(doctorVerb)},
 	{Name: "serve", Build: withApp(serveVerb)},
 	{Name: "service", Build: withApp(serviceVerb)},
 	{Name: "man", Build: withApp(manVerb)},
-	{Name: "schema", Build: cli.SchemaVerb}, {Name: "completion", Build: cli.CompletionVerb}, {Name: "drain", Build: cli.DrainVerb},
-	{Name: "schedule", Build: cli.ScheduleVerb},
-	{Name: "config", Build: cli.ConfigVerb},
-	{Name: "gate", Build: cli.GateVerb},
-	{Name: "node", Build: cli.NodeVerb},
-	{Name: "hook", Build: cli.HookVerb},
-	{Name: "web", Build: cli.WebVerb},
+	{Name: "schema", Build: admin.SchemaVerb}, {Name: "completion", Build: admin.CompletionVerb}, {Name: "drain", Build: admin.DrainVerb},
+	{Name: "schedule", Build: admin.ScheduleVerb},
+	{Name: "config", Build: admin.ConfigVerb},
+	{Name: "gate", Build: admin.GateVerb},
+	{Name: "node", Build: admin.NodeVerb},
+	{Name: "hook", Build: admin.HookVerb},
+	{Name: "web", Build: admin.WebVerb},
 	{Name: "metrics", Build: withApp(metricsVerb)},
 	{Name: "mcp", Build: withApp(mcpVerb)},
 	{Name: "top", Build: withApp(topVerb)},
-	{Name: "queue", Build: cli.QueueVerb},
-	{Name: "tree", Build: cli.TreeVerb},
-	{Name: "simulate", Build: cli.SimulateVerb},
-	{Name: "stats", Build: cli.StatsVerb},
-	{Name: "edit", Build: cli.EditVerb},
-	{Name: "whoami", Build: cli.WhoamiVerb},
-	{Name: "cleanup", Build: cli.CleanupVerb},
-	{Name: "reload", Build: cli.ReloadVerb},
-	{Name: "events", Build: cli.EventsVerb},
+	{Name: "queue", Build: admin.QueueVerb},
+	{Name: "tree", Build: admin.TreeVerb},
+	{Name: "simulate", Build: admin.SimulateVerb},
+	{Name: "stats", Build: admin.StatsVerb},
+	{Name: "edit", Build: admin.EditVerb},
+	{Name: "whoami", Build: admin.WhoamiVerb},
+	{Name: "cleanup", Build: admin.CleanupVerb},
+	{Name: "reload", Build: admin.ReloadVerb},
+	{Name: "events", Build: admin.EventsVerb},
 }
 
 // eachTable passes every job of a TOML file to the function each.
 func eachTable(name string, in io.Reader, each func(raw []byte, line int) error) error {
-	return cli.EachTable(tomlfile.Tables, name, in, each)
+	return input.EachTable(tomlfile.Tables, name, in, each)
 }
 
 // withApp converts a function that builds a command from an app to the type of Verb.Build.
@@ -65,5 +69,5 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookName {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: cli.RunPrivate, Offline: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
+	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: private.Run, Offline: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: help.Func, Zone: zone.FromTZ})
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/help"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -33,9 +35,9 @@ func manVerb(a *app) *cobra.Command {
 				return err
 			}
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return cli.Unwritable("man", args[0], err)
+				return files.Unwritable("man", args[0], err)
 			}
-			return cli.Unwritable("man", args[0], writePages(root, args[0], date))
+			return files.Unwritable("man", args[0], writePages(root, args[0], date))
 		},
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all manual pages as one page of Markdown instead")
@@ -47,7 +49,7 @@ func manVerb(a *app) *cobra.Command {
 func chapter(cmd *cobra.Command) string {
 	var b strings.Builder
 	if cmd.HasParent() {
-		paragraphs := strings.Split(cli.LongOf(cmd), "\n\n")
+		paragraphs := strings.Split(help.Long(cmd), "\n\n")
 		if paragraphs[0] == cmd.Short {
 			paragraphs[0] += "."
 		}
@@ -59,7 +61,7 @@ func chapter(cmd *cobra.Command) string {
 				b.WriteString("\n" + oneLine(text) + "\n")
 			}
 		}
-		if text := cli.ExampleOf(cmd); text != "" {
+		if text := help.Example(cmd); text != "" {
 			b.WriteString("\n" + indented(text) + "\n")
 		}
 	}
@@ -145,11 +147,11 @@ func page(cmd *cobra.Command, name, date string) string {
 	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), date, cli.Version)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
-	if long := cli.LongOf(cmd); long != cmd.Short {
+	if long := help.Long(cmd); long != cmd.Short {
 		intro, rest, _ := strings.Cut(long, "\n\n")
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", roff(intro), roff(rest))
 	}
-	if text := cli.ExampleOf(cmd); text != "" {
+	if text := help.Example(cmd); text != "" {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(text))
 	}
 	options := func(title string, flags *pflag.FlagSet) {

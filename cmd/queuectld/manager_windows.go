@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/windows/svc"
 
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/register"
 	"github.com/queuectl/queuectl/service"
 )
@@ -27,7 +29,7 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	err := svc.Run(register.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
-		return cli.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the foreground with: queuectl serve", cli.StartSystem)
+		return fault.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the foreground with: queuectl serve", connect.StartSystem)
 	}
 	return err
 }
@@ -119,7 +121,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 		case err := <-ended:
 			m.events.ended(err)
 			if err != nil {
-				return true, uint32(cli.ExitCode(err))
+				return true, uint32(fault.ExitCode(err))
 			}
 			return false, 0
 		}

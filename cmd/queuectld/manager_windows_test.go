@@ -19,6 +19,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -157,7 +158,7 @@ func TestManagedServiceEnds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code uint32
-	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74}, {&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {cli.Usage("no"), 2}, {errors.New("any"), 1}} {
+	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74}, {&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usage("no"), 2}, {errors.New("any"), 1}} {
 		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
 		if !s.specific || s.code != c.code {
 			t.Errorf("%v: %v %d, want %d", c.err, s.specific, s.code, c.code)
@@ -209,7 +210,7 @@ func TestServiceByHand(t *testing.T) {
 		t.Error("it runs")
 		return nil
 	})
-	if err == nil || cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), "sc start queuectl") {
+	if err == nil || fault.ExitCode(err) != 2 || !strings.Contains(err.Error(), "sc start queuectl") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/mcp"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -26,7 +27,7 @@ can also enqueue, cancel and retry jobs. The server has your rights, never more.
 				return err
 			}
 			o.Version = cli.Version
-			o.Complete = func(s *queue.Spec) error { return cli.Prepare(s, false) }
+			o.Complete = func(s *queue.Spec) error { return input.Prepare(s, false) }
 			o.Explain = func(err error) error { return t.Reached(err) }
 			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.Socket) }, o, os.Stdin, a.Out)
 		},

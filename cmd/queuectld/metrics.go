@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/metrics"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -34,7 +36,7 @@ func metricsVerb(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return cli.PrintList(&a.Output, list)
+				return term.PrintList(&a.Output, list)
 			}
 			var text bytes.Buffer
 			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
@@ -44,7 +46,7 @@ func metricsVerb(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().Var(cli.NonEmpty(&file), "textfile",
+	cmd.Flags().Var(input.NonEmpty(&file), "textfile",
 		"write the metrics to `FILE`, for the textfile collector of node_exporter; queuectl_healthy is 0 if the service does not answer")
 	return cmd
 }

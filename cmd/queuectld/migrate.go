@@ -2,13 +2,15 @@ package main
 
 import (
 	"fmt"
-
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -24,13 +26,13 @@ files stay where they are. The new database is used only after everything has
 been copied and verified. The old database is then marked, so that no service
 opens it again. To continue an interrupted move, repeat the same command.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cli.PrivateFiles()
+			files.KeepPrivate()
 			places, err := a.Folder()
 			if err != nil {
 				return err
 			}
 			if to != "" && toFile != "" {
-				return cli.Usage("--to: cannot be combined with --to-file; use one of them")
+				return fault.Usage("--to: cannot be combined with --to-file; use one of them")
 			}
 			if toFile != "" {
 				if to, err = config.ReadStore("--to-file", toFile); err != nil {
@@ -38,7 +40,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				}
 			}
 			if to == "" {
-				return cli.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
+				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			tell := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)
@@ -53,7 +55,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				a.Say("the queue was already moved to %s", done.To)
 				return nil
 			}
-			a.Say("%s moved from %s to %s", cli.Jobs(int(done.Jobs)), done.From, done.To)
+			a.Say("%s moved from %s to %s", present.Jobs(int(done.Jobs)), done.From, done.To)
 			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
 			if strings.HasSuffix(done.To, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`

@@ -16,6 +16,11 @@ import (
 	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/internal/register"
 	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
@@ -36,17 +41,17 @@ func serviceVerb(a *app) *cobra.Command {
 	stop := on("stop", "Stop the service and its jobs", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
-			return cli.Usage("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
+			return fault.Usage("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
 		case runners:
 			return a.stopRunners(roots)
 		case roots != "":
-			return cli.Usage("--runner-dir: works only with --runners; use both")
+			return fault.Usage("--runner-dir: works only with --runners; use both")
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
 	stop.Flags().BoolVar(&keep, "keep-jobs", false, "let running jobs continue; the service takes them over when it starts again")
 	stop.Flags().BoolVar(&runners, "runners", false, "stop the runners that a service has left behind, and their jobs; the service must not be running")
-	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
+	stop.Flags().Var(input.NonEmpty(&roots), "runner-dir", "with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.Group("service", "Install, start, stop and check the service",
 		on("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		on("uninstall", "Stop the service and uninstall it", func(context.Context) error { return a.serviceUninstall(own) }),
@@ -101,12 +106,12 @@ func (a *app) registration(own bool) (*register.Service, error) {
 		}
 	}
 	if a.Dir != "" || a.Socket != "" {
-		return nil, cli.Usage("a registered service has fixed paths; leave out --dir and --socket")
+		return nil, fault.Usage("a registered service has fixed paths; leave out --dir and --socket")
 	}
-	if o.Program, err = cli.DaemonPath(); err != nil {
+	if o.Program, err = connect.DaemonPath(); err != nil {
 		return nil, err
 	}
-	if o.Client, err = cli.ClientPath(); err != nil {
+	if o.Client, err = connect.ClientPath(); err != nil {
 		return nil, err
 	}
 	o.Talk = a.controlFuncs(o.Places)
@@ -123,7 +128,7 @@ func (a *app) controlFuncs(p config.Places) register.Talk {
 			if c.Connect(ctx) == nil {
 				return nil // the service is already running
 			}
-			return a.StartAndReach(ctx, c, cli.Target{Socket: p.Socket, Own: true})
+			return a.StartAndReach(ctx, c, connect.Target{Socket: p.Socket, Own: true})
 		},
 		End: func(keepJobs bool) error {
 			c := control.NewClient(p.Socket)
@@ -187,7 +192,7 @@ func (a *app) serviceInstall(own bool) error {
 	}
 	a.Say("the service is registered and running; its socket is %s", r.Places.Socket)
 	if own && registered.EndsAtLogout() {
-		a.Say("the service stops when you log out; %s", cli.Staying)
+		a.Say("the service stops when you log out; %s", connect.Staying)
 	}
 	return nil
 }
@@ -216,7 +221,7 @@ func (a *app) serviceUninstall(own bool) error {
 // unregistered returns the service that the client would choose. The result mine is true if that
 // service is not registered and can be started in the background. It can if it is the user's own,
 // or if its directory is known.
-func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
+func (a *app) unregistered(own bool) (t connect.Target, mine bool) {
 	r, err := a.managed(own)
 	if r != nil || err != nil {
 		return t, false
@@ -271,7 +276,7 @@ func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string,
 }
 
 // startUnregistered starts an unregistered service in the background, unless it runs.
-func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
+func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
 	err := c.Connect(ctx)
@@ -357,7 +362,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s", r.HowToStart())
 	default:
 		c = control.NewClient(r.Places.Socket)
-		err = cli.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.Reached(c.Connect(ctx))
+		err = connect.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.Reached(c.Connect(ctx))
 	}
 	if err != nil {
 		return err
@@ -370,7 +375,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	if a.Structured() {
 		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version, "started_at": st.Started, "service": st.Service, "socket": st.Socket})
 	}
-	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " + cli.Answering(st.Service, st.Socket))
+	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " + present.Answering(st.Service, st.Socket))
 }
 
 // stopService stops the service through its socket.
@@ -405,13 +410,13 @@ const slowStopAfter = time.Second
 // service again through its socket unit. The caller calls stopped when the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
-	if cli.IsTerminal(a.Err) && !a.Quiet && !keep {
+	if term.IsTerminal(a.Err) && !a.Quiet && !keep {
 		asking, cancel := context.WithTimeout(ctx, slowStopAfter)
 		defer cancel()
 		c := control.NewClient(socket)
 		defer c.Close()
 		if st, err := c.Status(asking, control.Nothing{}); err == nil && st.Workers.Busy > 0 {
-			text = "waiting for " + cli.Jobs(st.Workers.Busy) + " to finish; jobs that still run after the time in stop_timeout go back to the queue"
+			text = "waiting for " + present.Jobs(st.Workers.Busy) + " to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
 	return time.AfterFunc(slowStopAfter, func() { a.Say("%s", text) }).Stop

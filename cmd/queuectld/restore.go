@@ -7,6 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -14,19 +17,19 @@ func restoreVerb(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)", Args: cli.Exactly(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cli.PrivateFiles()
+			files.KeepPrivate()
 			places, err := a.Folder()
 			if err != nil {
 				return err
 			}
-			file, err := cli.OpenFile("restore", args[0])
+			file, err := files.Open("restore", args[0])
 			if err != nil {
 				return err
 			}
 			file.Close() // the file was opened only to check that it can be read
 			began := time.Now()
 			done, err := service.Restore(places, args[0], func(done, of int64) {
-				a.Draw(cli.Bar{Done: done, Of: of, Since: began, Note: "copying", Bytes: true})
+				a.Draw(term.Bar{Done: done, Of: of, Since: began, Note: "copying", Bytes: true})
 			})
 			a.Progress("")
 			if err != nil {
@@ -35,7 +38,7 @@ func restoreVerb(a *app) *cobra.Command {
 			if a.Structured() {
 				return a.PrintJSON(done)
 			}
-			a.Say("%s restored to %s", cli.Jobs(int(done.Jobs)), places.State)
+			a.Say("%s restored to %s", present.Jobs(int(done.Jobs)), places.State)
 			if done.Aside != "" {
 				fmt.Fprintf(a.Err, "queuectl: the previous queue is kept in %s\n", done.Aside)
 			}

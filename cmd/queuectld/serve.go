@@ -14,6 +14,11 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/cleanstart"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/internal/resident"
@@ -38,7 +43,7 @@ func serveVerb(a *app) *cobra.Command {
 			if err := timerslack.Restart(inherit); err != nil {
 				return err
 			}
-			cli.PrivateFiles()
+			files.KeepPrivate()
 			serve := func(ctx context.Context, m *manager) error {
 				o, err := a.serveOptions(workers, file)
 				if err != nil {
@@ -61,15 +66,15 @@ func serveVerb(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Var(cli.NonEmpty(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
-	f.Var(cli.NonEmpty(&file), "config", "read the settings from `FILE`")
+	f.Var(input.NonEmpty(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
+	f.Var(input.NonEmpty(&file), "config", "read the settings from `FILE`")
 	f.BoolVar(&keep, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over when it starts again")
-	f.Var(cli.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not when it stops the unit")
-	f.Var(cli.NonEmpty(&root.Socket), "runner-socket", "start runners as root, through the launcher that listens on the socket `FILE`")
+	f.Var(input.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not when it stops the unit")
+	f.Var(input.NonEmpty(&root.Socket), "runner-socket", "start runners as root, through the launcher that listens on the socket `FILE`")
 	f.BoolVar(&root.Own, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
-	f.Var(cli.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
-	f.Var(cli.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
+	f.Var(input.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
+	f.Var(input.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
 	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
 	managedFlag(f, &managed)
@@ -79,7 +84,7 @@ func serveVerb(a *app) *cobra.Command {
 // serveOptions returns the options of the service, with the paths below --dir or the user's default
 // paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
-	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Err, Terminal: cli.IsTerminal(a.Err)}
+	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Err, Terminal: term.IsTerminal(a.Err)}
 	var err error
 	if a.Dir != "" {
 		dir, err := a.OwnDir()
@@ -93,12 +98,12 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		return o, err
 	}
 	if a.Socket != "" {
-		if o.Places.Socket, err = cli.NewSocket("--socket", a.Socket); err != nil {
+		if o.Places.Socket, err = connect.NewSocket("--socket", a.Socket); err != nil {
 			return o, err
 		}
 	}
 	if file != "" {
-		if err := cli.IsFile("--config", file); err != nil {
+		if err := files.Check("--config", file); err != nil {
 			return o, err
 		}
 		o.Places.File, o.NeedFile = file, true
@@ -106,7 +111,7 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	if workers != "" {
 		o.Flags["workers"] = workers
 	}
-	client, err := cli.ClientPath()
+	client, err := connect.ClientPath()
 	if err != nil {
 		return o, err
 	}
@@ -161,7 +166,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		o.Manager = &m.Manager
 		err := service.Run(ctx, o, m.reload)
 		if err != nil {
-			fmt.Fprintf(a.Err, "queuectl: %s\n", cli.Message(err))
+			fmt.Fprintf(a.Err, "queuectl: %s\n", fault.Message(err))
 		}
 		return err
 	}

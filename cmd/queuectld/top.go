@@ -9,6 +9,9 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/admin"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/top"
 )
 
@@ -22,8 +25,8 @@ waiting jobs and their reasons, failed jobs, queues and schedules. It offers
 only the keys that your rights allow. top needs a terminal of at least 40x10
 characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.Structured() || !cli.IsTerminal(os.Stdin) || !cli.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
-				return cli.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for programs queuectl list --json")
+			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
+				return fault.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for programs queuectl list --json")
 			}
 			t, err := a.Choose()
 			if err != nil {
@@ -46,7 +49,7 @@ characters; without one, use: queuectl status --watch`,
 // editFromTop lets the user edit a job. It returns an error if the service rejected the changes and
 // the user did not correct them.
 func (a *app) editFromTop(ctx context.Context, id string) error {
-	err := cli.EditJob(ctx, a.App, id)
+	err := admin.EditJob(ctx, a.App, id)
 	if err == nil && a.Exit != 0 {
 		a.Exit = 0
 		return errors.New("the job was not changed")

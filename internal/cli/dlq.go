@@ -7,6 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -19,7 +24,7 @@ func dlqVerb(a *App) *cobra.Command {
 			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
 				return c.DLQList(ctx, p.DeadOnly())
 			}
-			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", "WHEN" + zonePlaceholder, "ERROR", "COMMAND"})
+			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", "WHEN" + termtext.ZoneMark, "ERROR", "COMMAND"})
 		},
 	}
 	l.add(list)
@@ -35,16 +40,16 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			switch {
 			case p.All && p.Batch != "":
-				return Usage("--all: cannot be combined with --batch; use one of them")
+				return fault.Usage("--all: cannot be combined with --batch; use one of them")
 			case len(ids) > 0 && p.All:
-				return Usage("--all: cannot be combined with job ids; use one of them")
+				return fault.Usage("--all: cannot be combined with job ids; use one of them")
 			case len(ids) > 0 && p.Batch != "":
-				return Usage("--batch: cannot be combined with job ids; use one of them")
+				return fault.Usage("--batch: cannot be combined with job ids; use one of them")
 			case len(ids) == 0 && !p.All && p.Batch == "":
-				return Usage("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
+				return fault.Usage("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
 			}
 			c, err := a.Client()
-			if err == error(errNoQueue) && len(ids) == 0 {
+			if err == error(connect.ErrNoQueue) && len(ids) == 0 {
 				return a.onNone(p.DryRun)
 			}
 			if err != nil {
@@ -57,30 +62,30 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 					return c.DLQRetry(cmd.Context(), p)
 				}
 			}
-			if p.All && !p.DryRun && !yes && a.canAsk() {
+			if p.All && !p.DryRun && !yes && a.CanAsk() {
 				counted := p
 				counted.DryRun = true
 				n, err := a.count(cmd.Context(), step(counted))
 				if err != nil {
 					return err
 				}
-				if n > 0 && !a.confirm("retry %s?", Jobs(n)) {
+				if n > 0 && !a.Confirm("retry %s?", present.Jobs(n)) {
 					return nil
 				}
 			}
-			return a.runBulk("is pending again", ids, step(p))
+			return a.RunBulk("is pending again", ids, step(p))
 		},
 	}
-	cmd.ValidArgsFunction = a.completeIDs(queue.Dead.String())
+	cmd.ValidArgsFunction = a.CompleteIDs(queue.Dead.String())
 	f := cmd.Flags()
 	f.BoolVar(&p.All, "all", false, "retry all dead jobs")
-	f.Var(givenOnce(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
-	durationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	f.Var(input.GivenOnce(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
+	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
 }
 
 func deadRow(j *control.Job) []string {
-	return []string{j.ID, AttemptsText(j), local(j.FinishedAt), orDash(j.Error), Title(j)}
+	return []string{j.ID, present.AttemptsText(j), present.Local(j.FinishedAt), present.Dash(j.Error), present.Title(j)}
 }

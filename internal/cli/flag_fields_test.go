@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -29,29 +31,29 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		{[]string{"--in", "5s"}, "depends_on", "depends_on: is wrong"},
 		{nil, "depends_on", "depends_on: is wrong"},
 	} {
-		cmd := enqueueVerb(newApp(Program{}, nil, nil, nil))
+		cmd := enqueueVerb(NewApp(Program{}, nil, nil, nil))
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
 		err := queue.Invalid(c.field, "is wrong")
-		for _, given := range []error{err, &lineError{what: "line", line: 3, cause: err}, errors.Join(err, err)} {
+		for _, given := range []error{err, &fault.LineError{Part: "line", Line: 3, Cause: err}, errors.Join(err, err)} {
 			want := map[error]string{err: c.want}[given]
 			switch given.(type) {
-			case *lineError:
+			case *fault.LineError:
 				want = "line 3: " + c.want
 			case interface{ Unwrap() []error }:
 				want = c.want + "\n" + c.want
 			}
-			if got := nameFlags(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
+			if got := input.NameFlags(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
 				t.Errorf("%v: got %q, want %q", c.args, got, want)
 			}
 		}
 	}
-	enqueue := enqueueVerb(newApp(Program{}, nil, nil, nil))
+	enqueue := enqueueVerb(NewApp(Program{}, nil, nil, nil))
 	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := nameFlags(enqueue, queue.Invalid("delay", "and run_at are both given")).Error(); got != "--in: and --at are both given" {
+	if got := input.NameFlags(enqueue, queue.Invalid("delay", "and run_at are both given")).Error(); got != "--in: and --at are both given" {
 		t.Errorf("got %q", got)
 	}
 	for _, c := range []struct {
@@ -71,20 +73,20 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		{[]string{"--env", "A=b"}, "env", `fields "env", "stdin" and "cwd" are too long, and "x"`, `--env: --env, --stdin and --cwd are too long, and "x"`},
 		{[]string{"--env", "A=b"}, "env", `fields "env" and "cheese" are too long`, `--env: fields "env" and "cheese" are too long`},
 	} {
-		cmd := enqueueVerb(newApp(Program{}, nil, nil, nil))
+		cmd := enqueueVerb(NewApp(Program{}, nil, nil, nil))
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		if got := nameFlags(cmd, queue.Invalid(c.field, "%s", c.text)).Error(); got != c.want {
+		if got := input.NameFlags(cmd, queue.Invalid(c.field, "%s", c.text)).Error(); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.args, got, c.want)
 		}
 	}
 	cancel := &cobra.Command{}
-	(&selection{labelFlag: "where-label"}).add(cancel, "")
+	(&Selection{LabelFlag: "where-label"}).Add(cancel, "")
 	if err := cancel.ParseFlags([]string{"--where-queue", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := nameFlags(cancel, queue.Invalid("queue", "is wrong")).Error(); got != "--where-queue: is wrong" {
+	if got := input.NameFlags(cancel, queue.Invalid("queue", "is wrong")).Error(); got != "--where-queue: is wrong" {
 		t.Errorf("got %q", got)
 	}
 }

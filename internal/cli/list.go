@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
-
-// tableLimit is how many jobs a table shows without --limit.
-const tableLimit = 50
 
 type listFlags struct {
 	columns []string
@@ -39,50 +39,29 @@ type listFlags struct {
 
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	labelsVar(f, &l.labels, "label", "only jobs with the label `NAME=VALUE`")
-	f.Var(givenOnce(&l.user), "user", "only jobs that `USER` has enqueued")
-	f.VarP(givenOnce(&l.queue), "queue", "Q", "only jobs of this `QUEUE`")
-	f.Var(givenOnce(&l.batch), "batch", "only your jobs in the batch `NAME`")
-	f.Var(givenOnce(&l.idGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
-	instantVar(f, &l.since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; 2h means 2 hours ago")
-	instantVar(f, &l.until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; 2h means 2 hours ago")
+	input.LabelsVar(f, &l.labels, "label", "only jobs with the label `NAME=VALUE`")
+	f.Var(input.GivenOnce(&l.user), "user", "only jobs that `USER` has enqueued")
+	f.VarP(input.GivenOnce(&l.queue), "queue", "Q", "only jobs of this `QUEUE`")
+	f.Var(input.GivenOnce(&l.batch), "batch", "only your jobs in the batch `NAME`")
+	f.Var(input.GivenOnce(&l.idGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
+	input.InstantVar(f, &l.since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; 2h means 2 hours ago")
+	input.InstantVar(f, &l.until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; 2h means 2 hours ago")
 	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
-	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+strings.Join(columnNames(), ", "))
-	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
+	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+strings.Join(present.ColumnNames(), ", "))
+	f.Var(input.NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
 	for _, flag := range []string{"columns", "sort"} {
 		// This call fails only if the flag does not exist.
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp))
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(present.ColumnNames(), cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, Usage("--limit: %d is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", l.limit)
+		return p, fault.Usage("--limit: %d is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", l.limit)
 	}
 	return p, nil
-}
-
-// instantVar adds a flag for a time in the past, like --since.
-func instantVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
-	f.Func(name, doc, func(text string) (err error) {
-		*at, err = sinceWhen(text)
-		return err
-	})
-}
-
-// sinceWhen parses the value of --since: a time, or a duration before now.
-func sinceWhen(text string) (control.Time, error) {
-	if text == "" {
-		return 0, errEmpty
-	}
-	now := time.Now()
-	if s, err := parseStep(text); err == nil {
-		return control.Time(queue.MillisOf(s.fromNow(now, backward))), nil
-	}
-	t, err := parseWhen(text, now, backward)
-	return control.Time(queue.MillisOf(t)), err
 }
 
 func listVerb(a *App) *cobra.Command {
@@ -91,7 +70,7 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.arrange = true
-			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
+			return a.list(cmd, &l, (*control.Client).List, present.JobRow, []string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
 	}
 	l.add(cmd)
@@ -111,56 +90,11 @@ func psVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// firstJobs returns the first limit jobs of the whole queue, or of some states, from the screen's
-// reply. It returns queue.ErrUnsupported if the reply has too few jobs of these states.
-func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
-	for _, name := range p.State {
-		if _, err := queue.ParseStates(name); err != nil {
-			return nil, false, err
-		}
-	}
-	s, err := c.Screen(ctx, control.ScreenRows{Rows: min(limit, mostRows)})
-	if err != nil {
-		return nil, false, err
-	}
-	if s.Status.Away != "" {
-		return nil, false, queue.Errorf(queue.CodeUnavailable, "%s", s.Status.Away)
-	}
-	if p.Failed {
-		p.State = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String())
-	}
-	var total int64
-	wanted := stateNames(p.State)
-	for name, n := range s.Status.Jobs {
-		if slices.Contains(wanted, name) {
-			total += n
-		}
-	}
-	of := func(list []control.Job) []control.Job {
-		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
-	}
-	var open []control.Job
-	for i := range s.Running {
-		open = append(open, s.Running[i].Job)
-	}
-	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
-	var ended []control.Job
-	for i := range s.Dead {
-		ended = append(ended, s.Dead[i].Job)
-	}
-	dead, done := of(ended), of(s.Done)
-	jobs = inOneTable(open, dead, done, limit)
-	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
-		return nil, false, queue.ErrUnsupported
-	}
-	return jobs, total > int64(len(jobs)), nil
-}
-
 type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
 
 // list prints jobs: all of them as JSON or ids, or the first 50 as a table.
 func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
-	a.missingIsEmpty = true
+	a.MissingIsEmpty = true
 	p, err := l.params(cmd)
 	if err != nil {
 		return err
@@ -172,23 +106,23 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	}
 	if len(l.columns) > 0 {
 		if !table {
-			return Usage("--columns: works only for a table, not with --json, --jsonl or --quiet; leave it out")
+			return fault.Usage("--columns: works only for a table, not with --json, --jsonl or --quiet; leave it out")
 		}
 		if head, row, err = columnFuncs(l.columns); err != nil {
 			return err
 		}
-		a.ownColumns = true
+		a.OwnColumns = true
 	}
 	var order *sorter
 	if l.sort != "" {
 		if limit == 0 {
-			return Usage("--sort: needs --limit with --json, --jsonl and --quiet; add --limit N")
+			return fault.Usage("--sort: needs --limit with --json, --jsonl and --quiet; add --limit N")
 		}
 		if order, err = newSorter(l.sort, limit); err != nil {
 			return err
 		}
 	}
-	c, err := a.readerUnless(cmd.Context(), l.watch)
+	c, err := a.ReaderUnless(cmd.Context(), l.watch)
 	if err != nil {
 		return err
 	}
@@ -204,7 +138,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 		return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head)
 	}
 	if l.watch {
-		return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
+		return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
 	}
 	return once()
 }
@@ -215,7 +149,7 @@ const watchFrame = 4
 
 // rowsInWindow returns the parameter rows, or the number of rows that fit the terminal if fewer do.
 func (a *App) rowsInWindow(rows int) int {
-	if height := lineCount(a.Out); height > 0 {
+	if height := term.Lines(a.Out); height > 0 {
 		return max(1, min(rows, height-watchFrame))
 	}
 	return rows
@@ -241,81 +175,10 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	for i := range jobs {
 		rows[i] = row(&jobs[i])
 	}
-	if !a.ownColumns {
-		head, rows = withProgress(head, rows, jobs)
+	if !a.OwnColumns {
+		head, rows = present.WithProgress(head, rows, jobs)
 	}
 	return a.endTable(ctx, c, rows, head, p, more)
-}
-
-// newestJobs returns the jobs for a table, read state by state. Reading each state separately finds
-// running and waiting jobs even if very many jobs have ended. Of each state it reads the newest
-// jobs.
-func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
-	for _, name := range p.State {
-		if _, err := queue.ParseStates(name); err != nil {
-			return nil, false, err
-		}
-	}
-	if p.Failed {
-		p.State, p.Failed = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String()), false
-	}
-	wanted := stateNames(p.State)
-	read := func(states ...queue.State) (list []control.Job) {
-		p := p
-		p.State = nil
-		for _, state := range states {
-			if slices.Contains(wanted, state.String()) {
-				p.State = append(p.State, state.String())
-			}
-		}
-		for next := len(p.State) > 0; next && len(list) < limit && err == nil; {
-			var page control.JobPage
-			p.Limit = min(control.SelectStep, limit-len(list))
-			page, err = c.List(ctx, p)
-			list = append(list, page.Jobs...)
-			if next = page.Next != nil; next {
-				p.Cursor = *page.Next
-			}
-			more = more || next && len(list) >= limit
-		}
-		arranged(list, time.Now())
-		return list
-	}
-	open := append(read(queue.Processing), read(queue.Pending, queue.Failed, queue.Held, queue.Blocked)...)
-	dead, done := read(queue.Dead), read(queue.Completed, queue.Cancelled)
-	jobs = inOneTable(open, dead, done, limit)
-	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
-}
-
-// inOneTable selects the jobs for a table with limit rows. Running and waiting jobs (open) get at
-// most half of the rows if dead and ended jobs can fill the other half.
-func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
-	room := max(limit/2, limit-len(dead)-len(done), 1)
-	jobs = append(jobs, open[:min(len(open), room)]...)
-	room = limit - len(jobs)
-	jobs = append(jobs, dead[:min(len(dead), max(room/2, room-len(done)))]...)
-	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
-}
-
-// filtered reports whether a list is restricted by anything except states.
-func filtered(p control.List) bool {
-	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
-}
-
-// withoutPlain removes columns without information: QUEUE if every job is in the default queue, and
-// NODE and TYPICAL if no value is known.
-func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
-	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
-		at := slices.Index(head, name)
-		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {
-			continue
-		}
-		for i := range rows {
-			rows[i] = slices.Delete(rows[i], at, at+1)
-		}
-		head = slices.Delete(slices.Clone(head), at, at+1)
-	}
-	return head, rows
 }
 
 // listOnce prints up to limit jobs, or all if limit is 0. Without --sort it prints the newest jobs,
@@ -325,17 +188,17 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	var inTable []control.Job
 	printed, seen, more := 0, 0, true
 	whole := a.JSON && !a.JSONL && !a.Quiet
-	out := bufio.NewWriter(a.out())
-	list := newArray(out)
+	out := bufio.NewWriter(a.Writer())
+	list := term.NewArray(out)
 	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {
 			switch j := &jobs[i]; {
 			case a.Quiet:
 				_, err = fmt.Fprintln(out, j.ID)
 			case whole:
-				err = list.add(j)
+				err = list.Add(j)
 			case a.Structured():
-				err = writeJSON(out, j)
+				err = term.WriteJSON(out, j)
 			default:
 				rows, inTable = append(rows, row(j)), append(inTable, *j)
 			}
@@ -372,13 +235,13 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		order.jobs, more = nil, seen > printed
 	}
 	if whole {
-		list.end() // an error of this write is returned by Flush
+		list.End() // an error of this write is returned by Flush
 	}
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
 	}
-	if !a.ownColumns {
-		head, rows = withProgress(head, rows, inTable)
+	if !a.OwnColumns {
+		head, rows = present.WithProgress(head, rows, inTable)
 	}
 	return a.endTable(ctx, c, rows, head, p, more)
 }
@@ -386,13 +249,13 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 // jobsTable prints a table of jobs. On a terminal each state has its sign and colour.
 func (a *App) jobsTable(head []string, rows [][]string) error {
 	state := slices.Index(head, "STATE")
-	if state < 0 || !IsTerminal(a.Out) {
-		return a.table(head, rows)
+	if state < 0 || !term.IsTerminal(a.Out) {
+		return a.Table(head, rows)
 	}
 	for _, row := range rows {
-		row[state] = signOf(row[state]).sign + " " + row[state]
+		row[state] = present.SignOf(row[state]).Sign + " " + row[state]
 	}
-	return a.paintedTable(head, rows, func(column int, cell string) string {
+	return a.PaintedTable(head, rows, func(column int, cell string) string {
 		if column == state {
 			cell = a.signed(cell, true)
 		}
@@ -406,8 +269,8 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		a.Say("no jobs")
 		return nil
 	}
-	if !a.ownColumns {
-		head, rows = withoutPlain(head, rows)
+	if !a.OwnColumns {
+		head, rows = present.DropPlainColumns(head, rows)
 	}
 	if err := a.jobsTable(head, rows); err != nil {
 		return err
@@ -420,7 +283,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		return err
 	}
 	if filtered(p) {
-		return a.Println(Sign("… and more jobs (use --limit N)"))
+		return a.Println(termtext.Sign("… and more jobs (use --limit N)"))
 	}
 	var total int64
 	if p.Failed {
@@ -429,22 +292,5 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
-	return a.Println(Sign("…") + " and " + plural(int(max(1, total-int64(len(rows)))), "more job") + " (use --limit N)")
-}
-
-func stateNames(asked []string) (names []string) {
-	if len(asked) == 0 {
-		for _, s := range queue.States() {
-			names = append(names, s.String())
-		}
-		return names
-	}
-	for _, name := range asked {
-		if states, err := queue.ParseStates(name); err == nil {
-			for _, s := range states {
-				names = append(names, s.String())
-			}
-		}
-	}
-	return names
+	return a.Println(termtext.Sign("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") + " (use --limit N)")
 }

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -20,29 +22,29 @@ func logsVerb(a *App) *cobra.Command {
 	var p control.Logs
 	var lines int
 	var stamps bool
-	var s selection
+	var s Selection
 	cmd := &cobra.Command{
-		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.completeIDs(),
+		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.missingIsEmpty = !p.Follow
+			a.MissingIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
-				return Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out --attempt for the last one", p.Attempt)
+				return fault.Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out --attempt for the last one", p.Attempt)
 			}
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
 			}
 			if p.Follow && len(ids) == 0 && s.isQueue() && p.Attempt == 0 {
 				of := control.List{Queue: s.Queue, Label: s.Label}
-				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
+				return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
-				a.missingIsEmpty = true // if no queue exists, the flags select no jobs
-				c, err := a.readerUnless(cmd.Context(), p.Follow)
+				a.MissingIsEmpty = true // if no queue exists, the flags select no jobs
+				c, err := a.ReaderUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err
 				}
 				defer c.Close()
-				selected, err := s.resolved(cmd, c, nil)
+				selected, err := s.Resolved(cmd, c, nil)
 				if err != nil {
 					return err
 				}
@@ -50,24 +52,24 @@ func logsVerb(a *App) *cobra.Command {
 					ids = append(ids, selected[i].ID)
 				}
 				if len(ids) == 0 {
-					a.sayNone()
+					a.SayNoneSelected()
 				}
-			} else if _, err := s.of(cmd, ids); err != nil {
+			} else if _, err := s.Of(cmd, ids); err != nil {
 				return err
 			}
-			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, unique(ids), stamps) })
+			return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, Unique(ids), stamps) })
 		},
 	}
-	s.add(cmd, "s")
+	s.Add(cmd, "s")
 	f := cmd.Flags()
 	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new jobs too, until interrupted")
 	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
 	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
 	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
 	f.IntVarP(&lines, "lines", "n", 0, "print only the last `N` lines")
-	setsField(f.Lookup("lines"), "n")
-	instantVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
-	instantVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
+	input.SetsField(f.Lookup("lines"), "n")
+	input.InstantVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
+	input.InstantVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
 	f.BoolVar(&stamps, "timestamps", false, "print the time before each line")
 	return cmd
 }
@@ -79,23 +81,23 @@ type logReader struct {
 	p        control.Logs
 	stamps   bool
 	printing sync.Mutex
-	list     *array // the JSON array to print to; nil for text or JSON lines
+	list     *term.Array // the JSON array to print to; nil for text or JSON lines
 }
 
 // openLogs returns a logReader. The caller must call end, which completes the output and returns
 // err or its own error.
 func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error, err error) {
-	c, err := a.readerUnless(ctx, p.Follow)
+	c, err := a.ReaderUnless(ctx, p.Follow)
 	if err != nil {
 		return nil, nil, err
 	}
 	r = &logReader{a: a, c: c, p: p, stamps: stamps}
 	if a.JSON && !a.JSONL {
-		r.list = newArray(a.Out)
+		r.list = term.NewArray(a.Out)
 	}
 	return r, func(err error) error {
 		if r.list != nil {
-			err = errors.Join(err, r.list.end())
+			err = errors.Join(err, r.list.End())
 		}
 		c.Close()
 		return err
@@ -141,7 +143,7 @@ func (r *logReader) printLost(ctx context.Context, id string) {
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
 		return
 	}
-	if reason := queue.Reason(orDefault(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
+	if reason := queue.Reason(present.Or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
 		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died during the attempt\n", h.Attempt, id)
 	}
 }
@@ -151,8 +153,8 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	out.list = r.list
 	for i := range out.ttys {
 		t := &out.ttys[i]
-		t.live = p.Follow && out.screen[i].live && IsTerminal(r.a.Out)
-		t.r.Midway = p.N != nil || p.Since != 0
+		t.Live = p.Follow && out.screen[i].Live && term.IsTerminal(r.a.Out)
+		t.Renderer.Midway = p.N != nil || p.Since != 0
 	}
 	var harm error
 	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {
@@ -172,20 +174,11 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	return said, errors.Join(err, out.end(), harm)
 }
 
-// damaged returns the error for a piece of output that is damaged on disk.
-func damaged(p *control.Piece) error {
-	which := "stdout, stderr or both cannot be read"
-	if p.Stream != "" {
-		which = fmt.Sprintf("%s, from byte %d on, cannot be read", p.Stream, p.Damage.Offset)
-	}
-	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
-}
-
 // logs prints the output of jobs. It prints several jobs one after another or, with --follow, as
 // their output arrives, each line with the job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	if p.Follow && len(ids) > control.MaxStreams {
-		return Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow", len(ids), control.MaxStreams)
+		return fault.Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow", len(ids), control.MaxStreams)
 	}
 	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {
@@ -264,7 +257,7 @@ func (q *queueReader) follow(ctx context.Context) error {
 	c := control.NewClient(q.r.c.Path())
 	defer c.Close()
 	events := make(chan control.Event)
-	broken := stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
+	broken := Stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
 		select {
 		case events <- e:
 			return nil
@@ -370,111 +363,4 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 			}
 		}
 	})
-}
-
-// logPrinter prints the pieces of one job's output. With a prefix it buffers an incomplete line, so
-// that the lines of several jobs do not mix.
-type logPrinter struct {
-	a         *App
-	screen    [2]*safeWriter // one for standard output and one for standard error
-	ttys      [2]ttyOutput
-	number    int    // number of the attempt whose output is being printed
-	list      *array // the JSON array to print to; nil for text or JSON lines
-	prefix    string
-	stamps    bool
-	lineStart bool   // the next text begins a line
-	part      string // buffered beginning of a line
-}
-
-// maxPart bounds a buffered line, in bytes. A longer line is printed in pieces.
-const maxPart = 64 << 10
-
-// newLogPrinter returns a logPrinter. It prints carriage returns unchanged only if lines have no
-// prefix and no time. Otherwise the text after a carriage return would overwrite the prefix or the
-// time.
-func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
-	live := prefix == "" && !stamps
-	screen := [2]*safeWriter{newSafeWriter(&a.Output, a.Out, live), newSafeWriter(&a.Output, a.Out, live)}
-	t := ttyOutput{r: termtext.Renderer{Colours: coloursOn(a.Out)}}
-	return &logPrinter{a: a, screen: screen, ttys: [2]ttyOutput{t, t}, prefix: prefix, stamps: stamps, lineStart: true}
-}
-
-func (l *logPrinter) piece(p *control.Piece) error {
-	switch {
-	case l.list != nil:
-		return l.list.add(p)
-	case l.a.Structured():
-		return l.a.PrintJSON(p)
-	}
-	i := 0
-	if p.Stream == "stderr" {
-		i = 1
-	}
-	from, tty := l.screen[i], &l.ttys[i]
-	text := ""
-	// Each attempt has its own terminal, so a new attempt starts with an empty line.
-	if p.Attempt != l.number {
-		text, l.number = tty.end(from.safe), p.Attempt
-	}
-	if p.TTY && !l.a.raw {
-		text += tty.next(p.String(), from.safe)
-	} else {
-		text += from.safe(p.String())
-	}
-	if gap := p.Gap(); gap != "" {
-		if line := tty.end(from.safe); line != "" {
-			text += line + "\n"
-		}
-		text += from.rest() + gap + "\n"
-		tty.r.Midway = true
-		if !l.lineStart || l.part != "" {
-			text = "\n" + text
-		}
-	}
-	if l.prefix != "" {
-		text = l.part + text
-		whole := strings.LastIndexByte(text, '\n') + 1
-		text, l.part = text[:whole], text[whole:]
-		if len(l.part) > maxPart {
-			text, l.part = text+l.part+"\n", ""
-		}
-	}
-	return l.print(text, p.At)
-}
-
-func (l *logPrinter) print(text string, at control.Time) error {
-	before := l.prefix
-	if l.stamps {
-		before += local2(at) + " "
-	}
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if l.lineStart {
-			b.WriteString(before)
-		}
-		b.WriteString(line)
-		l.lineStart = strings.HasSuffix(line, "\n")
-	}
-	_, err := l.a.Out.WriteString(b.String())
-	return err
-}
-
-// end prints the buffered text.
-func (l *logPrinter) end() error {
-	text := l.part
-	for i := range l.screen {
-		text += l.ttys[i].end(l.screen[i].safe) + l.screen[i].rest()
-	}
-	if text == "" {
-		return nil
-	}
-	if l.prefix != "" {
-		text = l.prefix + text + "\n"
-	}
-	_, err := l.a.Out.WriteString(text)
-	return err
-}
-
-func local2(t control.Time) string {
-	return queue.Millis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
 }

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
@@ -21,29 +19,29 @@ func resumeVerb(a *App) *cobra.Command {
 // pauseCommand builds a command for running jobs or, with --all, for the whole queue. The argument
 // outcome is what messages say of a job, like "is paused"; all is the message for --all.
 func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
-	var s selection
-	s.states = []string{"processing"}
+	var s Selection
+	s.States = []string{"processing"}
 	cmd := &cobra.Command{
 		Use: name + " ID… | --label NAME=VALUE … | --all", Short: short,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if s.All {
 				return a.onEverything(cmd, &s, ids, outcome, do, all)
 			}
-			return a.onSelection(cmd, &s, ids, outcome, do)
+			return a.OnSelection(cmd, &s, ids, outcome, do)
 		},
 	}
-	s.add(cmd, "s")
-	s.act(cmd)
+	s.Add(cmd, "s")
+	s.Act(cmd)
 	cmd.Flags().Lookup("all").Usage = allUsage
-	cmd.ValidArgsFunction = a.completeIDs(s.states...)
+	cmd.ValidArgsFunction = a.CompleteIDs(s.States...)
 	return cmd
 }
 
 // onEverything pauses or resumes the whole queue, and prints which running jobs that affects.
 func (a *App) onEverything(
-	cmd *cobra.Command, s *selection, ids []string, outcome string, do bulkFunc, say string,
+	cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc, say string,
 ) error {
-	p, err := s.of(cmd, ids)
+	p, err := s.Of(cmd, ids)
 	if err != nil {
 		return err
 	}
@@ -66,29 +64,8 @@ func (a *App) onEverything(
 	case a.Structured():
 		return nil
 	case v.Matched != nil:
-		return a.counted(*v.Matched)
+		return a.Counted(*v.Matched)
 	}
 	a.Say("%s", say)
 	return nil
-}
-
-// stateText returns a job's state for people.
-func stateText(j *control.Job) string {
-	if j.PausedAt != 0 {
-		return j.State + " (paused)"
-	}
-	return j.State
-}
-
-// pausedSince returns when and by which user a running job was paused, or "" if it is not paused.
-func pausedSince(j *control.Job) string {
-	if j.PausedAt == 0 {
-		return ""
-	}
-	return "since " + local(j.PausedAt) + " by " + orDefault(j.PausedBy, "?")
-}
-
-// pausedText returns for how long and by which user a running job has been paused.
-func pausedText(j *control.Job, now time.Time) string {
-	return ageOf(j.PausedAt, now) + " by " + orDefault(j.PausedBy, "?")
 }

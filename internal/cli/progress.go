@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -26,7 +26,7 @@ func progressVerb(a *App) *cobra.Command {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return Usage("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl progress 40 'epoch 4 of 10'")
+			return fault.Usage("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl progress 40 'epoch 4 of 10'")
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			line, err := progressLine(args)
@@ -42,7 +42,7 @@ func progressVerb(a *App) *cobra.Command {
 func progressLine(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
-		return "", Usage("progress: %q is not a whole number from 0 to 100", queue.Clip(args[0]))
+		return "", fault.Usage("progress: %q is not a whole number from 0 to 100", queue.Clip(args[0]))
 	}
 	line := strconv.Itoa(n)
 	if len(args) == 2 {
@@ -73,47 +73,4 @@ func tellProgress(path, line string) error {
 	f.SetWriteDeadline(time.Now().Add(progressWithin))
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())
-}
-
-// percent formats the progress of a job, or returns "" if it has not reported any.
-func percent(j *control.Job) string {
-	if j.Progress == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d %%", j.Progress.Percent)
-}
-
-// progressOf formats the progress of a job with its message.
-func progressOf(j *control.Job) string {
-	text := percent(j)
-	if j.Progress != nil && j.Progress.Text != "" {
-		text += ", " + oneLine(j.Progress.Text)
-	}
-	return text
-}
-
-// withProgress inserts a column before the last one if a job has reported progress.
-func withProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
-	any := false
-	for i := range jobs {
-		any = any || jobs[i].Progress != nil
-	}
-	if !any || len(head) == 0 {
-		return head, rows
-	}
-	last := len(head) - 1
-	insert := func(row []string, cell string) []string {
-		return append(append(append([]string{}, row[:last]...), cell), row[last])
-	}
-	for i := range rows {
-		newRows = append(newRows, insert(rows[i], orDashText(percent(&jobs[i]))))
-	}
-	return insert(head, "PROGRESS"), newRows
-}
-
-func orDashText(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

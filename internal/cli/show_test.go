@@ -3,10 +3,8 @@ package cli
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/queuectl/queuectl/control"
 )
@@ -19,76 +17,13 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		a := newApp(Program{}, nil, out, out)
+		a := NewApp(Program{}, nil, out, out)
 		if err := a.showHistory(&control.JobDetail{HistoryTotal: 250, History: []control.Attempt{{Attempt: first}}}); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(out.Name())
 		if says := strings.Contains(string(text), "in total"); err != nil || says != (want != "") || !strings.Contains(string(text), want) {
 			t.Errorf("from %d on: %q, %v, want %q", first, text, err, want)
-		}
-	}
-}
-
-// show prints the input file, and an output limit that differs from the default.
-func TestShowListsSettings(t *testing.T) {
-	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
-		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0}, "on_lost": "retry", "kill_after": "10s",
-	}})
-	if want := [][2]string{{"Timeout", "5s"}, {"Max output", "10.0 KiB per stream"}, {"Stdin", "/in"}, {"Backoff", ""}}; !slices.Equal(rows, want) {
-		t.Errorf("got %q, want %q", rows, want)
-	}
-	small := settingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
-	if want := [2]string{"Max output", "11 bytes per stream"}; small[0] != want {
-		t.Errorf("got %q, want %q", small[0], want)
-	}
-}
-
-// Each limit is shown next to what the last attempt used, or with a note that the usage is not
-// known.
-func TestShowComparesUsageWithLimits(t *testing.T) {
-	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
-	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
-		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
-		if got, want := limitsOf(j), [][2]string{{"Tasks", want}, {"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
-			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
-		}
-	}
-}
-
-// The remark about an attempt contains how many leftover processes were stopped. If the command
-// exited by itself, it also names the flag that keeps them running.
-func TestShowReportsEndedProcesses(t *testing.T) {
-	zero, refused := new(int64), "cut"
-	for _, c := range []struct {
-		attempt    control.Attempt
-		background bool
-		want       string
-	}{
-		{control.Attempt{ExitCode: zero}, false, ""},
-		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "leftover processes stopped: 1 (--allow-background keeps them running)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes stopped: 2"},
-		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes stopped: 2"},
-	} {
-		if got := remarks(&c.attempt, c.background); got != c.want {
-			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)
-		}
-	}
-}
-
-// The time in a reason has its zone, and the date unless it is today.
-func TestReasonNamesTheDayAndZone(t *testing.T) {
-	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
-	for wait, layout := range map[time.Duration]string{
-		time.Hour: "15:04 MST, in 1h", 4 * time.Hour: "Mon 2 Jan 15:04 MST, in 4h", 50 * 24 * time.Hour: "Mon 2 Jan 2006 15:04 MST, in 50d",
-	} {
-		at := now.Add(wait)
-		layout, in, _ := strings.Cut(layout, ",")
-		want := "not due yet: " + at.Format(layout) + "," + in + "; queuectl show 1"
-		r := control.Reason{At: control.Time(at.UnixMilli()), Text: "not due yet", Next: "queuectl show 1"}
-		if got := reasonLine(&r, now); got != want {
-			t.Errorf("a reason that ends in %v: got %q, want %q", wait, got, want)
 		}
 	}
 }

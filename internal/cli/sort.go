@@ -1,6 +1,8 @@
 package cli
 
-import "sort"
+import (
+	"sort"
+)
 
 // sortList sorts a list in place and stably. It avoids slices.SortStableFunc, which is compiled
 // again for each element type and would add kilobytes to queuectl each time. The lists of a command
@@ -20,6 +22,8 @@ type sortable struct {
 	swap   func(i, j int)
 }
 
-func (s *sortable) Len() int           { return s.length }
+func (s *sortable) Len() int { return s.length }
+
 func (s *sortable) Less(i, j int) bool { return s.less(i, j) }
-func (s *sortable) Swap(i, j int)      { s.swap(i, j) }
+
+func (s *sortable) Swap(i, j int) { s.swap(i, j) }

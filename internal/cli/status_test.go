@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -49,7 +50,7 @@ func TestScreen(t *testing.T) {
 		s.Ready = append(s.Ready, control.Job{ID: fmt.Sprintf("b%d", i+1), State: queue.Pending.String(), Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
 	}
 	s.Status.Jobs["pending"] += 3
-	if err := (&screenPrinter{a: newApp(Program{}, nil, out, nil), text: ScreenText{Screen: s, Now: screenNow}}).print(plainRows); err != nil {
+	if err := (&screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, Now: screenNow}}).print(plainRows); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -86,8 +87,8 @@ FINISHED  RAN   WHEN    COMMAND
 	if string(got) != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	p := &screenPrinter{a: newApp(Program{}, nil, out, nil), text: ScreenText{Screen: s, Now: screenNow}}
-	if got, want := countsOf(&p.text.Screen.Status), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
+	p := &screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, Now: screenNow}}
+	if got, want := present.CountsOf(&p.text.Screen.Status), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
 	s.Status.Health = "degraded: 5 jobs are waiting, but there are no workers; add some with: queuectl worker start"
@@ -101,7 +102,7 @@ FINISHED  RAN   WHEN    COMMAND
 func TestScreenFitsTheWindow(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
-			p := &screenPrinter{a: newApp(Program{}, nil, nil, nil), text: ScreenText{Screen: testScreen(jobs), Now: screenNow}}
+			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil), text: present.ScreenText{Screen: testScreen(jobs), Now: screenNow}}
 			parts := p.parts()
 			// 5 lines are for the verdict, two empty lines, the counts and the prompt.
 			fitParts(parts, height-5)

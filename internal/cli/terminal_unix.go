@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
+	xterm "golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -41,7 +42,7 @@ type terminalSession struct {
 	mu sync.Mutex
 	// saved is the terminal's original state while an attempt uses the terminal, and nil otherwise. mu
 	// guards it and all fields below.
-	saved     *term.State
+	saved     *xterm.State
 	lastEnded int  // number of the newest attempt that has ended
 	hasLeft   bool // the user has left the job; show prints nothing more
 	modes     termtext.Modes
@@ -91,7 +92,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	if f.cancelOnExit {
 		return a.cancelAndExit(c, f.id)
 	}
-	a.Exit = exitDetached
+	a.Exit = fault.ExitDetached
 	return nil
 }
 
@@ -102,7 +103,7 @@ func (j *terminalSession) enter(attempt int) error {
 	if attempt <= j.lastEnded || j.saved != nil {
 		return nil
 	}
-	saved, err := term.MakeRaw(int(os.Stdin.Fd()))
+	saved, err := xterm.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
 		return fmt.Errorf("cannot connect your terminal to the job: %w", err)
 	}
@@ -123,7 +124,7 @@ func (j *terminalSession) leave(attempt int) {
 	if j.saved == nil {
 		return
 	}
-	term.Restore(int(os.Stdin.Fd()), j.saved)
+	xterm.Restore(int(os.Stdin.Fd()), j.saved)
 	j.saved = nil
 }
 
@@ -197,7 +198,7 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.
 func (j *terminalSession) size() (rows, cols int) {
-	cols, rows, err := term.GetSize(int(j.a.Out.Fd()))
+	cols, rows, err := xterm.GetSize(int(j.a.Out.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
 		return 24, 80
 	}
@@ -226,7 +227,7 @@ func (j *terminalSession) join(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // follow reports the error
 		default:
-			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n", oneLine(j.a.Clean(j.a.Err, err.Error())))
+			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n", termtext.OneLine(j.a.Clean(j.a.Err, err.Error())))
 			return
 		}
 		select {

@@ -11,18 +11,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
 func waitVerb(a *App) *cobra.Command {
 	var f waitFlags
-	var s selection
+	var s Selection
 	cmd := &cobra.Command{
 		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.FailureCode = exitFailure
+			a.FailureCode = fault.ExitFailure
 			if len(ids) == 0 && !s.Chosen() {
-				return atLeastOne("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
+				return AtLeastOne("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
 			if len(ids) > 0 && len(ids) <= control.MaxWaits && !f.progress && f.log == "" && !s.Chosen() {
 				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.any, Timeout: control.Span(f.timeout)})
@@ -30,23 +34,23 @@ func waitVerb(a *App) *cobra.Command {
 			return a.waitSelected(cmd, &s, ids, f)
 		},
 	}
-	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
-	s.add(cmd, "s")
+	cmd.ValidArgsFunction = a.CompleteIDs("waiting", "processing")
+	s.Add(cmd, "s")
 	cmd.Flags().BoolVar(&f.any, "any", false, "return as soon as one of the jobs has ended")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
-	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
-	durationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
+	cmd.Flags().Var(input.NonEmpty(&f.log), "joblog", "write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
+	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
 	a.ownExit(cmd)
 	return cmd
 }
 
 // waitSelected waits for the jobs that are selected or named at the time of the call.
-func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f waitFlags) error {
+func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
-	if _, err := s.of(cmd, ids); err != nil {
+	if _, err := s.Of(cmd, ids); err != nil {
 		return err
 	}
-	a.missingIsEmpty = len(ids) == 0 // if no queue exists, the flags select no jobs
+	a.MissingIsEmpty = len(ids) == 0 // if no queue exists, the flags select no jobs
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -61,7 +65,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		// would make every wait fail.
 		s.State = control.Texts{"waiting", queue.Processing.String()}
 	}
-	jobs, err := s.resolved(cmd, c, ids)
+	jobs, err := s.Resolved(cmd, c, ids)
 	if err != nil {
 		return err
 	}
@@ -80,11 +84,11 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	})
 	if len(jobs) == 0 {
 		if a.Structured() {
-			if err := PrintList(&a.Output, jobs); err != nil {
+			if err := term.PrintList(&a.Output, jobs); err != nil {
 				return err
 			}
 		}
-		a.sayNone()
+		a.SayNoneSelected()
 		return nil
 	}
 	f.batch = s.Batch
@@ -102,7 +106,7 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 		if err != nil || runs(&job.Job) {
 			return // there is nothing to explain if a job runs; an error is reported by the method wait
 		}
-		if waiting == "" && !stateOf(job.State).Ended() {
+		if waiting == "" && !present.StateOf(job.State).Ended() {
 			waiting = id
 		}
 	}
@@ -132,7 +136,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		defer end()
 		asked = over
 	}
-	if IsTerminal(a.Err) && !a.Quiet {
+	if term.IsTerminal(a.Err) && !a.Quiet {
 		defer time.AfterFunc(sayWhyAfter, func() { a.sayWhyNoneRuns(asked, c, p.IDs) }).Stop()
 	}
 	ended := map[string]*control.Job{}
@@ -144,7 +148,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		return nil
 	})
 	if ctx.Err() != nil {
-		a.Exit = exitDetached
+		a.Exit = fault.ExitDetached
 		a.Say("stopped waiting; the jobs continue")
 		return nil
 	}
@@ -167,13 +171,13 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		}
 	}
 	if waited.TimedOut {
-		a.Exit = exitTimeout
+		a.Exit = fault.ExitTimeout
 		if !a.Quiet {
 			fmt.Fprintf(a.Err, "queuectl: not all jobs finished within %s\n", queue.FormatDuration(time.Duration(p.Timeout)))
 		}
 	}
 	if a.JSON {
-		return PrintList(&a.Output, list)
+		return term.PrintList(&a.Output, list)
 	}
 	return nil
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/enqueue"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -43,11 +46,11 @@ type waiter struct {
 	done      int
 	first     int // the number of jobs that had already ended when the wait began
 	retry     map[int64]bool
-	due       retries
-	stall     stallNotice
+	due       Retries
+	stall     StallNotice
 	last      int      // index of the job that ended last
 	unprinted []string // ids of ended jobs that are not printed yet, for JSON lines
-	log       *jobLog
+	log       *JobLog
 }
 
 // waitMany waits until jobs have ended. since is the number of an event older than the state in
@@ -55,16 +58,16 @@ type waiter struct {
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
-		log, err := openJobLog(f.log, a.Out, false)
+		log, err := OpenJobLog(f.log, a.Out, false)
 		if err != nil {
 			return err
 		}
-		defer log.close()
+		defer log.Close()
 		w.log = log
 	}
 	for i := range jobs {
 		w.index[jobs[i].Seq] = i
-		switch state := stateOf(jobs[i].State); {
+		switch state := present.StateOf(jobs[i].State); {
 		case state.Ended():
 			w.end(ctx, i)
 		case state == queue.Failed:
@@ -77,7 +80,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 		err = w.follow(ctx, since)
 	}
 	w.a.Progress("")
-	if err = errors.Join(err, w.log.failure()); err != nil {
+	if err = errors.Join(err, w.log.Failure()); err != nil {
 		return err
 	}
 	return w.printEnds(ctx)
@@ -94,7 +97,7 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 	c := control.NewClient(w.c.Path())
 	defer c.Close()
 	events := make(chan control.Event)
-	broken := stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
+	broken := Stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
 		select {
 		case events <- e:
 			return nil
@@ -106,7 +109,7 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 	if w.timeout > 0 {
 		timeout = time.After(w.timeout)
 	}
-	tick := time.NewTicker(showEvery)
+	tick := time.NewTicker(ShowEvery)
 	defer tick.Stop()
 	for !w.allEnded() {
 		select {
@@ -118,10 +121,10 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 		case <-tick.C:
 			w.show(ctx)
 		case <-timeout:
-			w.a.Exit = exitTimeout
+			w.a.Exit = fault.ExitTimeout
 			return nil
 		case <-interrupts:
-			w.a.Exit = exitDetached
+			w.a.Exit = fault.ExitDetached
 			return nil
 		case err := <-broken:
 			return err
@@ -132,26 +135,17 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 
 func (w *waiter) allEnded() bool { return w.done == len(w.jobs) || w.any && w.done > 0 }
 
-// stateOf returns the state with a name, or 0 if the name is unknown.
-func stateOf(name string) queue.State {
-	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
-	if i < 0 {
-		return 0
-	}
-	return queue.States()[i]
-}
-
 // event records from an event how a job ended, or that it changed its state.
 func (w *waiter) event(ctx context.Context, e *control.Event) {
 	i, ours := w.index[e.JobSeq]
 	if !ours || w.ended[i] {
 		return
 	}
-	w.stall.reset()
+	w.stall.Reset()
 	j := &w.jobs[i]
 	delete(w.retry, j.Seq)
 	j.PausedAt = 0
-	state := stateOf(e.State)
+	state := present.StateOf(e.State)
 	switch {
 	case e.Event == string(queue.EventRemoved):
 		j.State, j.Reason = "removed", nil
@@ -186,7 +180,7 @@ func (w *waiter) end(ctx context.Context, i int) {
 		// Show fails if the job has been removed or the service is busy. The log then gets the job's line
 		// with 0 as its number of bytes. A line with a wrong number is better than no line.
 		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
-		w.log.add(i+1, j, detail.StdoutBytes)
+		w.log.Add(i+1, j, detail.StdoutBytes)
 	}
 	if w.a.JSONL && j.State != "removed" {
 		w.unprinted = append(w.unprinted, j.ID)
@@ -194,9 +188,9 @@ func (w *waiter) end(ctx context.Context, i int) {
 	if j.State == queue.Completed.String() {
 		return
 	}
-	if w.failed++; w.progress && w.failed <= maxFailures && !w.a.Structured() {
+	if w.failed++; w.progress && w.failed <= MaxFailures && !w.a.Structured() {
 		w.a.Progress("")
-		w.a.sayFailure(j)
+		w.a.SayFailure(j)
 	}
 }
 
@@ -207,23 +201,7 @@ func (w *waiter) printFresh(ctx context.Context) error {
 	}
 	defer func() { w.unprinted = w.unprinted[:0] }()
 	w.a.Progress("")
-	return printJobs(ctx, &w.a.Output, w.c, w.unprinted)
-}
-
-// failureText describes how a job failed.
-func failureText(j *control.Job) string {
-	text := "job " + j.ID + " is " + Standing(j)
-	switch {
-	case j.Error != nil:
-		text += ": " + *j.Error
-	case expired(j):
-		text += ": " + didNotStart
-	case j.Signal != nil:
-		text += ": ended by " + queue.SignalText(*j.Signal)
-	case j.ExitCode != nil && *j.ExitCode != 0:
-		text += fmt.Sprintf(": exit code %d", *j.ExitCode)
-	}
-	return text
+	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprinted)
 }
 
 // waiting returns the id of a waiting job. Its first choice is a job that is due for its first
@@ -250,24 +228,24 @@ func (w *waiter) waiting() string {
 }
 
 // drawsBar reports whether the progress is drawn as a bar.
-func (w *waiter) drawsBar() bool { return w.progress && IsTerminal(w.a.Err) }
+func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Err) }
 
 // show shows the progress, and why no job runs.
 func (w *waiter) show(ctx context.Context) {
-	if w.progress || IsTerminal(w.a.Err) && !w.a.Quiet {
-		w.stall.print(ctx, w.a, w.c, w.waiting)
+	if w.progress || term.IsTerminal(w.a.Err) && !w.a.Quiet {
+		w.stall.Print(ctx, w.a, w.c, w.waiting)
 	}
 	if !w.drawsBar() {
 		return
 	}
-	again := w.due.describe(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
-	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.failed), "failed"), again), AtLeast: w.due.wait()})
+	again := w.due.Describe(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
+	w.a.Draw(term.Bar{Done: int64(w.done), Of: int64(len(w.jobs)), From: int64(w.first), Since: w.began, Note: present.Notes(present.Count(int64(w.failed), "failed"), again), AtLeast: w.due.Wait()})
 }
 
 // printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
 // complete.
 func (w *waiter) printEnds(ctx context.Context) error {
-	// stopped is exitTimeout or exitDetached if the wait ended before all jobs had ended, otherwise 0.
+	// stopped is ExitTimeout or ExitDetached if the wait ended before all jobs had ended, otherwise 0.
 	stopped := w.a.Exit
 	failed := -1
 	for i := range w.jobs {
@@ -287,19 +265,19 @@ func (w *waiter) printEnds(ctx context.Context) error {
 				ids = append(ids, w.jobs[i].ID)
 			}
 		}
-		return printJobs(ctx, &w.a.Output, w.c, ids)
+		return enqueue.PrintJobs(ctx, &w.a.Output, w.c, ids)
 	}
 	if failed >= 0 && !w.progress {
 		w.a.sayEnd(&w.jobs[failed], w.failed-1)
 	}
 	text := w.counts()
 	switch stopped {
-	case exitTimeout:
+	case fault.ExitTimeout:
 		text += fmt.Sprintf("; timed out after %s", queue.FormatDuration(w.timeout))
-	case exitDetached:
+	case fault.ExitDetached:
 		text += "; stopped waiting, the jobs continue"
 	}
-	if w.progress || stopped == exitTimeout && !w.a.Quiet {
+	if w.progress || stopped == fault.ExitTimeout && !w.a.Quiet {
 		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
 		return nil
 	}
@@ -315,10 +293,10 @@ func (w *waiter) counts() string {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := countsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not finished")
-	text += ", in " + span(time.Since(w.began).Milliseconds())
+	text := present.CountsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not finished")
+	text += ", in " + present.Span(time.Since(w.began).Milliseconds())
 	if w.progress {
-		text += moreFailures(w.failed, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+		text += MoreFailures(w.failed, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
 		text += "; retry failed jobs with: queuectl retry --failed " + w.batchFlag()
@@ -332,74 +310,4 @@ func (w *waiter) batchFlag() string {
 		return ""
 	}
 	return "--batch " + queue.Word(w.batch)
-}
-
-// jobLog is a file with one line for each ended job, in the format of GNU parallel.
-type jobLog struct {
-	f     *os.File
-	named bool  // openJobLog has opened f, so the method close closes it
-	err   error // the first write error
-}
-
-// openJobLog starts a log, or appends to an existing one if resume is set. The name - is standard
-// output.
-func openJobLog(name string, out *os.File, resume bool) (*jobLog, error) {
-	if name == "-" {
-		l := &jobLog{f: out}
-		return l, l.begin()
-	}
-	how := os.O_TRUNC
-	if resume {
-		how = os.O_APPEND
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
-	if err != nil {
-		return nil, Usage("--joblog: %v; choose a file that you can write to", err)
-	}
-	l := &jobLog{f: f, named: true}
-	if info, err := f.Stat(); err != nil || info.Size() > 0 {
-		return l, err
-	}
-	return l, l.begin()
-}
-
-// begin writes the line with the names of the columns.
-func (l *jobLog) begin() error {
-	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
-	return l.err
-}
-
-// add writes the line of a job. seq is the job's position in the input, starting at 1. Like GNU
-// parallel, add counts only the bytes of standard output as received.
-func (l *jobLog) add(seq int, j *control.Job, received int64) {
-	if l.err != nil {
-		return
-	}
-	code, sig := orDefault(j.ExitCode, 0), orDefault(j.Signal, 0)
-	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
-		code = int64(jobExit(j))
-	}
-	start, took := float64(j.StartedAt)/1000, 0.0
-	if j.StartedAt != 0 {
-		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
-	}
-	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
-	command := strings.ReplaceAll(Title(j), "\n", " ")
-	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
-}
-
-// failure returns the first write error. It returns nil for a nil log.
-func (l *jobLog) failure() error {
-	if l == nil {
-		return nil
-	}
-	return l.err
-}
-
-// close closes the file. Each line was already written when its job ended. Standard output stays
-// open.
-func (l *jobLog) close() {
-	if l.named {
-		l.f.Close()
-	}
 }

@@ -13,20 +13,20 @@ import (
 // printed.
 func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	dir := t.TempDir()
-	log, err := openJobLog(filepath.Join(dir, "log"), nil, false)
+	log, err := OpenJobLog(filepath.Join(dir, "log"), nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := control.NewClient(filepath.Join(dir, "none"))
 	defer c.Close()
 	w := &waiter{
-		a: newApp(Program{}, nil, nil, nil), c: c, log: log, ended: make([]bool, 2),
+		a: NewApp(Program{}, nil, nil, nil), c: c, log: log, ended: make([]bool, 2),
 		jobs: []control.Job{{ID: "a", State: "completed", Command: "true"}, {ID: "b", State: "completed", Command: "date"}},
 	}
 	w.end(t.Context(), 0)
 	w.end(t.Context(), 1)
-	log.close()
-	if err := log.failure(); err != nil {
+	log.Close()
+	if err := log.Failure(); err != nil {
 		t.Errorf("the log reports %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "log"))

@@ -1,13 +1,22 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -18,9 +27,9 @@ func workerVerb(a *App) *cobra.Command {
 		Use: "start", Short: "Add workers", Args: Exactly(0, "no arguments (use -c N)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if startCount < 1 {
-				return Usage("--count: %d is too small; use 1 or more", startCount)
+				return fault.Usage("--count: %d is too small; use 1 or more", startCount)
 			}
-			c, err := a.clientStarting(cmd.Context())
+			c, err := a.StartedClient(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -32,7 +41,7 @@ func workerVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("count") {
 				p.Count = &startCount
 			}
-			return answerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
+			return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
 		},
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
@@ -50,17 +59,17 @@ func workerStopVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
 				if count < 1 {
-					return Usage("--count: %d is too small; use 1 or more", count)
+					return fault.Usage("--count: %d is too small; use 1 or more", count)
 				}
 			} else if !p.All {
-				return Usage("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
+				return fault.Usage("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
 			}
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			if atOnce := p.Force || p.Timeout != nil && *p.Timeout == 0; atOnce && !yes && a.canAsk() {
+			if atOnce := p.Force || p.Timeout != nil && *p.Timeout == 0; atOnce && !yes && a.CanAsk() {
 				st, err := c.Status(cmd.Context(), control.Nothing{})
 				if err != nil {
 					return err
@@ -69,17 +78,17 @@ func workerStopVerb(a *App) *cobra.Command {
 				if p.Count != nil {
 					n = min(n, count)
 				}
-				if n > 0 && !a.confirm("stop and requeue %s?", plural(n, "running job")) {
+				if n > 0 && !a.Confirm("stop and requeue %s?", present.Plural(n, "running job")) {
 					return nil
 				}
 			}
-			return answerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
+			return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers")
 	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
-	durationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	cmd.Flags().BoolVar(&p.Force, "force", false, "same as --timeout 0")
 	return cmd
 }
@@ -90,28 +99,22 @@ func workerScaleVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
-				return Usage("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]), control.MaxWorkers)
+				return fault.Usage("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]), control.MaxWorkers)
 			}
-			return answer(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n}, a.printCount)
+			return Answer(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n}, a.printCount)
 		},
 	}
 }
 
-func (a *App) printCount(got control.WorkerCount) error { return a.Println(workers(got.Workers)) }
-
-// workers formats a number of workers, like "2 workers".
-func workers(n int) string {
-	if n == 1 {
-		return "1 worker"
-	}
-	return fmt.Sprintf("%d workers", n)
+func (a *App) printCount(got control.WorkerCount) error {
+	return a.Println(present.Workers(got.Workers))
 }
 
 func workerListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List workers", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.missingIsEmpty = true
+			a.MissingIsEmpty = true
 			c, err := a.Client()
 			if err != nil {
 				return err
@@ -122,13 +125,36 @@ func workerListVerb(a *App) *cobra.Command {
 				return err
 			}
 			if a.Structured() {
-				return PrintList(&a.Output, got.Workers)
+				return term.PrintList(&a.Output, got.Workers)
 			}
-			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + zonePlaceholder, "HEARTBEAT" + zonePlaceholder, "JOB"}
-			return a.named(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head, func(i int) []string {
+			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
+			return a.NamedTable(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head, func(i int) []string {
 				w := &got.Workers[i]
-				return []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)}
+				return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt), present.Local(w.LastHeartbeat), present.Dash(w.Job)}
 			})
 		},
 	}
+}
+
+// holdWorkers adds workers and removes them on Ctrl-C. Their running jobs may finish.
+func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
+	signals := make(chan os.Signal, 1)
+	// This call comes before the request, because the user may press Ctrl-C at the moment when the
+	// answer arrives.
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Err, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)\n", present.Workers(got.Workers), n)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	select {
+	case <-signals:
+	case err := <-Stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
+		return err // the service has ended, and the error says so
+	}
+	signal.Stop(signals) // from now on, a second signal ends this process immediately
+	return AnswerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// BackupVerb returns the command backup. Only queuectld links it, because it is rarely used.
+func BackupVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	var force bool
+	cmd := &cobra.Command{
+		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use", Args: cli.Exactly(1, "the name of the file to write"),
+		Long: `Back up the whole queue, including output, to one file while it is in use.
+
+The file is an SQLite database that only you can read. It contains every job
+that was enqueued before the backup began. The backup is verified, and no
+incomplete file is left behind if the backup fails. FILE can be - for standard
+output.
+
+  queuectl backup /var/backups/queue.db
+  queuectl service stop && queuectl restore /var/backups/queue.db`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.backup(cmd.Context(), args[0], force)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file even if it is not an earlier backup")
+	return cmd
+}
+
+// isBackup reports whether a file is empty or a queue's database, as a backup is. It checks the
+// application id in the header of an SQLite file (sqlite.org/fileformat.html), at offset 68.
+func isBackup(name string) (bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var head [72]byte
+	switch n, err := io.ReadFull(f, head[:]); {
+	case n == 0 && err == io.EOF:
+		return true, nil
+	case err != nil && err != io.ErrUnexpectedEOF:
+		return false, err
+	}
+	return string(head[:16]) == "SQLite format 3\x00" && binary.BigEndian.Uint32(head[68:]) == queue.DatabaseID, nil
+}
+
+func (a command) backup(ctx context.Context, name string, force bool) error {
+	if name == "" {
+		return fault.Usage("the file name is empty; give a name, or - for standard output")
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if name == "-" {
+		if term.IsTerminal(a.Out) {
+			return fault.Usage("a backup is binary data, not text for a terminal; give a file name, or redirect standard output")
+		}
+		_, err := a.receive(ctx, c, a.Out)
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		name = real // the target of a symbolic link is replaced, so that the link itself is kept
+	}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output", name)
+	} else if err == nil && !force {
+		ours, err := isBackup(name)
+		if err != nil {
+			return files.Unreadable("backup", name, err)
+		}
+		if !ours {
+			return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace the file with --force", name)
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, cli.StopSignals...)
+	defer stop()
+	dir := filepath.Dir(name)
+	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // CreateTemp sets mode 0600
+	if err != nil {
+		return files.Unwritable("backup", dir, err)
+	}
+	defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
+	end, err := a.receive(ctx, c, tmp)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	err = errors.Join(err, tmp.Close())
+	if ctx.Err() != nil {
+		a.Exit = fault.ExitDetached
+		fmt.Fprintln(a.Err, "queuectl: backup interrupted; no file was written")
+		return nil
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err == nil {
+		err = files.SyncDir(dir)
+	}
+	if err != nil {
+		return files.Unwritable("backup", dir, err)
+	}
+	return a.Tell(end, "backup written to %s (%s)", name, present.Size(end.Bytes))
+}
+
+// receive writes a backup to a file and verifies its length and hash.
+func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
+	defer a.Progress("")
+	began := time.Now()
+	sum, bytes := a.Program.Hash(), int64(0)
+	end, err := c.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error {
+		note := "copying"
+		if len(p.Base64) > 0 {
+			note = "receiving"
+		}
+		a.Draw(term.Bar{Done: p.Done, Of: p.Of, Since: began, Note: note, Bytes: true})
+		sum.Write(p.Base64)
+		bytes += int64(len(p.Base64))
+		_, err := to.Write(p.Base64)
+		return err
+	})
+	if err != nil {
+		return end, err
+	}
+	if bytes != end.Bytes || hex.EncodeToString(sum.Sum(nil)) != end.SHA256 {
+		return end, fmt.Errorf("the backup was damaged in transit: %d of %d bytes received; run the command again", bytes, end.Bytes)
+	}
+	return end, nil
+}

@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/hints"
+)
+
+// shells maps each supported shell to the function that prints its completion script.
+var shells = map[string]func(root *cobra.Command, a command) error{
+	"bash":       bash,
+	"zsh":        func(r *cobra.Command, a command) error { return r.GenZshCompletion(a.Out) },
+	"fish":       func(r *cobra.Command, a command) error { return r.GenFishCompletion(a.Out, true) },
+	"powershell": func(r *cobra.Command, a command) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
+}
+
+// bashAlone replaces the functions that cobra's script needs from the package bash-completion, for
+// systems without that package.
+const bashAlone = `__queuectl_words()
+{
+    if declare -F _get_comp_words_by_ref >/dev/null; then
+        _get_comp_words_by_ref "$@"
+        return
+    fi
+    local line=$COMP_LINE i word # bash splits words at = and :, which belong to them here
+    words=() cword=0
+    for i in "${!COMP_WORDS[@]}"; do
+        word=${COMP_WORDS[i]}
+        if [[ $i -gt 0 && $line != [[:space:]]* && ( $word == [=:]* || ${words[${#words[@]}-1]} == *[=:] ) ]]; then
+            words[${#words[@]}-1]+=$word
+        else
+            words+=("$word")
+        fi
+        line=${line#"${line%%[![:space:]]*}"}
+        line=${line#"$word"}
+        if [[ $i -eq $COMP_CWORD ]]; then
+            cword=$((${#words[@]}-1))
+        fi
+    done
+    cur=${words[cword]} prev=${words[cword-1]}
+}
+
+__queuectl_filedir()
+{
+    if declare -F _filedir >/dev/null; then
+        _filedir "$@"
+        return
+    fi
+    compopt -o filenames 2>/dev/null
+    if [[ ${1-} == -d ]]; then
+        COMPREPLY+=($(compgen -d -- "$cur"))
+    else
+        COMPREPLY+=($(compgen -f -- "$cur"))
+    fi
+}
+`
+
+// bash prints cobra's script, which calls the functions in bashAlone instead of those of
+// bash-completion.
+func bash(r *cobra.Command, a command) error {
+	var script strings.Builder
+	if err := r.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	text := strings.NewReplacer("    _get_comp_words_by_ref ", "    __queuectl_words ", " _filedir", " __queuectl_filedir", `"_filedir`, `"__queuectl_filedir`).Replace(script.String())
+	return a.Println(bashAlone + "\n" + strings.TrimSuffix(text, "\n"))
+}
+
+// CompletionVerb returns the command `completion`. Only queuectld links it, to keep queuectl small.
+func CompletionVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	return &cobra.Command{
+		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: cli.Exactly(1, "one shell (bash, zsh, fish or powershell)"),
+		Long: `Print a shell completion script. To use it in every session, add the line for
+your shell to its startup file (PowerShell: open it with notepad $PROFILE).
+
+  bash        source <(queuectl completion bash)
+  zsh         source <(queuectl completion zsh)
+  fish        queuectl completion fish | source
+  powershell  queuectl completion powershell | Out-String | Invoke-Expression`,
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.Structured() {
+				return fault.Usage("a completion script cannot be printed as JSON; leave out --json")
+			}
+			write := shells[args[0]]
+			if write == nil {
+				return fault.Usage("there is no completion script for the shell %q%s", args[0], hints.Near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
+			}
+			return write(cmd.Root(), a)
+		},
+	}
+}
+
+// completeKeys completes the first argument, a setting, with its description. If the setting has
+// few values, completeKeys also completes the second argument.
+func completeKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(given) == 1 && cmd.Name() == "set" {
+		if k, _, err := config.Find(given[0], ""); err == nil {
+			return k.Values, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	var keys []cobra.Completion
+	for i := range config.Keys() {
+		if k := &config.Keys()[i]; len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
+			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc))
+		}
+	}
+	return keys, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,160 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/cli/when"
+)
+
+// ConfigVerb returns the command config. Only queuectld links it, because it is rarely used and the
+// table of settings would slow down each start of queuectl.
+func ConfigVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	get := &cobra.Command{
+		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings", Args: cli.AtMostOne("the name of a setting"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.MissingIsEmpty = true
+			if len(args) == 0 {
+				return a.configList(cmd)
+			}
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]}, func(v control.ConfigValue) error {
+				a.note(v)
+				// The text has the spelling of the name that the user typed; JSON has the setting's own
+				// name.
+				return a.Println(config.Spelled(args[0], v.Value))
+			})
+		},
+	}
+	set := &cobra.Command{
+		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently", Args: cli.Exactly(2, "the name of a setting and a value"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
+		},
+	}
+	unset := &cobra.Command{
+		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set", Args: cli.Exactly(1, "the name of a setting"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
+		},
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List all settings and where their values come from", Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
+	}
+	validate := &cobra.Command{
+		Use: "validate [FILE]", Short: "Check a settings file", Args: cli.AtMostOne("a settings file"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
+	}
+	return cli.Group("config", "Show and change the settings of the service", get, set, unset, list, validate)
+}
+
+// settingText converts a setting's value for the service: a duration in words turns into the short
+// form.
+func settingText(key, value string) string {
+	k, text, err := config.Find(key, value)
+	if err != nil || k.Check(text) == nil {
+		return value
+	}
+	if short, ok := when.ShortSpan(value); ok && k.Check(short) == nil {
+		return short
+	}
+	return value // the value is invalid, and the service will report the error
+}
+
+// note prints the note of a setting, if it has one.
+func (a command) note(v control.ConfigValue) {
+	if v.Note != "" {
+		fmt.Fprintf(a.Err, "queuectl: %s: %s\n", v.Key, v.Note)
+	}
+}
+
+// sayChanged prints the new value of a setting.
+func (a command) sayChanged(v control.ConfigValue) error {
+	a.note(v)
+	a.Say(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
+	return nil
+}
+
+func (a command) configList(cmd *cobra.Command) error {
+	a.MissingIsEmpty = true
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return term.PrintList(&a.Output, got.Settings)
+	}
+	var rows [][]string
+	for _, v := range got.Settings {
+		a.note(v)
+		rows = append(rows, []string{v.Key, v.Origin, v.Value})
+	}
+	return a.Table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
+}
+
+// validate checks a settings file without a service. If a service runs, validate also names the
+// keys that stored settings override.
+func (a command) validate(cmd *cobra.Command, args []string) error {
+	path, err := a.settingsFile(args)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		if err := files.Check("config validate", path); err != nil {
+			return err
+		}
+	}
+	file, err := a.Program.Settings(path, true)
+	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(a.Err, "queuectl: settings file %s does not exist; the defaults apply\n", path)
+		if a.Structured() {
+			return a.PrintJSON(map[string]any{"file": path, "valid": true})
+		}
+		return nil
+	}
+	if err != nil {
+		return files.Unreadable("config validate", path, err)
+	}
+	if _, err := config.Merge(file); err != nil {
+		return err
+	}
+	if c, err := a.Client(); err == nil {
+		defer c.Close()
+		got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+		if err != nil {
+			return err
+		}
+		for _, v := range got.Settings {
+			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
+				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the %s value %s overrides it\n", v.Key, v.Origin, v.Value)
+			}
+		}
+	}
+	return a.Tell(map[string]any{"file": path, "valid": true}, "%s is valid", path)
+}
+
+func (a command) settingsFile(args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	if a.Dir != "" || a.Socket != "" {
+		p, err := a.Folder()
+		return p.File, err
+	}
+	p, err := config.User()
+	return p.File, err
+}

@@ -1,0 +1,104 @@
+package admin
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+)
+
+// EventsVerb returns the command events. Only queuectld links it, to keep queuectl small.
+func EventsVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	var p control.Events
+	var since string
+	var s cli.Selection
+	cmd := &cobra.Command{
+		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			// Without a queue there are no past events and no batch.
+			p.ID, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
+			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
+				p.Since = &seq
+			} else if since != "" {
+				if p.From, err = input.SinceWhen(since); err != nil {
+					return fault.Usage("--since: %v", err)
+				}
+			}
+			if s.Batch != "" {
+				if found, err := a.eventsOfBatch(cmd, &s, &p); !found {
+					return err
+				}
+			}
+			return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
+		},
+	}
+	cmd.ValidArgsFunction = a.CompleteIDs()
+	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on which job or setting (for admins)")
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "print new events as they happen (with --since: past events first)")
+	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
+	cmd.Flags().Var(input.GivenOnce(&s.Batch), "batch", "only events of jobs that are in your batch `NAME` when queuectl starts")
+	cmd.Flags().Var(input.NonEmpty(&since), "since", "only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
+	input.InstantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
+	return cmd
+}
+
+// eventsOfBatch restricts the events to the jobs of a batch. It reports whether the batch has jobs.
+func (a command) eventsOfBatch(cmd *cobra.Command, s *cli.Selection, p *control.Events) (found bool, err error) {
+	c, err := a.ReaderUnless(cmd.Context(), p.Follow)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	jobs, err := s.Resolved(cmd, c, p.ID)
+	switch n := len(jobs); {
+	case err != nil:
+		return false, err
+	case n > control.MaxNames:
+		return false, fault.Usage("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of the job ids instead", n, control.MaxNames)
+	case n == 0:
+		a.SayNoneSelected()
+		if a.JSON && !a.JSONL && !p.Follow {
+			return false, term.PrintList(&a.Output, jobs)
+		}
+		return false, nil
+	}
+	for i := range jobs {
+		p.ID = append(p.ID, jobs[i].ID)
+	}
+	return true, nil
+}
+
+// events prints events as they arrive, one per line as text or JSON. With --json and without
+// --follow it prints one array.
+func (a command) events(ctx context.Context, p control.Events) error {
+	c, err := a.ReaderUnless(ctx, p.Follow)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	whole := a.JSON && !a.JSONL && !p.Follow
+	list := term.NewArray(a.Out)
+	_, err = c.Events(ctx, p, func(e control.Event) error {
+		switch {
+		case whole:
+			return list.Add(&e)
+		case a.Structured():
+			return a.PrintJSON(e)
+		case a.Quiet:
+			return a.Println(strconv.FormatInt(e.Seq, 10))
+		}
+		return a.Println(a.CleanText(present.EventLine(&e)))
+	})
+	if err != nil || !whole {
+		return err
+	}
+	return list.End()
+}

@@ -1,0 +1,260 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/help"
+	"github.com/queuectl/queuectl/internal/cli/hints"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// refusal returns the error for a command line, or "" if it is accepted.
+func refusal(t *testing.T, words ...string) string {
+	t.Helper()
+	a := cli.NewApp(cli.Program{}, nil, nil, nil)
+	root := a.Root(words)
+	root.SetArgs(words)
+	if err := root.Execute(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// The hint for a flag or command of another program names the one of queuectl, or says that it has
+// none. It never suggests a similarly spelled one with another meaning.
+func TestHintsForWordsOfOtherPrograms(t *testing.T) {
+	for line, want := range map[string]string{
+		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
+		"enqueue --hold": "cannot be enqueued as held yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND", "run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
+		"enqueue --halt": "queuectl has no such flag yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
+		"enqueue -g": "--queue QUEUE", "enqueue --group": "--queue QUEUE", "enqueue -w": "--cwd DIR", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
+		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
+		"logs --tail": "logs -n N", "list --format": "--columns COLUMNS or --json", "list --all": "all jobs are listed by default", "list -n": "--limit N", "ps -n": "--limit N",
+		"run --follow": "run follows its job unless -d is given", "run --rm": "remove one now with: queuectl rm ID", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
+		"group": "; use queuectl queue", "suspend": "queuectl pause (running jobs)", "thaw": "; use queuectl resume", "send": "queuectl attach, if the job was enqueued with --tty", "shutdown": "service stop",
+		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "crontab": "schedule add NAME 'CRON'", "follow": "queuectl attach or queuectl logs -f",
+	} {
+		got := refusal(t, append(strings.Fields(line), "x")...)
+		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// Errors about unexpected arguments, words of other programs used as flags, and a schedule without
+// a name contain a hint at the intended command.
+func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"}, {"list running", "; use queuectl list --state processing"},
+		{"list 5", "; use queuectl show 5"}, {"list all", "all jobs are listed by default"},
+		{"status 5", "; use queuectl show 5"}, {"status all", "; use queuectl list"}, {"status dead", "; use queuectl list --state dead"},
+		{"workers 4", "worker scale N"}, {"worker 4", "; use queuectl worker scale 4"},
+		{"kill -9 1", "; use queuectl kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"}, {"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
+		{"signal HUP 1", "; use queuectl kill -s NAME ID"},
+		{"-V", "; use --version"},
+		{"enqueue --prio 3 ls", `did you mean "--priority"?`}, {"sched list", `did you mean "schedule"?`},
+	} {
+		if got := refusal(t, strings.Fields(c.line)...); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.line, got, c.want)
+		}
+	}
+	for line, want := range map[string]string{
+		"max_retries 5": "; use queuectl config set max_retries 5", "max_retries=5": "; use queuectl config set max_retries 5",
+		"max_retries": "; use queuectl config get max_retries", "web.listen": "; use queuectl config get web.listen", "gett": "",
+		"workers 4": "; use queuectl config set workers 4", "timeout=2h": "; use queuectl config set timeout 2h",
+		"scheduling": "; use queuectl config get scheduling", "gett workers": "", "show workers": "",
+	} {
+		if got := hints.ForArguments("config", strings.Fields(line)); got != want {
+			t.Errorf("config %s: got %q, want %q", line, got, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"rm @db": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list",
+		"delete": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list", "create @db": "",
+	} {
+		if got := hints.ForArguments("gate", strings.Fields(line)); got != want {
+			t.Errorf("gate %s: got %q, want %q", line, got, want)
+		}
+	}
+	var plain []string
+	for _, k := range config.Keys() {
+		if !strings.ContainsAny(k.Name, "_.") {
+			plain = append(plain, k.Name)
+		}
+	}
+	if got := strings.Fields(hints.PlainSettings); !slices.Equal(got, plain) {
+		t.Errorf("settings with plain names: %q, want %q", got, plain)
+	}
+	if got := refusal(t, "worker", "list", "dead"); strings.Contains(got, "; use ") {
+		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
+	}
+	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
+		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, words, -1)
+		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", words, err, want)
+		}
+	}
+	for _, line := range []string{"ls", "make backup", `{"command":"ls"}`} {
+		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, []string{"nightly", line}, -1)
+		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.Word(line)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %q", line, err, want)
+		}
+	}
+	for _, line := range []string{"0 3 * * *", "@daily", "* * *"} {
+		p := control.ScheduleAdd{}
+		if _, err := (command{cli.NewApp(cli.Program{}, nil, nil, nil)}).scheduleWords(&p, []string{"nightly", line}, -1); err != nil || p.Cron != line {
+			t.Errorf("%q: got %v, want a line of cron", line, err)
+		}
+	}
+}
+
+// The error for another program's subcommand names queuectl's subcommand with the same meaning, if
+// there is one.
+func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
+	a := cli.NewApp(cli.Program{}, nil, nil, nil)
+	dlq, _, err := a.Root([]string{"dlq"}).Find([]string{"dlq"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := map[string]*cobra.Command{}
+	for _, group := range []*cobra.Command{QueueVerb(a), ScheduleVerb(a), NodeVerb(a), dlq, ConfigVerb(a)} {
+		groups[group.Name()] = group
+	}
+	for line, want := range map[string]string{
+		"queue create q": "queue set NAME", "queue delete q": "queue rm NAME…", "queue ls": "queue list",
+		"queue stop q": "queue pause NAME…", "queue start q": "queue resume NAME…",
+		"schedule ls": "schedule list", "schedule delete s": "schedule rm NAME…", "schedule disable s": "schedule pause NAME…",
+		"schedule create s": "schedule add NAME 'CRON'", "schedule describe s": "schedule show NAME", "schedule trigger s": "schedule run NAME",
+		"config delete shell": "config unset KEY", "config ls": "config list", "dlq ls": "dlq list", "node remove n": "node rm NODE",
+	} {
+		words := strings.Fields(line)
+		group := groups[words[0]]
+		err := group.RunE(group, words[1:])
+		if want := fmt.Sprintf("unknown command %q; use queuectl %s", words[0]+" "+words[1], want); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %q", line, err, want)
+		}
+	}
+	for _, line := range []string{"schedule frobnicate s", "dlq create"} {
+		words := strings.Fields(line)
+		group := groups[words[0]]
+		if err := group.RunE(group, words[1:]); err == nil || strings.Contains(err.Error(), "; use queuectl") {
+			t.Errorf("%s: got %v, want no hint", line, err)
+		}
+	}
+}
+
+// A similar word is suggested only if the typed word is likely a typing error.
+func TestHintsForTypingErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command", "enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json", "list --colums": "--columns", "enqueue --max_retries": "--max-retries",
+		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "dlq lst": "list",
+	} {
+		if got := refusal(t, append(strings.Fields(line), "x")...); !strings.Contains(got, `did you mean "`+want+`"?`) {
+			t.Errorf("%s: got %q, want %s", line, got, want)
+		}
+	}
+	for _, line := range []string{"enqueue --xar", "enqueue --fat", "enqueue --lixx", "list --dry", "list --wort", "enqueue --cputime", "lost-and-found", "x", "nq", "dlq mist", "enqueue --" + strings.Repeat("t", 100)} {
+		if got := refusal(t, append(strings.Fields(line), "x")...); got == "" || strings.Contains(got, "did you mean") {
+			t.Errorf("%s: got %q, want no neighbour", line, got)
+		}
+	}
+}
+
+// No command of queuectl is treated as one of another program, no word has two hints, and hints
+// name only existing flags and commands.
+func TestHintsAreRight(t *testing.T) {
+	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
+	flags := map[string]bool{}
+	tables := map[string]string{"": hints.Commands}
+	for _, cmd := range root.Commands() {
+		if text := hints.Lookup(cmd.Name(), hints.Commands); text != "" {
+			t.Errorf("%s is a verb, and is answered with %q", cmd.Name(), text)
+		}
+		for _, below := range append(cmd.Commands(), cmd) {
+			below.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+		}
+		tables[cmd.Name()] = hints.Flags(cmd.Name())
+	}
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+	for verb, table := range tables {
+		for line := range strings.Lines(table) {
+			words, hint, _ := strings.Cut(line, ": ")
+			if words == "" || strings.TrimSpace(hint) == "" {
+				t.Errorf("%s: want words and a hint: %q", verb, line)
+			}
+			for _, word := range strings.FieldsFunc(hint, func(r rune) bool { return strings.ContainsRune(" ,;:'()\n", r) }) {
+				if len(word) > 2 && strings.HasPrefix(word, "--") && !flags[word] {
+					t.Errorf("%s %s: there is no %s", verb, words, word)
+				}
+			}
+		}
+	}
+	verbs := map[string]bool{}
+	for line := range strings.Lines(hints.Commands) {
+		words, _, _ := strings.Cut(line, ": ")
+		for _, word := range strings.Fields(words) {
+			if verbs[word] {
+				t.Errorf("%s has two answers", word)
+			}
+			verbs[word] = true
+		}
+	}
+}
+
+// The examples in the help use only existing commands and flags.
+func TestExamplesAreRight(t *testing.T) {
+	for verb, text := range help.Examples() {
+		for line := range strings.Lines(text) {
+			// An explanation follows two spaces and is cut off.
+			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
+			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
+			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
+			root := cli.NewApp(cli.Program{}, nil, nil, nil).Root(words)
+			cmd, rest, err := root.Find(words)
+			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "queuectl "+strings.Fields(verb)[0]) {
+				t.Errorf("%s: %q is no verb (%v)", verb, line, err)
+				continue
+			}
+			if cmd.RunE != nil { // RunE is nil if queuectld implements the command
+				if err := cmd.ParseFlags(rest); err != nil {
+					t.Errorf("%s: %q: %v", verb, line, err)
+				}
+			}
+		}
+	}
+}
+
+// The error for a duration instead of a time, or a time instead of a duration, says how to write
+// it.
+func TestTimesAndDurationsAreDistinguished(t *testing.T) {
+	for line, want := range map[string]string{
+		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`, "enqueue|--expires-at|5min": `write "in 5min" or +5m`,
+		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; use --at for a time`, "enqueue|--delay|3am": "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
+	} {
+		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// Settings that are durations accept words. The values of other settings are unchanged.
+func TestSettingsTakeDurationsInWords(t *testing.T) {
+	for _, c := range [][3]string{
+		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"}, {"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
+		{"max_retries", "5 min", "5 min"}, {"socket_group", "5min", "5min"}, {"nothing", "5 min", "5 min"},
+	} {
+		if got := settingText(c[0], c[1]); got != c[2] {
+			t.Errorf("%s %s: got %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}

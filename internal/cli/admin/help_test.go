@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/help"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// everyVerb lists the commands that this package builds.
+func everyVerb() []cli.Verb {
+	return []cli.Verb{
+		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb}, {Name: "stats", Build: StatsVerb},
+		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb}, {Name: "cleanup", Build: CleanupVerb},
+		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb},
+		{Name: "node", Build: NodeVerb}, {Name: "config", Build: ConfigVerb}, {Name: "reload", Build: ReloadVerb}, {Name: "backup", Build: BackupVerb},
+		{Name: "web", Build: WebVerb}, {Name: "completion", Build: CompletionVerb}, {Name: "schema", Build: SchemaVerb},
+	}
+}
+
+// helpOf returns the output of a command line that asks for help.
+func helpOf(t *testing.T, words ...string) string {
+	t.Helper()
+	a := cli.NewApp(cli.Program{Verbs: everyVerb(), Help: help.Func}, nil, nil, nil)
+	root := a.Root(words)
+	var text bytes.Buffer
+	root.SetOut(&text)
+	if err := root.Execute(); err != nil {
+		t.Fatalf("%q: %v", words, err)
+	}
+	return text.String()
+}
+
+// flagsIn counts the flags that a help text lists.
+func flagsIn(text string) (n int) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  -") || strings.HasPrefix(line, "      --") {
+			n++
+		}
+	}
+	return n
+}
+
+// enqueue -h fits a screen of 40 lines and 80 columns. It shows the twenty most common flags and
+// how to list the others.
+func TestEnqueueHelpFitsAScreen(t *testing.T) {
+	const maxLines, maxColumns, flags = 40, 80, 20
+	text := helpOf(t, "enqueue", "-h")
+	if n := strings.Count(text, "\n"); n > maxLines {
+		t.Errorf("enqueue -h has %d lines, want at most %d:\n%s", n, maxLines, text)
+	}
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > maxColumns {
+			t.Errorf("enqueue -h has a line of %d columns, want at most %d: %s", n, maxColumns, line)
+		}
+	}
+	if n := flagsIn(text); n != flags {
+		t.Errorf("enqueue -h lists %d flags, want %d:\n%s", n, flags, text)
+	}
+	if !strings.Contains(text, "queuectl enqueue --help --all\n") {
+		t.Errorf("enqueue -h does not say how to list all flags:\n%s", text)
+	}
+	for _, words := range [][]string{{"enqueue", "--help"}, {"help", "enqueue"}, {"add", "-h"}} {
+		if got := helpOf(t, words...); got != text {
+			t.Errorf("%q prints\n%s\nenqueue -h prints\n%s", words, got, text)
+		}
+	}
+}
+
+// --help --all lists every flag of a command. The order of both flags does not matter, and help
+// COMMAND --all is the same.
+func TestHelpAllListsEveryFlag(t *testing.T) {
+	a := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil)
+	root := a.Root(nil)
+	for name := range help.CommonFlags() {
+		cmd, _, err := root.Find(strings.Fields(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"), append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
+			text := helpOf(t, words...)
+			// The help lists one flag more, because --help is not in these lists.
+			if got, want := flagsIn(text), help.VisibleFlags(cmd.LocalFlags())+help.VisibleFlags(cmd.InheritedFlags())+1; got != want {
+				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
+			}
+		}
+		short := helpOf(t, append(strings.Fields(name), "--help")...)
+		if got, want := flagsIn(short), len(help.CommonFlags()[name]); got != want {
+			t.Errorf("%s --help lists %d flags, want the %d common ones:\n%s", name, got, want, short)
+		}
+	}
+}
+
+// allMetavars lists the names that the help may use for the values of flags.
+var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
+
+// Summaries are short, descriptions of flags begin in lower case, and the values of flags have
+// standard names.
+func TestHelpTextsHaveOneFormat(t *testing.T) {
+	root := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root(nil)
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		const maxSummary = 60
+		if n := utf8.RuneCountInString(cmd.Short); n > maxSummary || n == 0 || !unicode.IsUpper(rune(cmd.Short[0])) || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: the summary has %d characters, want at most %d, an upper case letter first and no period: %s", cmd.CommandPath(), n, maxSummary, cmd.Short)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			name, usage := pflag.UnquoteUsage(f)
+			if name != "" && !slices.Contains(allMetavars, name) {
+				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name, allMetavars)
+			}
+			if usage == "" || unicode.IsUpper(rune(usage[0])) && !isMetavar(usage) || strings.HasSuffix(usage, ".") {
+				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name, usage)
+			}
+		})
+		for _, below := range cmd.Commands() {
+			check(below)
+		}
+	}
+	check(root)
+}
+
+// isMetavar reports whether a description begins with an abbreviation or the name of a value.
+func isMetavar(usage string) bool {
+	first, _, _ := strings.Cut(usage, " ")
+	return first == strings.ToUpper(first)
+}
+
+// --state offers only states of jobs that the command acts on.
+func TestOfferedStatesCanMatch(t *testing.T) {
+	running := []queue.State{queue.Processing}
+	for name, acts := range map[string][]queue.State{
+		"retry": queue.VerbRetry.Takes(), "cancel": append(running, queue.VerbCancel.Takes()...), "hold": queue.VerbHold.Takes(),
+		"release": queue.VerbRelease.Takes(), "requeue": running, "kill": running, "pause": running, "resume": running, "edit": queue.VerbEdit.Takes(),
+	} {
+		cmd, _, err := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root([]string{name}).Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		complete, _ := cmd.GetFlagCompletionFunc("state")
+		offered, _ := complete(cmd, nil, "")
+		matched := map[queue.State]bool{}
+		for _, word := range offered {
+			states, err := queue.ParseStates(word)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, state := range states {
+				if matched[state] = true; !slices.Contains(acts, state) {
+					t.Errorf("%s offers --state %s, but does not act on %s jobs", name, word, state)
+				}
+			}
+			if usage := cmd.Flags().Lookup("state").Usage; !strings.Contains(usage, word) || strings.Contains(usage, "done") {
+				t.Errorf("%s --state: the description is %q", name, usage)
+			}
+		}
+		if len(matched) != len(acts) {
+			t.Errorf("%s offers %q, and acts on %v", name, offered, acts)
+		}
+	}
+}

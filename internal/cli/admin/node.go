@@ -1,0 +1,55 @@
+package admin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/present"
+)
+
+// NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
+func NodeVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	return cli.Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
+}
+
+func nodeListVerb(a command) *cobra.Command {
+	return allVerb(a.App, "List nodes with their state, running jobs and labels", "", present.NodeColumns, cli.AllNodes, present.NodeRow)
+}
+
+func nodeDrainVerb(a command) *cobra.Command {
+	var p control.NodeDrain
+	cmd := &cobra.Command{
+		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue", Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Name = args[0]
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
+				switch {
+				case p.Off:
+					a.Say("node %s starts jobs again", n.Name)
+				case n.Running == 0:
+					a.Say("node %s is draining; no jobs are running on it", n.Name)
+				default:
+					a.Say("node %s is draining; %s still running", n.Name, present.Jobs(n.Running))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "end the drain: let the node start jobs again")
+	return cmd
+}
+
+func nodeRemoveVerb(a command) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost", Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
+				a.Say("node %s was removed", n.Name)
+				return nil
+			})
+		},
+	}
+}

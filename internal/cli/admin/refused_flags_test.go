@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli"
+)
+
+// For every flag of every command, a value that the flag cannot parse gives an error that names the
+// flag and says what to write. The error contains no text of Go's libraries. Commands of queuectld
+// that other packages build are tested in those packages.
+func TestFlagErrorsNameTheValue(t *testing.T) {
+	own := []cli.Verb{
+		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},
+		{Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb}, {Name: "node", Build: NodeVerb},
+		{Name: "events", Build: EventsVerb}, {Name: "stats", Build: StatsVerb}, {Name: "simulate", Build: SimulateVerb},
+		{Name: "tree", Build: TreeVerb}, {Name: "cleanup", Build: CleanupVerb}, {Name: "config", Build: ConfigVerb},
+		{Name: "backup", Build: BackupVerb}, {Name: "web", Build: WebVerb}, {Name: "reload", Build: ReloadVerb},
+	}
+	values := []string{"", "-1", "x", "NaN", "99999999999999999999", "\xff", strings.Repeat("x", 70_000)}
+	refused := 0
+	var check func(at []string, cmd *cobra.Command)
+	check = func(at []string, cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			for _, value := range values {
+				a := cli.NewApp(cli.Program{Verbs: own}, nil, nil, nil)
+				one, _, err := a.Root(at).Find(at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = one.ParseFlags([]string{"--" + f.Name + "=" + value})
+				if err == nil {
+					continue
+				}
+				refused++
+				text := one.FlagErrorFunc()(one, err).Error()
+				prefix := "--" + f.Name + ": "
+				if !strings.HasPrefix(text, prefix) || !strings.Contains(text, "; ") ||
+					strings.Contains(text, "strconv") || strings.Contains(text, "parsing") || len(text) > 1000 {
+					t.Errorf("%s --%s=%.20q: %.300s", strings.Join(at, " "), f.Name, value, text)
+				}
+			}
+		})
+		for _, below := range cmd.Commands() {
+			check(append(at[:len(at):len(at)], below.Name()), below)
+		}
+	}
+	for _, cmd := range cli.NewApp(cli.Program{Verbs: own}, nil, nil, nil).Root(nil).Commands() {
+		check([]string{cmd.Name()}, cmd)
+	}
+	if refused < 500 {
+		t.Errorf("only %d values were refused", refused)
+	}
+}

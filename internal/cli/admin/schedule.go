@@ -1,0 +1,294 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/enqueue"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
+func ScheduleVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	return cli.Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
+		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed", (*control.Client).ScheduleRemove),
+		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused", (*control.Client).SchedulePause),
+		a.scheduleCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ScheduleResume),
+		scheduleRunVerb(a))
+}
+
+func scheduleAddVerb(a command) *cobra.Command {
+	var p control.ScheduleAdd
+	var noCwd bool
+	cmd := &cobra.Command{
+		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
+		Short: "Add a schedule: a cron expression and the job to run",
+		Long: `Add a schedule: a cron expression and the job to run. The jobs use the current
+directory, umask and environment. To change a schedule, add --replace.
+
+  queuectl schedule add nightly '0 3 * * *' -- make backup  each day at 3:00
+  queuectl schedule add poll '*/10 * * * * *' ./poll.sh     first field: seconds
+  queuectl schedule add report '@weekly' --jitter 10m ./report
+  queuectl schedule add sync '@every 90s' --overlap queue -- rsync -a in/ out/
+  queuectl schedule add warm '@reboot' ./warm-up.sh         at each boot
+
+Each job is named after its schedule and its planned start, such as
+nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
+'{JSON}', as with enqueue.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := a.scheduleWords(&p, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			if list != nil {
+				return fault.Usage("a schedule takes one job definition; give a JSON object, not an array")
+			}
+			if p.Spec.Command == nil && p.Spec.Argv == nil {
+				return fault.Usage("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)), queue.Word(queue.Clip(p.Cron)))
+			}
+			return a.addSchedule(cmd.Context(), &p, noCwd)
+		},
+	}
+	input.SpecFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
+	f := cmd.Flags()
+	f.Var(input.NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: your time zone)")
+	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
+	f.Var(input.NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
+	f.Var(input.NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue (let the new job wait) or replace (cancel the earlier job)")
+	f.Var(input.NewFieldFlag(&p.Spec, "jitter"), "backoff-jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
+	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
+	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
+	a.RequireFlag(f)
+	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
+		// This call fails only if the flag does not exist.
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+// scheduleWords parses the arguments of schedule add into p.
+func (a command) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
+	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
+	words := args
+	if dash >= 0 {
+		words = args[:dash]
+	}
+	switch {
+	// The first word is a cron expression, so the name is missing.
+	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
+		return nil, fault.Usage("no schedule name given; write it before the cron expression: queuectl schedule add NAME %s …", queue.Word(words[0]))
+	// The second word is a command, so the cron expression is missing.
+	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
+		return nil, fault.Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
+			queue.Word(words[0]), queue.Word(queue.Clip(words[1])))
+	case len(words) < 2:
+		return nil, fault.Usage("a schedule needs a name and a cron expression; example: %s", right)
+	case dash >= 0 && len(words) > 2 || len(words) > 3:
+		return nil, fault.Usage("too many words (%d); quote the cron expression, for example: %s", len(words), right)
+	}
+	p.Name, p.Cron = words[0], words[1]
+	if dash >= 0 {
+		dash = 0
+	}
+	return input.ReadWords(a.In, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
+}
+
+// addSchedule adds a schedule, and prints its next occurrences.
+func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
+	if err := input.Prepare(&p.Spec, noCwd); err != nil {
+		return control.ScheduleFault(err)
+	}
+	if p.TZ == "" {
+		name, err := zone.Caller()
+		if err != nil {
+			return fault.Usage("%v", err)
+		}
+		p.TZ = name
+	}
+	p.RequireLimits = a.RequireLimits
+	add := func(c *control.Client, ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+		d, err := c.ScheduleAdd(ctx, p)
+		return a.printedSchedule(d), err
+	}
+	return cli.Answer(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
+		input.NamedFiles{}.Warn(&a.Output, a.Cmd, &p.Spec)
+		enqueue.WarnUnenforced(&a.Output, d.Unenforced)
+		enqueue.PrintNotes(&a.Output, a.Cmd, d.Notes)
+		if d.Existed {
+			fmt.Fprintf(a.Err, "queuectl: schedule %s already exists with the same settings\n", d.Name)
+		}
+		if a.Quiet {
+			return a.Println(d.Name)
+		}
+		return a.Rows(9, append([][2]string{{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}}, present.NextRows(&d)...))
+	})
+}
+
+func scheduleListVerb(a command) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List schedules", Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.MissingIsEmpty = true
+			list, err := a.schedules(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return term.PrintList(&a.Output, list)
+			}
+			return a.NamedTable(len(list), present.NoSchedules, present.ScheduleHead(), func(i int) []string { return present.ScheduleRow(&list[i]) })
+		},
+	}
+}
+
+// schedules reads all schedules.
+func (a command) schedules(ctx context.Context) (list []control.Schedule, err error) {
+	c, err := a.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for p := (control.ScheduleList{}); ; {
+		page, err := c.ScheduleList(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, page.Schedules...)
+		if page.Next == nil {
+			return list, nil
+		}
+		p.Cursor = *page.Next
+	}
+}
+
+// printedSchedule returns a schedule for JSON output: without its environment, unless --full is
+// set.
+func (a command) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
+	if !a.Full {
+		delete(d.Spec, "env")
+	}
+	return d
+}
+
+func scheduleShowVerb(a command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Show a schedule, its next start times and its last results", Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+				d, err := c.ScheduleShow(ctx, p)
+				return a.printedSchedule(d), err
+			}
+			return cli.ReadAnswer(cmd.Context(), a.App, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
+		},
+	}
+	cmd.Flags().BoolVar(&a.Full, "full", false, "with --json: include the environment")
+	return cmd
+}
+
+func (a command) showSchedule(d control.ScheduleDetail) error {
+	rows := append([][2]string{
+		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.StateOfSchedule(&d.Schedule)}, {"Command", present.ScheduledTitle(&d.Schedule)},
+		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.Local(d.Created)}, {"Hidden", strings.Join(d.Hidden, ", ")},
+	}, present.NextRows(&d)...)
+	if err := a.Rows(9, rows); err != nil || len(d.Runs) == 0 {
+		return err
+	}
+	if err := a.Println(""); err != nil {
+		return err
+	}
+	var runs [][]string
+	for _, r := range d.Runs {
+		job := present.Dash(r.ID)
+		if r.ID != nil {
+			job += " " + cmp.Or(present.Empty(r.State), "removed")
+		}
+		became := r.Outcome
+		if r.By != nil {
+			became += " by " + *r.By
+		}
+		if r.Note != "" {
+			became += ": " + r.Note
+		}
+		runs = append(runs, []string{present.Local(r.Instant), became, job})
+	}
+	return a.Table([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
+}
+
+// scheduleCommand builds a command for schedules that are given by name. The parameter outcome
+// describes a changed schedule in messages, like "is paused".
+func (a command) scheduleCommand(name, short, outcome string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " NAME…", Short: short, Args: cli.AtLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			var list []control.Schedule
+			for _, name := range cli.Unique(names) {
+				var s control.Schedule
+				if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
+					break
+				}
+				if list = append(list, s); !a.Structured() {
+					err = a.PrintDone(s.Name, "schedule "+s.Name+" "+outcome)
+				}
+			}
+			if a.Structured() && (err == nil || len(list) > 0) {
+				err = errors.Join(err, term.PrintList(&a.Output, list))
+			}
+			return err
+		},
+	}
+}
+
+func scheduleRunVerb(a command) *cobra.Command {
+	return &cobra.Command{
+		Use: "run NAME", Short: "Create a job from a schedule now and print its ID", Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]}, func(got control.Enqueued) error {
+				a.Say("job %s enqueued", got.ID)
+				return a.Println(got.ID)
+			})
+		},
+	}
+}
+
+// completeSchedules completes the names of schedules. It offers nothing if the service does not
+// answer.
+func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), cli.CompleteWithin)
+	defer cancel()
+	page, err := c.ScheduleList(ctx, control.ScheduleList{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for i := range page.Schedules {
+		if s := &page.Schedules[i]; strings.HasPrefix(s.Name, prefix) && !slices.Contains(given, s.Name) {
+			names = append(names, cobra.CompletionWithDesc(s.Name, s.Cron+": "+termtext.Cut(termtext.Escape(present.ScheduledTitle(s)), 60)))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,32 @@
+package admin
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/hints"
+)
+
+// SchemaVerb returns the command schema. Only queuectld links it, because it is rarely used.
+func SchemaVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	return &cobra.Command{
+		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: cli.AtMostOne("a protocol method, such as enqueue"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			list := control.Schemas()
+			if len(args) == 0 {
+				return a.PrintIndented(list)
+			}
+			for _, s := range list {
+				if s.Method == args[0] {
+					return a.PrintIndented(s)
+				}
+			}
+			return fault.Usage("unknown method %q%s", args[0], hints.Near(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
+		},
+	}
+}

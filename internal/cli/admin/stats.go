@@ -1,0 +1,62 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// StatsVerb returns the command stats. Only queuectld links it, to keep queuectl small.
+func StatsVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	var p control.StatsParams
+	cmd := &cobra.Command{
+		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.Exactly(0, "no arguments"),
+		Long: `Show statistics of each queue, or per minute, hour or day: outcomes, waiting
+times and run times of attempts.
+
+Statistics are kept even if their jobs are removed: per minute for 2 days, per
+hour for 60 days and per day for 3 years. FAILURES is the percentage of finished
+attempts that failed. P50 is the median of the waiting times or run times, and
+95 % of them are not longer than P95. Both are accurate to a factor of 1.4.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Stats, p, a.printStats)
+		},
+	}
+	f := cmd.Flags()
+	f.VarP(input.GivenOnce(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
+	input.InstantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
+	input.InstantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
+	f.Var(input.NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
+	// This call and the next fail only if the flag does not exist.
+	cmd.RegisterFlagCompletionFunc("queue", a.CompleteQueues)
+	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// printStats prints statistics as a table: one row for each period if there are any, else one for
+// each queue.
+func (a command) printStats(s control.Stats) error {
+	empty := "no attempts since " + present.Local(s.Since)
+	if len(s.Periods) == 0 {
+		return a.NamedTable(len(s.Queues), empty, present.StatsHead("QUEUE"), func(i int) []string {
+			q := &s.Queues[i]
+			return present.StatsRow(q.Queue, &q.Figures)
+		})
+	}
+	head, layout, zone := "FROM"+termtext.ZoneMark, "2006-01-02 15:04 MST", time.Local
+	if s.Grain == "day" {
+		head, layout, zone = "DAY (UTC)", "2006-01-02", time.UTC
+	}
+	return a.NamedTable(len(s.Periods), empty, present.StatsHead(head), func(i int) []string {
+		at := &s.Periods[i]
+		return present.StatsRow(queue.Millis(at.At).Time().In(zone).Format(layout), &at.Figures)
+	})
+}

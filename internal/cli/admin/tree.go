@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// simulatedInPart is the warning for an incomplete simulation.
+const simulatedInPart = "queuectl: the list is incomplete, because the service had to check too many waiting jobs; " +
+	"see why a job waits with: queuectl why ID"
+
+// SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
+func SimulateVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	var p control.Simulate
+	cmd := &cobra.Command{
+		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("next") && p.Next < 1 {
+				return fault.Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
+			}
+			a.MissingIsEmpty = true
+			empty := "no job can start now; see why a job waits with: queuectl why ID"
+			simulated := func(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
+				next, err := c.Simulate(ctx, p)
+				if next.Incomplete {
+					fmt.Fprintln(a.Err, simulatedInPart)
+					empty = "the jobs that start next are not known"
+				}
+				return next.Jobs, err // the JSON output is only the array of jobs
+			}
+			return cli.Answer(cmd.Context(), a.App, simulated, p, func(jobs []control.Job) error {
+				return a.NamedTable(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
+					j := &jobs[i]
+					return []string{j.ID, j.Queue, present.Rank(j), present.Title(j)}
+				})
+			})
+		},
+	}
+	cmd.Flags().IntVar(&p.Next, "next", 20, "list the next `N` jobs, at most 100")
+	return cmd
+}
+
+// TreeVerb returns the command tree. Only queuectld links it, to keep queuectl small.
+func TreeVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	var dot bool
+	cmd := &cobra.Command{
+		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree", Args: cli.Exactly(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])}, func(t control.TreeView) error {
+				if dot {
+					return a.printDot(&t)
+				}
+				return a.printTree(&t)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dot, "dot", false, "print the graph in the DOT language of Graphviz")
+	return cmd
+}
+
+// drawing holds a dependency tree while it is printed.
+type drawing struct {
+	nodes map[int64]*control.TreeNode
+	next  map[int64][]control.TreeEdge
+	drawn map[int64]bool
+}
+
+// printTree prints each dependant below its parents. It begins with the jobs that have no parent.
+func (a command) printTree(t *control.TreeView) error {
+	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawn: map[int64]bool{}}
+	waits := map[int64]bool{}
+	for i := range t.Nodes {
+		d.nodes[t.Nodes[i].Seq] = &t.Nodes[i]
+	}
+	for _, e := range t.Edges {
+		d.next[e.Parent] = append(d.next[e.Parent], e)
+		waits[e.Child] = true
+	}
+	for i := range t.Nodes {
+		if n := &t.Nodes[i]; !waits[n.Seq] {
+			if err := a.drawNode(&d, n, nil, "", ""); err != nil {
+				return err
+			}
+		}
+	}
+	if t.More {
+		a.Say("only %d jobs of the tree are shown; there are more", len(t.Nodes))
+	}
+	return nil
+}
+
+// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's
+// line.
+func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
+	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
+	text := name + "  " + cmp.Or(n.State, "removed")
+	if sign := present.SignOf(n.State); sign.Sign != "" {
+		text = a.Coloured(sign.Sign, sign.Colour) + " " + text
+	}
+	switch {
+	case by == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
+	case by.Met == "failed":
+		text += ", dependency failed: the parent had to be " + by.How
+	case by.How == queue.ParentEnded.String():
+		text += ", starts when the parent has ended"
+	case by.How != queue.ParentCompleted.String():
+		text += ", starts when the parent is " + by.How
+	}
+	again := d.drawn[n.Seq]
+	if again {
+		text += "  (shown above)"
+	}
+	if err := a.Println(a.Clean(a.Out, lead+text)); err != nil || again {
+		return err
+	}
+	d.drawn[n.Seq] = true
+	list := d.next[n.Seq]
+	for i := range list {
+		branch, deeper := "├─ ", "│  "
+		if i == len(list)-1 {
+			branch, deeper = "└─ ", "   "
+		}
+		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.Sign(branch), below+termtext.Sign(deeper)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printDot prints the graph in the DOT language of Graphviz.
+func (a command) printDot(t *control.TreeView) error {
+	var b strings.Builder
+	b.WriteString("digraph jobs {\n")
+	for _, n := range t.Nodes {
+		fmt.Fprintf(&b, "  %d [label=%q];\n", n.Seq, cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))+"\n"+cmp.Or(n.State, "removed"))
+	}
+	for _, e := range t.Edges {
+		label := ""
+		if e.How != queue.ParentCompleted.String() {
+			label = fmt.Sprintf(" [label=%q]", e.How)
+		}
+		fmt.Fprintf(&b, "  %d -> %d%s;\n", e.Parent, e.Child, label)
+	}
+	b.WriteString("}")
+	return a.Println(b.String())
+}

@@ -1,0 +1,21 @@
+package admin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/present"
+)
+
+// WhoamiVerb returns the command whoami. Only queuectld links it, to keep queuectl small.
+func WhoamiVerb(app *cli.App) *cobra.Command {
+	a := command{app}
+	return &cobra.Command{
+		Use: "whoami", Short: "Show your identity and rights", Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.MissingIsEmpty = true
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.Rows(13, present.WhoamiRows(&w)) })
+		},
+	}
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/hints"
+	"github.com/queuectl/queuectl/internal/present"
+)
+
+// asksHelp reports whether the arguments ask for help before the command or right after it. Later
+// arguments may belong to a job's program.
+func asksHelp(args []string) bool {
+	verb := false
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "--help", arg == "-h", arg == "help" && !verb:
+			return true
+		case verb:
+			return false
+		case arg == "--socket" || arg == "--dir":
+			i++
+		case !strings.HasPrefix(arg, "-"):
+			verb = true
+		}
+	}
+	return false
+}
+
+// asksAll reports whether the arguments ask for the complete help, with --help --all.
+func asksAll(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.Contains(args, "--all") && (asksHelp(args) || slices.Contains(args, "--help") || slices.Contains(args, "-h"))
+}
+
+// withoutAll removes --all from arguments that ask for the complete help, because not every command
+// has that flag.
+func withoutAll(args []string) []string {
+	if !asksAll(args) {
+		return args
+	}
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
+}
+
+// apart inserts -- before a last argument that is a negative number, so that cobra does not parse
+// it as a flag.
+func apart(args []string) []string {
+	if len(args) < 3 {
+		return args
+	}
+	last := args[len(args)-1]
+	digits := len(last) > 1 && last[0] == '-' && (last[1] == '.' || last[1] >= '0' && last[1] <= '9')
+	for i := range args[:len(args)-2] {
+		if digits && (args[i] == "config" && args[i+1] == "set" || args[i] == "worker" && args[i+1] == "scale") {
+			return append(args[:len(args)-1:len(args)-1], "--", last)
+		}
+	}
+	return args
+}
+
+// Exactly returns a check that exactly n arguments are given. The parameter what describes the
+// expected arguments in the error, for example "the name of a queue".
+func Exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
+}
+
+// checkCount returns an error if there are not n arguments. It is separate from Exactly, because
+// the compiler copies the body of Exactly into every command.
+func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
+	if len(args) == n {
+		return nil
+	}
+	text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), what, present.Plural(len(args), "argument"))
+	if n == 0 {
+		text += hints.ForArguments(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
+	}
+	return fault.Usage("%s", text)
+}
+
+// AtLeastOne returns a check that one or more arguments are given.
+func AtLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fault.Usage("%s takes %s; none given", cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+// AtMostOne returns a check that no more than one argument is given.
+func AtMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fault.Usage("%s takes at most one argument (%s); %d given", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// Group returns a command that only contains subcommands. It rejects an unknown subcommand with a
+// hint.
+func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
+	var names []string
+	for _, v := range verbs {
+		cmd.AddCommand(v)
+		names = append(names, v.Name())
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fault.Usage("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
+		}
+		return fault.Usage("unknown command %q%s", use+" "+args[0], cmp.Or(hints.ForArguments(use, args), hints.ForGroup(use, args[0], verbs), hints.Near(args[0], names, "use one of: "+strings.Join(names, ", "))))
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	return cmd
+}
+
+// helpVerb builds the command `help COMMAND`.
+func helpVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, words []string) error {
+			asked, rest, err := cmd.Root().Find(words)
+			if err != nil || len(rest) > 0 {
+				var known []string
+				for _, verb := range asked.Commands() {
+					known = append(known, verb.Name())
+				}
+				last := words[len(words)-max(1, len(rest))]
+				path := strings.TrimPrefix(strings.TrimPrefix(asked.CommandPath()+" "+last, "queuectl"), " ")
+				return fault.Usage("unknown command %q%s", path, hints.Near(last, known, "list all commands with: queuectl --help"))
+			}
+			asked.InitDefaultHelpFlag()
+			return asked.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, words []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			if asked, _, err := cmd.Root().Find(words); err == nil {
+				for _, verb := range asked.Commands() {
+					if verb.IsAvailableCommand() && strings.HasPrefix(verb.Name(), prefix) {
+						names = append(names, cobra.CompletionWithDesc(verb.Name(), verb.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/enqueue"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// bulkFunc is a client method that acts on several jobs.
+type bulkFunc func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
+
+func retryVerb(a *App) *cobra.Command {
+	var only bool
+	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		return c.Retry(ctx, control.Retry{Selection: s, Only: only})
+	}, "failed", "dead", "cancelled", "completed")
+	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not the cancelled jobs that depend on them")
+	return cmd
+}
+
+func cancelVerb(a *App) *cobra.Command {
+	return a.jobsCommand("cancel", "Cancel waiting jobs and stop running ones", "is cancelled", (*control.Client).Cancel, "waiting", "processing")
+}
+
+func holdVerb(a *App) *cobra.Command {
+	return a.jobsCommand("hold", "Hold waiting jobs", "is held", (*control.Client).Hold, "pending", "failed", "blocked")
+}
+
+func releaseVerb(a *App) *cobra.Command {
+	return a.jobsCommand("release", "Release held jobs", "is released", (*control.Client).Release, "held")
+}
+
+func requeueVerb(a *App) *cobra.Command {
+	return a.jobsCommand("requeue", "Stop and requeue running jobs; the attempt does not count", "is pending again", (*control.Client).Requeue, "processing")
+}
+
+// endsMany lists the commands that end or remove jobs. With selection flags, they ask for
+// confirmation on a terminal.
+var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
+
+// jobsCommand builds a command for jobs that are named by id or selected. The parameter outcome
+// describes a changed job in messages, like "is held". The parameter states lists the job states
+// that the command accepts; nil means all.
+func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
+	var s Selection
+	s.States = states
+	cmd := &cobra.Command{
+		Use: name + " ID… | --state STATE …", Short: short,
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.OnSelection(cmd, &s, ids, outcome, do) },
+	}
+	stateShort := "s"
+	if name == "kill" {
+		stateShort = "" // -s is the short form of --signal, as in kill(1)
+	}
+	s.Add(cmd, stateShort)
+	s.Act(cmd)
+	cmd.ValidArgsFunction = a.CompleteIDs(states...)
+	return cmd
+}
+
+func killVerb(a *App) *cobra.Command {
+	var signal string
+	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
+	}, "processing")
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: `NAME` or number")
+	return cmd
+}
+
+func rmVerb(a *App) *cobra.Command {
+	var force bool
+	cmd := a.jobsCommand("rm", "Remove jobs and their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "also stop and remove running jobs")
+	return cmd
+}
+
+func dequeueVerb(a *App) *cobra.Command {
+	cmd := rmVerb(a)
+	cmd.Use, cmd.Hidden = "dequeue ID… | --state STATE …", true
+	return cmd
+}
+
+func clearVerb(a *App) *cobra.Command {
+	return a.clearCommand("Remove all jobs that are not running, and their history", "jobs that are not running", (*control.Client).Clear)
+}
+
+// clearCommand builds a command that removes all jobs of one kind, or those of a batch.
+func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
+	var p control.Sure
+	cmd := &cobra.Command{
+		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asks := !p.Yes && !p.DryRun
+			if asks && !a.CanAsk() {
+				return fault.Usage("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
+			}
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if asks {
+				got, err := do(c, cmd.Context(), control.Sure{Batch: p.Batch, DryRun: true})
+				if err != nil {
+					return err
+				}
+				if !a.Confirm("permanently remove %s and their history?", present.Jobs(*got.Matched)) {
+					return nil
+				}
+				p.Yes = true
+			}
+			return AnswerOf(cmd.Context(), a, c, do, p, func(got control.Removed) error {
+				if got.Matched != nil {
+					return a.Counted(*got.Matched)
+				}
+				return a.Println(present.Jobs(got.Removed) + " removed")
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&p.Yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
+	cmd.Flags().Var(input.GivenOnce(&p.Batch), "batch", "remove only your jobs in the batch `NAME`")
+	return cmd
+}
+
+// RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
+// or refused.
+func (a *App) RunBulk(outcome string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
+	ids = Unique(ids)
+	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	seen := 0
+	for cursor, more := "", true; more; {
+		step := ids[:min(len(ids), control.MaxNames)]
+		v, err := do(step, cursor)
+		if err != nil {
+			return err
+		}
+		ids = ids[len(step):]
+		if v.Next != nil {
+			cursor = *v.Next
+		}
+		more = v.Next != nil || len(ids) > 0
+		seen += len(v.Done) + len(v.Refused)
+		if err := a.printResult(&v, &all, outcome); err != nil {
+			return err
+		}
+	}
+	if seen == 0 && all.Matched == nil {
+		a.SayNoneSelected()
+	}
+	switch {
+	case a.JSON && !a.JSONL:
+		return a.PrintJSON(all)
+	case a.Structured() || all.Matched == nil:
+		return nil
+	}
+	return a.Counted(*all.Matched)
+}
+
+// Counted prints the result of a dry run. With --quiet it prints to standard error, since standard
+// output holds only ids.
+func (a *App) Counted(n int) error {
+	to := a.Out
+	if a.Quiet {
+		to = a.Err
+	}
+	_, err := fmt.Fprintln(to, present.Jobs(n)+" selected; nothing was changed")
+	return err
+}
+
+// printResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
+// refusals. With --json it prints nothing and adds the result to *all.
+func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
+	if v.Matched != nil {
+		if all.Matched == nil {
+			all.Matched = new(int)
+		}
+		*all.Matched += *v.Matched
+	}
+	for _, r := range v.Refused {
+		if a.Exit == 0 {
+			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
+		}
+	}
+	if all.Unenforced == nil { // every reply contains the same list
+		all.Unenforced = v.Unenforced
+		enqueue.WarnUnenforced(&a.Output, v.Unenforced)
+	}
+	if all.Notes == nil { // every reply contains the same list
+		all.Notes = v.Notes
+		enqueue.PrintNotes(&a.Output, a.Cmd, v.Notes)
+	}
+	switch {
+	case a.JSONL:
+		v.Next = nil
+		return a.PrintJSON(v)
+	case a.JSON:
+		all.Done, all.Refused = append(all.Done, v.Done...), append(all.Refused, v.Refused...)
+		return nil
+	}
+	for _, line := range refusals(a.Cmd, v.Refused) {
+		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, line))
+	}
+	for _, id := range v.Done {
+		if err := a.PrintDone(id, "job "+id+" "+outcome); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package connect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// This file starts the user's own service when a client needs it and it does not run. Two clients
+// may start a service at the same time. One of the services gets the lock of the state directory.
+// The other one exits with the code exitLostRace, and its client then waits for the first service.
+
+const (
+	startWithin = 15 * time.Second // how long to wait for a service that was started automatically
+	// quickerWithin is how long to wait for a service that another client has started at the same time.
+	quickerWithin = 2 * time.Second
+)
+
+// StartedClient returns a client of the chosen service. If the service is the user's own and does
+// not run, StartedClient starts it in the background.
+func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
+	c, t, err := f.Connect(ctx)
+	if c == nil {
+		return nil, err
+	}
+	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
+		return c, t.Reached(err)
+	}
+	// A registered service always runs unless the user has stopped it, so it is not started here.
+	if _, registered := registered.Own(); registered {
+		return c, t.Reached(err)
+	}
+	if os.Getenv("QUEUECTL_NO_START") == "1" {
+		if errors.Is(err, os.ErrPermission) {
+			return c, err
+		}
+		return c, queue.Errorf(queue.CodeUnavailable, "no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.Start)
+	}
+	return c, f.StartAndReach(ctx, c, t)
+}
+
+// StartAndReach starts a service in the background and waits until it answers c. The service must
+// be the user's own or have a known directory.
+func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
+	b, err := startService(t)
+	if err != nil {
+		return f.notStarted(fault.ExitCode(err), fmt.Errorf("cannot start the service: %w", err))
+	}
+	for began := time.Now(); ; {
+		over := b.hasEnded()
+		err := c.Connect(ctx)
+		switch waited := time.Since(began); {
+		case err == nil && !over:
+			fmt.Fprintf(f.messages.Err, "queuectl: started a service in the background; its log is %s\n", b.log)
+			return nil
+		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
+			return err
+		case over && (b.code != exitLostRace || waited > quickerWithin):
+			return f.notStarted(b.code, b.failure())
+		case waited > startWithin:
+			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background but does not answer; see its log: %s", b.log)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// exitLostRace is the exit code of a service whose directory another service already uses.
+var exitLostRace = control.RowOf(queue.ErrWrongState).Exit
+
+// notStarted returns an error with the exit code of the service if that is more specific than
+// "unavailable"; 2 means a crash. Commands that exit with a job's code use one code for all their
+// own failures.
+func (f *Finder) notStarted(code int, err error) error {
+	if code > 2 && f.FailureCode == 0 {
+		return fault.WithExit(err, code)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "%v", err)
+}
+
+// daemon is a service that this process started in the background.
+type daemon struct {
+	log      string
+	logStart int64 // size of the log before the start
+	cmd      *exec.Cmd
+	ended    chan struct{} // closed when the service has ended
+	code     int           // exit code, valid once ended is closed; negative if a signal ended the service
+}
+
+// startService starts a service in the background. Its standard error goes to its log, for messages
+// before the service has opened the log itself.
+func startService(t Target) (*daemon, error) {
+	program, err := DaemonPath()
+	if err != nil {
+		return nil, err
+	}
+	state := ""
+	if t.Serve != nil {
+		state = t.Serve[1]
+	} else {
+		p, err := config.User()
+		if err = cmp.Or(err, p.CheckOwner()); err != nil {
+			return nil, err
+		}
+		state = p.State
+	}
+	log, err := logs.Open(filepath.Join(state, config.LogName))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := &daemon{log: log.Name(), logStart: info.Size(), ended: make(chan struct{})}
+	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
+		return nil, notStartedBy(program, err)
+	}
+	go func() { // this goroutine ends when the service ends, or with this process
+		b.cmd.Wait()
+		b.code = b.cmd.ProcessState.ExitCode()
+		close(b.ended)
+	}()
+	return b, nil
+}
+
+// hasEnded reports whether the service has ended.
+func (b *daemon) hasEnded() bool {
+	select {
+	case <-b.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// failure returns why the service has ended: the last error in its log.
+func (b *daemon) failure() error {
+	message := ""
+	for line := range strings.Lines(b.newLog()) {
+		if text, isOurs := strings.CutPrefix(strings.TrimSpace(line), "queuectl: "); isOurs {
+			message = text
+		}
+	}
+	if message == "" {
+		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.log)
+	}
+	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, message)
+}
+
+// newLog returns the text that the service has added to its log since its start, or "" if the log
+// cannot be read. The log is rotated before it is long, so it fits in memory.
+func (b *daemon) newLog() string {
+	raw, err := os.ReadFile(b.log)
+	// If the log is shorter than at the start, it was rotated, and all of it is new.
+	if err == nil && int64(len(raw)) >= b.logStart {
+		raw = raw[b.logStart:]
+	}
+	return string(raw)
+}

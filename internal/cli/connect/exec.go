@@ -1,0 +1,77 @@
+package connect
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// DaemonPath returns the path of queuectld: in the directory of this program or, as packages
+// install it, in ../libexec/queuectl. It never searches PATH, which other programs may set.
+// See docs/decisions/0079.
+func DaemonPath() (string, error) {
+	return program("queuectld", "../libexec/queuectl")
+}
+
+// clientVariable passes the version of queuectl to the queuectld that it executes.
+const clientVariable = "QUEUECTL_CLIENT_VERSION"
+
+// takeClientVersion returns the value of clientVariable and unsets it, so that jobs do not inherit
+// it.
+func takeClientVersion() string {
+	version := os.Getenv(clientVariable)
+	os.Unsetenv(clientVariable)
+	return version
+}
+
+// ClientVersion returns the version of the queuectl that executed this program, or else its own.
+func (f *Finder) ClientVersion() string { return cmp.Or(f.executedBy, f.Version) }
+
+// DaemonPath returns the path of queuectld. It returns an error if this process was already
+// executed by queuectl, because the program under that name is then queuectl.
+func (f *Finder) DaemonPath() (string, error) {
+	path, err := DaemonPath()
+	if err == nil && f.executedBy != "" {
+		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, bothPrograms)
+	}
+	return path, err
+}
+
+// notStartedBy returns an error of starting a program, with what to do about it.
+func notStartedBy(path string, err error) error {
+	return fmt.Errorf("cannot start %s: %w; %s", path, err, bothPrograms)
+}
+
+// bothPrograms is the advice for an installation with a missing or wrong program.
+const bothPrograms = "reinstall the package, or build both programs with: make build"
+
+// ClientPath returns the path of queuectl, which the service also executes as the runner.
+func ClientPath() (string, error) {
+	return program("queuectl", "../../bin")
+}
+
+// program returns the path of one of the two programs. It looks in this program's directory, and in
+// the directory in the parameter elsewhere, which is relative to it. The program must belong to
+// root or to the owner of this program.
+func program(name, elsewhere string) (string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return "", err
+	}
+	here := filepath.Dir(self)
+	if filepath.Base(self) == name+exe {
+		return self, nil
+	}
+	other := filepath.Join(here, elsewhere)
+	for _, dir := range []string{here, other} {
+		path := filepath.Join(dir, name+exe)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path, trusted(self, path)
+		}
+	}
+	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exe, here, other, bothPrograms)
+}

@@ -1,0 +1,79 @@
+//go:build unix
+
+package connect
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/internal/cleanstart"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+)
+
+// startDetached starts a process that outlives this one and its terminal.
+func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
+	cmd := exec.Command(program, words...)
+	// With this variable set, the service would not call cleanstart.Reset.
+	os.Unsetenv("QUEUECTL_TIMERSLACK")
+	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, cmd.Start()
+}
+
+// exe is the file name extension of programs.
+const exe = ""
+
+// trusted returns an error if the program at path belongs neither to root nor to the owner of this
+// program.
+func trusted(self, path string) error {
+	own, err := os.Stat(self)
+	if err != nil {
+		return err
+	}
+	// Check the owner of a symbolic link too, because that user could change its target.
+	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
+		info, err := look(path)
+		if err != nil {
+			return err
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
+			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s", path, uid, self, bothPrograms)
+		}
+	}
+	return nil
+}
+
+// Exec replaces this process with queuectld, with the same arguments. It returns only on failure.
+func (f *Finder) Exec() (exit int, err error) {
+	path, err := f.DaemonPath()
+	if err != nil {
+		return 0, err
+	}
+	err = syscall.Exec(path, append([]string{path}, os.Args[1:]...), append(os.Environ(), clientVariable+"="+f.Version))
+	return 0, notStartedBy(path, err)
+}
+
+// isSocket returns an error if the path is a regular file or a directory. The socket need not
+// exist.
+func isSocket(what, path string) error {
+	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+		return fault.Usage("%s: %s is not a socket; give the path of the service's socket", what, path)
+	}
+	return nil
+}
+
+// NewSocket returns the absolute path of a socket to be created.
+func NewSocket(what, path string) (string, error) {
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return whole, files.CheckDir(what, filepath.Dir(whole))
+}
+
+// socketExists reports whether the socket may exist.
+func socketExists(path string) bool { return files.Exists(path) }

@@ -1,0 +1,91 @@
+package connect
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cleanstart"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+)
+
+// startDetached starts a process that outlives this one and its terminal. If this process is in a
+// job object that permits it, the new process leaves the job object and so outlives it too.
+func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
+	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
+		cmd = exec.Command(program, words...)
+		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.Environ()
+		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags | leave}
+		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+			break
+		}
+	}
+	return cmd, err
+}
+
+// exe is the file name extension of programs.
+const exe = ".exe"
+
+// trusted accepts every program: on Windows only administrators can write to the directories of
+// installed programs.
+func trusted(string, string) error { return nil }
+
+// Exec executes queuectld with the same arguments and returns its exit code. A job object ends
+// queuectld when this process ends, but not the processes that queuectld starts.
+func (f *Finder) Exec() (exit int, err error) {
+	path, err := f.DaemonPath()
+	if err != nil {
+		return 0, err
+	}
+	// The console sends Ctrl-C to queuectld too, which handles it.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), clientVariable+"="+f.Version)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messages.Out, f.messages.Err
+	if err := cmd.Start(); err != nil {
+		return 0, notStartedBy(path, err)
+	}
+	if err := endTogether(cmd.Process); err != nil {
+		cmd.Process.Kill()
+		return 0, notStartedBy(path, err)
+	}
+	cmd.Wait() // the exit code below reports a failure of the program
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// endTogether makes a process end with this one. The process is in a job object whose only handle
+// this process holds; when the last handle is closed, Windows ends the processes in the job object.
+func endTogether(p *os.Process) error {
+	job, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return err
+	}
+	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
+	if _, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation, uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits))); err != nil {
+		return err
+	}
+	failed := p.WithHandle(func(h uintptr) { err = windows.AssignProcessToJobObject(job, windows.Handle(h)) })
+	return errors.Join(failed, err)
+}
+
+// isSocket returns an error if the path is not a valid name of a pipe. The pipe need not exist.
+func isSocket(what, path string) error {
+	if err := control.CheckSocketPath(path); err != nil {
+		return fault.Usage("%s: %v", what, err)
+	}
+	return nil
+}
+
+// NewSocket checks the name of a pipe to be created and returns it.
+func NewSocket(what, path string) (string, error) { return path, isSocket(what, path) }
+
+// socketExists returns false: testing whether a pipe exists would connect to it, so Choose relies
+// on the service's directory.
+func socketExists(string) bool { return false }

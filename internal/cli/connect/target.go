@@ -1,0 +1,260 @@
+// Package connect finds the service that a command uses, starts it if necessary and connects to it. It
+// also finds and executes queuectld.
+//
+// Start with Finder.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Finder finds the service that a command uses and connects to it.
+type Finder struct {
+	messages    *term.Output
+	Socket, Dir string // the flags --socket and --dir
+	Version     string // version of this program
+	// FailureCode is the exit code for every failure of queuectl itself. If it is 0, the exit code
+	// depends on the error.
+	FailureCode int
+
+	executedBy string          // version of the queuectl that executed this process; "" if none did
+	lastClient *control.Client // the client of the most recent request; nil before the first
+}
+
+// NewFinder returns a Finder for a program of this version. It prints its messages to o.
+func NewFinder(o *term.Output, version string) Finder {
+	return Finder{messages: o, Version: version, executedBy: takeClientVersion()}
+}
+
+// Target is the service that a command uses.
+type Target struct {
+	Socket string
+	Start  string // command that starts the service, to be named in messages
+	Own    bool   // the service is the user's own, so a command may start it automatically
+	None   bool   // neither the user nor the system has a queue yet
+
+	// Serve holds the flags that make serve use this service's directory. nil means the user's default
+	// directory, or that the directory is unknown.
+	Serve []string
+}
+
+// Startable reports whether the command "queuectl service start" can start the service in the
+// background.
+func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
+
+// Choose selects the service: from the flags, then from the environment, then the user's own
+// service if its directory exists, then the system's if its directory or socket exists. Choose does
+// not check whether the service runs.
+func (f *Finder) Choose() (Target, error) {
+	if f.Socket != "" {
+		return f.chosenBySocket()
+	}
+	if f.Dir != "" {
+		dir, err := f.OwnDir()
+		return targetInDir(dir, f.Dir), err
+	}
+	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
+		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
+	}
+	user, err := config.User()
+	own := Target{Socket: user.Socket, Start: startHint, Own: true}
+	if err == nil && files.Exists(user.State) {
+		return own, nil
+	}
+	system := config.System()
+	if files.Exists(system.State) || socketExists(system.Socket) {
+		return Target{Socket: system.Socket, Start: StartSystem}, nil
+	}
+	own.None = true
+	return own, err
+}
+
+// chosenBySocket returns the service that --socket names, with the directory of --dir if that is
+// also set.
+func (f *Finder) chosenBySocket() (Target, error) {
+	t := targetAt(f.Socket)
+	if err := isSocket("--socket", f.Socket); err != nil || f.Dir == "" {
+		return t, err
+	}
+	dir, err := f.OwnDir()
+	if err != nil {
+		return t, err
+	}
+	socket, err := filepath.Abs(f.Socket)
+	t.Start = "queuectl --dir " + queue.Word(f.Dir) + " --socket " + queue.Word(f.Socket) + " service start"
+	t.Serve = []string{"--dir", dir, "--socket", socket}
+	return t, err
+}
+
+// startHint is the command that starts the user's own service.
+const startHint = "queuectl service start"
+
+// targetInDir returns the service whose files are all in dir. named is the directory as the user
+// wrote it.
+func targetInDir(dir, named string) Target {
+	if user, err := config.User(); err == nil && dir == user.State {
+		return Target{Socket: user.Socket, Start: startHint}
+	}
+	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start", Serve: []string{"--dir", dir}}
+}
+
+// targetAt returns the service of a socket. Its directory is derived from the socket's path if
+// possible.
+func targetAt(socket string) Target {
+	user, err := config.User()
+	around, known := config.Around(socket)
+	switch whole, failed := filepath.Abs(around.State); {
+	case socket == config.System().Socket:
+		return Target{Socket: socket, Start: StartSystem}
+	case err == nil && socket == user.Socket:
+		return Target{Socket: socket, Start: startHint}
+	case known && failed == nil:
+		t := targetInDir(whole, around.State)
+		t.Socket = socket
+		return t
+	}
+	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.Word(socket)}
+}
+
+// Folder returns the paths of the chosen service. It returns an error if they are unknown.
+func (f *Finder) Folder() (config.Places, error) {
+	t, err := f.Choose()
+	if err != nil {
+		return config.Places{}, err
+	}
+	if f.Socket == "" && f.Dir != "" {
+		dir, err := f.OwnDir()
+		return config.In(dir), err
+	}
+	user, err := config.User()
+	switch system := config.System(); {
+	case t.Socket == system.Socket:
+		return system, nil
+	case err == nil && t.Socket == user.Socket:
+		return user, nil
+	}
+	if around, ok := config.Around(t.Socket); ok {
+		return around, nil
+	}
+	return config.Places{}, fault.Usage("the directory of the service at %s is unknown; give it with --dir", t.Socket)
+}
+
+// Connect connects to the chosen service. If no service could be chosen, c is nil. If the
+// connection failed, c is valid and err is the reason.
+func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err error) {
+	if t, err = f.Choose(); err != nil {
+		return nil, t, err
+	}
+	c = control.NewClient(t.Socket)
+	f.lastClient = c
+	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Err) && !f.messages.Quiet {
+		if user, failed := config.User(); failed == nil {
+			if text := bothServices(user, config.System()); text != "" {
+				f.messages.Say("%s", text)
+			}
+		}
+	}
+	return c, t, err
+}
+
+// bothServices returns a message that the user's own service is used although the machine has one
+// too. It returns the message only at the first call for each user, and "" at all later calls. A
+// marker file in the user's state directory records that.
+func bothServices(user, system config.Places) string {
+	if !files.Exists(system.State) && !socketExists(system.Socket) {
+		return ""
+	}
+	mark, err := os.OpenFile(filepath.Join(user.State, config.BothName), os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return ""
+	}
+	mark.Close()
+	return "queuectl: using your own service (" + user.Socket + "); to use the machine's service, add --socket " + system.Socket
+}
+
+// Client returns a client that is connected to the chosen service.
+func (f *Finder) Client() (*control.Client, error) {
+	c, t, err := f.Connect(context.Background())
+	if c == nil {
+		return nil, err
+	}
+	return c, t.Reached(err)
+}
+
+// RunManifest is the name of the file that marks the directory of a private run.
+const RunManifest = "private.json"
+
+// PrivateFolder returns the directory of --dir, and whether it belongs to a private run. For any
+// other directory, the caller must return an error if the service does not run, so that scripts
+// notice it.
+func (f *Finder) PrivateFolder() (dir string, private bool) {
+	if f.Socket != "" || f.Dir == "" {
+		return "", false
+	}
+	dir, err := f.OwnDir()
+	return dir, err == nil && files.Exists(filepath.Join(dir, RunManifest))
+}
+
+// Forget drops the client of the most recent request, because the service does not answer.
+func (f *Finder) Forget() { f.lastClient = nil }
+
+// skewAfter bounds the request for the version of a service that rejected a request.
+const skewAfter = time.Second
+
+// Skew returns a hint for the error that a service returns for an unknown request: the service may
+// have another version than this program. skew returns "" if the versions are equal or the service
+// does not report its own.
+func (f *Finder) Skew(err error) string {
+	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), skewAfter)
+	defer cancel()
+	defer f.lastClient.Close()
+	h, err := f.lastClient.Hello(ctx, control.HelloParams{})
+	if err != nil || h.Version == f.Version {
+		return ""
+	}
+	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: queuectl service restart", h.Version, f.Version)
+}
+
+// ErrNoQueue reports that no queue exists yet.
+var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
+
+// Reached adds the next step to a connection error.
+func (t Target) Reached(err error) error {
+	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
+		if start, registered := registered.Own(); t.Own && registered {
+			t.Start = start
+		} else if t.None {
+			return ErrNoQueue
+		}
+		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket, t.Start)
+	}
+	return err
+}
+
+// OwnDir returns the absolute path of --dir. The directory may not exist yet.
+func (f *Finder) OwnDir() (string, error) {
+	dir, err := filepath.Abs(f.Dir)
+	if err != nil {
+		return "", fault.Usage("--dir: the current directory no longer exists (%v); change to another directory, or give --dir an absolute path", err)
+	}
+	if file := files.NotDirPart(dir); file != "" {
+		return "", fault.Usage("--dir: %s is not a directory; give the directory of the service's data", file)
+	}
+	return dir, nil
+}

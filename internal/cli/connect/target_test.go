@@ -1,0 +1,27 @@
+package connect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// If both the machine and the user have a service, the client prints once which one it uses.
+func TestErrorNamesBothServicesOnce(t *testing.T) {
+	user, system := config.In(t.TempDir()), config.In(filepath.Join(t.TempDir(), "system"))
+	if got := bothServices(user, system); got != "" {
+		t.Errorf("without a service of the machine: %s", got)
+	}
+	if err := os.Mkdir(system.State, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := bothServices(user, system); !strings.Contains(got, user.Socket) || !strings.Contains(got, "--socket "+system.Socket) {
+		t.Errorf("the first time: got %q, want both sockets", got)
+	}
+	if got := bothServices(user, system); got != "" {
+		t.Errorf("the second time: %s", got)
+	}
+}

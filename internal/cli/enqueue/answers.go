@@ -1,0 +1,63 @@
+package enqueue
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// answers collects what the service has answered to the requests of a batch.
+type answers struct {
+	ids         []string
+	found       []int    // lines of jobs that were not enqueued, because a job with their unique key exists
+	unenforced  []string // names of the jobs' limits that the service does not enforce
+	newQueues   []control.NewQueue
+	notes       []string // notes of the service about these jobs
+	maxAttempts int      // the highest max_attempts of the jobs
+}
+
+// add adds the answer to a request whose jobs are on these lines of the file.
+func (a *answers) add(got *control.EnqueuedBatch, lines []int) {
+	for _, at := range got.Found {
+		if at < len(lines) {
+			a.found = append(a.found, lines[at])
+		}
+	}
+	a.ids = append(a.ids, got.IDs...)
+	for _, name := range got.Unenforced {
+		if !slices.Contains(a.unenforced, name) {
+			a.unenforced = append(a.unenforced, name)
+		}
+	}
+	for _, q := range got.NewQueues {
+		if !slices.Contains(a.newQueues, q) {
+			a.newQueues = append(a.newQueues, q)
+		}
+	}
+	a.maxAttempts = max(a.maxAttempts, got.MaxAttempts)
+	if len(a.notes) == 0 { // every answer contains the same notes
+		a.notes = got.Notes
+	}
+}
+
+// lineOf returns an error of a request with the line of the job that it is about, if that is known.
+func lineOf(err error, lines []int) error {
+	switch e, ok := errors.AsType[*queue.Error](err); {
+	case !ok:
+	case e.Index > 0 && e.Index <= len(lines):
+		return fault.AtLine(err, lines[e.Index-1])
+	case e.Field != "" && len(lines) == 1:
+		return fault.AtLine(err, lines[0])
+	}
+	return err
+}
+
+// batchLost reports whether err means that the service no longer has the batch, for example after
+// its restart.
+func batchLost(err error) bool {
+	e, ok := errors.AsType[*queue.Error](err)
+	return ok && e.Code == queue.CodeWrongState && e.Field == ""
+}

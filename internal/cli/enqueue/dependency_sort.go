@@ -1,0 +1,131 @@
+package enqueue
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// This file orders the jobs of an upload by their dependencies. A request can refer only to jobs in
+// itself, in earlier requests and in the queue.
+//
+// For example, a file has 100,000 lines, and line 1 depends on line 90,000. When the first request
+// is full, ready finds that the parent of line 1 is unknown and holds line 1 back. After the
+// last line, or when too many jobs are held back, flush sorts the held jobs, and they are
+// sent.
+
+// pendingJob is a job of a file that has not been sent yet.
+type pendingJob struct {
+	raw     json.RawMessage
+	line    int
+	index   int      // index in the file
+	entries int      // number of arguments and environment variables
+	ID      string   // "" if the job has none, so that the service assigns a number
+	parents []string // ids of the jobs that it depends on
+	expires *queue.Millis
+}
+
+// depSorter reorders the jobs of a file that takes several requests. A request can refer only to
+// jobs in itself, in earlier requests and in the queue. So depSorter holds a job back until all
+// jobs that it depends on have been read.
+type depSorter struct {
+	seed      maphash.Seed
+	sent      map[uint64]bool // hashes of the ids that were sent
+	held      []pendingJob
+	reordered bool // a job was held back, so the order of sending differs from the file
+}
+
+// maxHeld bounds the jobs that are held back. If it is exceeded, all of them are sent, because
+// their parents are probably in the queue and not in the rest of the file.
+const maxHeld = queue.MaxDependencies
+
+// namesOf returns the ids of the jobs that a spec depends on.
+func namesOf(s *queue.Spec) []string {
+	names := make([]string, len(s.DependsOn))
+	for i, d := range s.DependsOn {
+		names[i], _, _ = strings.Cut(d, ":")
+	}
+	return names
+}
+
+// ready returns the jobs of a request that can be sent, because all their parents are in this
+// request or were sent before. It holds the other jobs back.
+func (a *depSorter) ready(part []pendingJob) []pendingJob {
+	inPart := map[string]bool{}
+	for i := range part {
+		inPart[part[i].ID] = true
+	}
+	unknown := func(id string) bool { return !inPart[id] && !a.sent[maphash.String(a.seed, id)] }
+	for changed := true; changed; {
+		changed = false
+		ready := part[:0:0]
+		for _, j := range part {
+			if !slices.ContainsFunc(j.parents, unknown) {
+				ready = append(ready, j)
+				continue
+			}
+			// Another pass is needed, because other jobs may depend on this one.
+			a.held, a.reordered, changed = append(a.held, j), true, true
+			delete(inPart, j.ID)
+		}
+		part = ready
+	}
+	return a.note(part)
+}
+
+// note records the ids of jobs that are sent.
+func (a *depSorter) note(part []pendingJob) []pendingJob {
+	for i := range part {
+		if part[i].ID != "" {
+			a.sent[maphash.String(a.seed, part[i].ID)] = true
+		}
+	}
+	return part
+}
+
+// flush returns the remaining jobs, sorted so that each follows its parents. It returns an error
+// if the dependencies form a cycle.
+func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
+	if len(a.held) == 0 {
+		return part, nil
+	}
+	pending := append(a.held, part...)
+	a.held = nil
+	byID := map[string]int{}
+	for i := range pending {
+		byID[pending[i].ID] = i
+	}
+	const visiting, done = 1, 2
+	state := make([]int, len(pending))
+	sorted := make([]pendingJob, 0, len(pending))
+	var visit func(i int) error
+	visit = func(i int) error {
+		if state[i] == done {
+			return nil
+		}
+		if state[i] == visiting {
+			return fault.AtLine(queue.Invalid("depends_on", "job %q depends on itself through other jobs; remove one of these dependencies", queue.Clip(pending[i].ID)), pending[i].line)
+		}
+		state[i] = visiting
+		for _, id := range pending[i].parents {
+			if other, here := byID[id]; here {
+				if err := visit(other); err != nil {
+					return err
+				}
+			}
+		}
+		state[i] = done
+		sorted = append(sorted, pending[i])
+		return nil
+	}
+	for i := range pending {
+		if err := visit(i); err != nil {
+			return nil, err
+		}
+	}
+	return sorted, nil
+}

@@ -1,0 +1,49 @@
+package enqueue
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// expiryNamed is how many expired jobs of a list are named.
+const expiryNamed = 10
+
+// Expiries collects the jobs of a list whose expiry time has passed.
+type Expiries struct {
+	// expiry is the value of expires_at that all jobs share and that was already reported. It is 0 if
+	// no such value was reported.
+	expiry queue.Millis
+	lines  []string
+	count  int
+	Never  int // number of jobs that will not run, including those whose expires_at equals the field expiry
+}
+
+// Add records the job at line n of a list, or at index n of a JSON array, if it has expired. The
+// parameter what says what n counts: "line" or "job".
+func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
+	now := time.Now()
+	if !present.HasExpired(expires, now) {
+		return
+	}
+	if e.Never++; *expires == e.expiry {
+		return
+	}
+	if e.count++; e.count <= expiryNamed {
+		text, _ := present.FullTime(expires.Time(), now)
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s", what, n, text))
+	}
+}
+
+// PrintExpired prints the jobs that will not run.
+func PrintExpired(o *term.Output, e *Expiries) {
+	for _, line := range e.lines {
+		fmt.Fprintln(o.Err, "queuectl: "+line)
+	}
+	if more := e.count - len(e.lines); more > 0 {
+		fmt.Fprintf(o.Err, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
+	}
+}

@@ -1,0 +1,106 @@
+package enqueue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// WarnExpired prints that a job will not run because it has expired. The parameter unsaid is false
+// if another message already says that.
+func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
+	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
+		fmt.Fprintf(o.Err, "queuectl: the job %s\n", present.ExpiryText(s.ExpiresAt.Time(), now))
+	}
+}
+
+// PrintUnique prints that a job was not enqueued because another job has its unique key.
+func PrintUnique(o *term.Output, s *queue.Spec, id string, found bool) {
+	if found && s.Unique != nil {
+		fmt.Fprintf(o.Err, "queuectl: not enqueued: job %s already has the unique key %s\n", id, o.Clean(o.Err, *s.Unique))
+	}
+}
+
+// maxFoundListed is how many jobs a message names that were not enqueued.
+const maxFoundListed = 10
+
+// PrintFound prints which jobs were not enqueued, because other jobs have the same unique keys.
+func PrintFound(o *term.Output, what string, places []int, total int) {
+	if len(places) == 0 {
+		return
+	}
+	slices.Sort(places)
+	text := ""
+	for i, at := range places {
+		if i == maxFoundListed {
+			text += termtext.Sign(", …")
+			break
+		}
+		text += ", " + strconv.Itoa(at)
+	}
+	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), present.Jobs(total), what, text[1:])
+}
+
+// PrintCancelled prints that a new job will not run, because a job it depends on has not ended as
+// required.
+func PrintCancelled(o *term.Output, got *control.Enqueued) {
+	if got.State != "" {
+		fmt.Fprintf(o.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl why %s\n", got.ID, got.State, got.ID)
+	}
+}
+
+// PrintNewQueues warns about queues that contain only the new jobs, because the name may be a
+// typing error.
+func PrintNewQueues(o *term.Output, list []control.NewQueue) {
+	for _, q := range list {
+		hint := ""
+		if q.Near != "" {
+			hint = fmt.Sprintf("; did you mean %s?", q.Near)
+		}
+		fmt.Fprintf(o.Err, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
+	}
+}
+
+// PrintNotes prints the notes of the service about new jobs.
+func PrintNotes(o *term.Output, cmd *cobra.Command, notes []string) {
+	if o.Quiet || o.Structured() {
+		return
+	}
+	for _, note := range notes {
+		if field, text, found := strings.Cut(note, ": "); found && input.FlagsByField(cmd)[field] != "" {
+			note = input.FlagsByField(cmd)[field] + ": " + text
+		}
+		fmt.Fprintln(o.Err, "queuectl: "+o.Clean(o.Err, note))
+	}
+}
+
+// WarnUnenforced prints a warning about limits that the machine does not enforce.
+func WarnUnenforced(o *term.Output, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	var parts []string
+	if slices.Contains(names, "memory") {
+		parts = append(parts, "the memory limit applies to each process of a job separately")
+	}
+	none := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "memory" })
+	switch len(none) {
+	case 0:
+	case 1:
+		parts = append(parts, "the limit "+none[0]+" is not enforced")
+	default:
+		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
+	}
+	fmt.Fprintf(o.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n", o.Clean(o.Err, strings.Join(parts, ", and ")))
+}

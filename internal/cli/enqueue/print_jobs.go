@@ -1,0 +1,91 @@
+package enqueue
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// PrintStored prints new jobs in the order of the request: their ids, or the jobs as JSON.
+func PrintStored(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
+	if !o.Structured() {
+		_, err := io.WriteString(o.Out, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
+		return err
+	}
+	if err := PrintJobs(ctx, o, c, ids); err != nil {
+		return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
+	}
+	return nil
+}
+
+// PrintJobs prints jobs as JSON: as one array, or one per line. It reads one page at a time, so its
+// memory use is bounded. It omits jobs that were removed.
+func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
+	out := bufio.NewWriter(o.Writer())
+	list := term.NewArray(out)
+	for page := range slices.Chunk(ids, control.SelectStep) {
+		jobs, err := jobsNamed(ctx, c, page)
+		if err != nil {
+			return err
+		}
+		for i := range jobs {
+			if o.JSONL {
+				err = term.WriteJSON(out, &jobs[i])
+			} else {
+				err = list.Add(&jobs[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if !o.JSONL {
+		list.End() // an error of this write is returned by Flush
+	}
+	return out.Flush()
+}
+
+// jobsNamed returns the jobs with these ids, in this order. The caller may pass at most
+// control.SelectStep ids. Jobs that were enqueued together share one page of the list, so this
+// usually needs two requests. Other jobs are read one by one.
+func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
+	known := map[string]control.Job{}
+	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})
+	switch {
+	case err == nil:
+		page, err := c.List(ctx, control.List{Cursor: strconv.FormatInt(last.Seq+1, 10), Limit: len(ids)})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			known[page.Jobs[i].ID] = page.Jobs[i]
+		}
+	case !errors.Is(err, queue.ErrNotFound):
+		return nil, err
+	}
+	var jobs []control.Job
+	for _, id := range ids {
+		job, ok := known[id]
+		if !ok {
+			one, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+			if errors.Is(err, queue.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			job = one.Job
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}

@@ -1,0 +1,323 @@
+// Package enqueue sends new jobs to the service, in requests of bounded size, and prints what the
+// service answers.
+//
+// Start with Upload.
+package enqueue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// These constants bound one request of a batch. Jobs that fit these bounds are sent in a single
+// request.
+const (
+	partJobs  = control.BatchStep
+	partBytes = control.MaxLine / 2
+)
+
+// Options say how a command enqueues several jobs.
+type Options struct {
+	Out    *term.Output
+	Cmd    *cobra.Command // the command that is running; messages name its flags
+	Finder *connect.Finder
+
+	Key           string // idempotency key of the request; "" for none
+	NoCwd         bool   // run the jobs in the home directory
+	RequireLimits bool   // reject jobs with limits that the service cannot enforce
+	Next          bool   // start the jobs before the user's other waiting jobs
+}
+
+// Upload enqueues the jobs of a file: in one request if they fit, otherwise in several requests of
+// one batch. It sends each request while it reads the jobs of the next one.
+type Upload struct {
+	Options
+	ctx    context.Context
+	Client *control.Client // nil until the first request, which connects it
+
+	Source   readProgress
+	JobsRead int // number of jobs read until now
+	caller   callerFields
+	files    input.NamedFiles
+	expired  Expiries
+
+	request request // jobs of the next request
+	sorter  depSorter
+	indexes []int // the index in the file of the job with answers.ids[i]
+
+	batch    string
+	sent     chan error // receives the result of the request in flight; nil if no request is in flight
+	answers  answers
+	starting sync.Mutex // held while a request is started
+	commits  bool       // the request in flight commits the batch; guarded by starting
+	inFlight sync.WaitGroup
+}
+
+// NewUpload returns an upload. The fields in common are those that all jobs share.
+func NewUpload(ctx context.Context, options Options, common *queue.Spec) *Upload {
+	expired := Expiries{expiry: present.Or(common.ExpiresAt, 0)}
+	return &Upload{Options: options, ctx: ctx, files: input.NamedFiles{}, expired: expired}
+}
+
+// Add adds one job, and sends a request when enough jobs are collected.
+func (u *Upload) Add(raw []byte, line int) error {
+	j, err := u.encode(raw)
+	if err != nil {
+		return fault.AtLine(err, line)
+	}
+	u.expired.Add("line", line, j.expires)
+	j.line, j.index = line, u.JobsRead
+	if u.sorter.sent == nil {
+		u.sorter.seed, u.sorter.sent = maphash.MakeSeed(), map[uint64]bool{}
+	}
+	err = u.put(j, u.sorter.ready)
+	if u.JobsRead++; err != nil || len(u.sorter.held) < maxHeld {
+		return err
+	}
+	return u.putHeld()
+}
+
+// putHeld adds the jobs that were held back to the next requests, and sends the full ones.
+func (u *Upload) putHeld() error {
+	rest, err := u.sorter.flush(u.request.jobs)
+	if err != nil {
+		return err
+	}
+	u.request = request{}
+	for _, j := range rest {
+		if err := u.put(j, u.sorter.note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put adds a job to the next request. If the request is full, put first sends it. The function
+// ready decides which of its jobs can be sent.
+func (u *Upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error {
+	maxJobs, maxBytes := partJobs, partBytes
+	if u.Key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
+		maxJobs, maxBytes = queue.MaxBatch, control.MaxLine-64<<10
+	}
+	if u.request.isFull(&j, maxJobs, maxBytes) {
+		if u.Key != "" {
+			return fault.Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
+		}
+		if u.request.jobs = ready(u.request.jobs); len(u.request.jobs) > 0 {
+			if err := u.send(false); err != nil {
+				return err
+			}
+		}
+		u.request.bytes, u.request.entries = 0, 0
+	}
+	u.request.add(j)
+	return nil
+}
+
+// encode validates a job and adds the caller's working directory, umask and environment.
+func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
+	if err := queue.CheckJSON(raw); err != nil {
+		return j, err
+	}
+	var s queue.Spec
+	if err := s.Decode(raw, nil); err != nil {
+		return j, err
+	}
+	if s.ID != nil {
+		j.ID = *s.ID
+	}
+	j.parents, j.expires = namesOf(&s), s.ExpiresAt
+	if j.raw, err = u.caller.complete(raw, &s, u.NoCwd); err != nil {
+		return j, err
+	}
+	u.files.Warn(u.Out, u.Cmd, &s)
+	j.entries = control.Entries(&s)
+	return j, nil
+}
+
+// connect connects to the service, and starts it if necessary.
+func (u *Upload) connect() error {
+	c, err := u.Finder.StartedClient(u.ctx)
+	if err != nil {
+		return err
+	}
+	u.Client = c
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() { // this goroutine waits for a signal until the process ends
+		<-interrupts
+		u.interrupted()
+	}()
+	return nil
+}
+
+// send sends the collected jobs, after the previous request has been answered.
+func (u *Upload) send(commit bool) error {
+	if err := u.await(); err != nil {
+		return err
+	}
+	u.starting.Lock() // the method interrupted locks it and never unlocks it
+	defer u.starting.Unlock()
+	if u.Client == nil {
+		if err := u.connect(); err != nil {
+			return err
+		}
+	}
+	u.commits = commit
+	if !commit && u.batch == "" {
+		u.batch = control.NewKey()
+	}
+	jobs := u.request.jobs
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(jobs)), Commit: commit, RequireLimits: u.RequireLimits, Next: u.Next}
+	if commit {
+		p.Key = u.Key
+	}
+	lines := make([]int, len(jobs))
+	for i := range jobs {
+		p.Encoded[i], lines[i] = jobs[i].raw, jobs[i].line
+		u.indexes = append(u.indexes, jobs[i].index)
+	}
+	sent := make(chan error, 1)
+	u.sent = sent
+	u.inFlight.Go(func() {
+		got, err := u.Client.EnqueueBatch(u.ctx, p)
+		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after await
+		sent <- lineOf(err, lines)
+	})
+	u.request = request{}
+	u.showSent(commit)
+	return nil
+}
+
+// showSent shows how many jobs were sent, unless the request commits the batch.
+func (u *Upload) showSent(commit bool) {
+	switch p := &u.Source; {
+	case commit:
+	case p.size > 0:
+		u.Out.Draw(term.Bar{Done: p.bytesRead.Load(), Of: p.size, Since: p.began, Note: present.Jobs(u.JobsRead) + " sent", Bytes: true})
+	default:
+		u.Out.Progress("%s sent", present.Jobs(u.JobsRead))
+	}
+}
+
+// sendLast sends the remaining jobs and commits the batch.
+func (u *Upload) sendLast() error {
+	if err := u.putHeld(); err != nil {
+		return err
+	}
+	if err := u.send(true); err != nil {
+		return err
+	}
+	return u.await()
+}
+
+// sortIDs sorts the ids by the jobs' order in the file.
+func (u *Upload) sortIDs() {
+	if !u.sorter.reordered || len(u.answers.ids) != len(u.indexes) {
+		return
+	}
+	ids := make([]string, len(u.indexes))
+	for i, at := range u.indexes {
+		ids[at] = u.answers.ids[i]
+	}
+	u.answers.ids = ids
+}
+
+// abort asks the service to drop the batch.
+func (u *Upload) abort() error {
+	_, err := u.Client.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	return err
+}
+
+// interrupted aborts the batch and exits. It never unlocks u.starting, so that no request can
+// follow.
+func (u *Upload) interrupted() {
+	u.starting.Lock()
+	u.Out.Progress("")
+	if u.commits {
+		fmt.Fprintln(u.Out.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
+		os.Exit(fault.ExitDetached)
+	}
+	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
+	u.inFlight.Wait()
+	u.abort() // if this fails, the service drops the batch after ten minutes
+	fmt.Fprintln(u.Out.Err, "queuectl: interrupted; nothing was stored")
+	os.Exit(fault.ExitDetached)
+}
+
+// await waits for the request in flight and returns its error.
+func (u *Upload) await() error {
+	if u.sent == nil {
+		return nil
+	}
+	err := <-u.sent
+	u.sent = nil
+	return err
+}
+
+// End finishes the batch and prints the ids of its jobs. The parameter due describes when they start,
+// like "; due …".
+func (u *Upload) End(err error, due string) error {
+	err = u.Finish(err)
+	if u.Client != nil {
+		defer u.Client.Close()
+	}
+	if err != nil {
+		return err
+	}
+	u.sortIDs()
+	if err := PrintStored(u.ctx, u.Out, u.Client, u.answers.ids); err != nil {
+		return err
+	}
+	if u.expired.Never == u.JobsRead {
+		u.answers.maxAttempts = 0
+	}
+	u.Out.Say("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.found)), due, present.UpToAttempts(u.answers.maxAttempts))
+	return nil
+}
+
+// Finish commits the batch or, after an error, aborts it.
+func (u *Upload) Finish(err error) error {
+	defer u.Out.Progress("")
+	if err == nil {
+		err = u.sendLast()
+	}
+	if err == nil {
+		got := &u.answers
+		WarnUnenforced(u.Out, got.unenforced)
+		PrintNewQueues(u.Out, got.newQueues)
+		PrintFound(u.Out, "line", got.found, len(got.ids))
+		PrintNotes(u.Out, u.Cmd, got.notes)
+		PrintExpired(u.Out, &u.expired)
+	}
+	if err == nil || u.batch == "" {
+		return err
+	}
+	u.await() // an error of the request in flight is ignored, because err is the cause
+	failed := u.abort()
+	switch {
+	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was stored; run the same command again")
+	case u.commits:
+	case failed != nil:
+		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes, because cancelling the upload failed: %v", err, failed)
+	}
+	return err
+}

@@ -1,0 +1,50 @@
+package enqueue
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Each job of a file is sent as one line of equivalent JSON, completed with the caller's
+// environment, regardless of its formatting.
+func TestJobsOfAFileAreCompleted(t *testing.T) {
+	t.Setenv("PATH", "/p")
+	cwd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := NewUpload(t.Context(), Options{Out: &term.Output{}}, &queue.Spec{})
+	for raw, want := range map[string]struct{ cwd, path, command string }{
+		`{"command":"a"}`: {cwd, "/p", "a"},
+		" { \"command\" :\r\n\t\"b\\n\" ,\n\"labels\": {\n}\n} ": {cwd, "/p", "b\n"},
+		`{"command":"c","cwd":"/x"}`:                             {"/x", "/p", "c"},
+		`{"command":"d","env":{"PATH":"/q"}}`:                    {cwd, "/q", "d"},
+		`{"command":"e","cwd":null}`:                             {cwd, "/p", "e"},
+		`{"command":"\u0063","cwd":"/y"}`:                        {"/y", "/p", "c"},
+	} {
+		j, err := u.encode([]byte(raw))
+		line := j.raw
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		var s queue.Spec
+		if err := json.Unmarshal(line, &s); err != nil || bytes.ContainsAny(line, "\r\n") {
+			t.Errorf("%s became %s, %v", raw, line, err)
+			continue
+		}
+		if *s.Cwd != want.cwd || s.Env["PATH"] != want.path || *s.Command != want.command {
+			t.Errorf("%s became %s", raw, line)
+		}
+	}
+	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
+		if j, err := u.encode([]byte(raw)); err == nil {
+			t.Errorf("%s became %s", raw, j.raw)
+		}
+	}
+}

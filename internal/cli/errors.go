@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/hints"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// nearVerb returns a hint about an unknown command: the command that was meant, or how to list all commands.
+func nearVerb(word string, known []string) string {
+	return cmp.Or(hints.Lookup(word, hints.Commands), hints.Near(word, known, "list all commands with: queuectl --help"))
+}
+
+// maxRefusedNamed is the highest number of ids that one line about refused jobs lists.
+const maxRefusedNamed = 5
+
+// refusals returns lines that say why jobs were refused, one line for each reason. They refer to
+// fields by the flags that the user typed.
+func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
+	ids := map[string][]string{} // maps each reason to the ids of the jobs that were refused for it
+	var reasons []string
+	first := map[string]string{}
+	for _, r := range list {
+		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00", " "+r.ID+",", "\x00").Replace(r.Message + ",")
+		reason := string(r.Code) + r.Field + withoutID
+		if ids[reason] == nil {
+			reasons = append(reasons, reason)
+			first[reason] = fault.Message(input.NameFlags(cmd, r.Err()))
+		}
+		ids[reason] = append(ids[reason], r.ID)
+	}
+	for _, reason := range reasons {
+		line, others := first[reason], ids[reason][1:]
+		switch n := len(others); {
+		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
+			line += "; jobs refused: " + firstIDs(ids[reason])
+		case n > 0:
+			line += fmt.Sprintf("; the same applies to %d more: %s", n, firstIDs(others))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// firstIDs lists the ids, at most maxRefusedNamed of them.
+func firstIDs(ids []string) string {
+	text := strings.Join(ids[:min(len(ids), maxRefusedNamed)], ", ")
+	if len(ids) > maxRefusedNamed {
+		text += termtext.Sign(" …")
+	}
+	return text
+}
+
+// flagError returns the error for a wrong flag, in queuectl's wording instead of the flag
+// library's.
+func (a *App) flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
+	var wrong *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		name := "-" + unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() == "" {
+			name = "-" + name
+		}
+		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
+			program := a.args[max(0, slices.Index(a.args, words[0])):]
+			return fault.Usage("unknown flag %[1]s; if it belongs to the program, write -- before the program: queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
+		}
+		return fault.Usage("unknown flag %s%s", name, cmp.Or(hints.Lookup(name, hints.Flags(cmd.Name())), hints.Near(name, flagsOf(cmd), allFlagsHint(cmd))))
+	case errors.As(err, &bare):
+		return fault.Usage("--%s: no value given; write it after the flag", bare.GetFlag().Name)
+	case errors.As(err, &wrong):
+		return fault.Usage("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong))
+	}
+	return fault.Usage("%v", err)
+}
+
+// wrongValue describes why a flag's value is invalid.
+func wrongValue(e *pflag.InvalidValueError) string {
+	text := e.GetValue()
+	switch e.GetFlag().Value.Type() {
+	case "int", "int64":
+		if _, err := queue.ReadInteger(text); err != nil {
+			return err.Error()
+		}
+		// The flag library accepts numbers like 0x10 or 1_000, but queue.ReadInteger does not.
+		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text))
+	case "bool":
+		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.Clip(text))
+	case "stringToString":
+		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.Clip(text))
+	}
+	var fault *queue.Error
+	if errors.As(e, &fault) {
+		return fault.Message // the field is omitted, because the message already names the flag
+	}
+	return errors.Unwrap(e).Error()
+}
+
+// maxPlainHelp is the highest number of flags that --help shows without --all. If a command has
+// more, --help shows a selection.
+const maxPlainHelp = 30
+
+// allFlagsHint returns how to list all flags of a command.
+func allFlagsHint(cmd *cobra.Command) string {
+	hint := "list all flags with: " + cmd.CommandPath() + " --help"
+	if len(flagsOf(cmd)) > maxPlainHelp {
+		hint += " --all"
+	}
+	return hint
+}
+
+// flagsOf returns the flags that are not hidden.
+func flagsOf(cmd *cobra.Command) (names []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
+}

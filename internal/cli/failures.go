@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// MaxFailures is how many failed jobs a progress display names while it runs.
+const MaxFailures = 100
+
+// SayFailure prints that a job did not complete, and why.
+func (a *App) SayFailure(j *control.Job) {
+	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))), termtext.Cut(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
+}
+
+// sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is
+// not a terminal, and adds the next step. The parameter others is the number of further failed jobs
+// that no line names.
+func (a *App) sayEnd(j *control.Job, others int) {
+	switch {
+	case j.State == queue.Completed.String():
+		a.Say("job %s is completed", j.ID)
+		return
+	case a.Quiet:
+		return
+	}
+	text := termtext.OneLine(a.Clean(a.Err, present.FailureText(j)))
+	if j.State != "removed" {
+		text += "; details: queuectl show " + j.ID
+	}
+	if others > 0 {
+		text += fmt.Sprintf("; %d more failed", others)
+	}
+	fmt.Fprintf(a.Err, "queuectl: %s\n", text)
+}
+
+// MoreFailures returns how to list the failures that were not named, or "" if all were.
+func MoreFailures(bad int, list string) string {
+	if more := bad - MaxFailures; more > 0 {
+		return fmt.Sprintf("; %d more failed jobs are not shown; list them all with: %s", more, list)
+	}
+	return ""
+}

@@ -1,0 +1,109 @@
+// Package files checks the files and directories that a command names, so that errors say which
+// argument is wrong and why. It also sets who can read the files that a process creates.
+//
+// Start with Open and Unwritable.
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Open opens a file for reading. Its error begins with the parameter what, which is the flag or
+// command that named the file.
+func Open(what, path string) (*os.File, error) {
+	if err := Check(what, path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	return f, Unreadable(what, path, err)
+}
+
+// Check returns an error if a path is not a readable file.
+func Check(what, path string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return fault.Usage("%s: %s is a directory; give a file", what, path)
+	}
+	return Unreadable(what, path, err)
+}
+
+// Unreadable returns a message for an error of reading a file.
+func Unreadable(what, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var cause *fs.PathError
+	switch file := NotDirPart(filepath.Dir(path)); {
+	case file != "":
+		return fault.Usage("%s: %s does not exist, because %s is not a directory; check the path", what, path, file)
+	case errors.Is(err, fs.ErrNotExist):
+		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", what, path)
+	case errors.Is(err, fs.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file", what, path)
+	case errors.As(err, &cause):
+		return fmt.Errorf("%s: cannot read %s: %w", what, path, cause.Err)
+	}
+	return err
+}
+
+// Unwritable returns a message for an error of creating a file in a directory. It names only the
+// directory, because the name of the file is internal.
+func Unwritable(what, dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if missing := CheckDir(what, dir); missing != nil {
+		return missing
+	}
+	var cause *fs.PathError
+	var renamed *os.LinkError
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", what, dir)
+	case errors.As(err, &cause):
+		return fmt.Errorf("%s: cannot write to %s: %w", what, dir, cause.Err)
+	case errors.As(err, &renamed):
+		return fmt.Errorf("%s: cannot write %s: %w", what, renamed.New, renamed.Err)
+	}
+	return err
+}
+
+// CheckDir returns an error if a path is not a directory.
+func CheckDir(what, dir string) error {
+	if file := NotDirPart(dir); file != "" {
+		return fault.Usage("%s: %s is not a directory; check the path", what, file)
+	}
+	if !Exists(dir) {
+		return fault.Usage("%s: directory %s does not exist; create it with: "+makeDir+" %[2]s", what, dir)
+	}
+	return nil
+}
+
+// NotDirPart returns the part of a path that exists and is not a directory. With such a part, the
+// path cannot be a directory either. It returns "" if there is no such part.
+func NotDirPart(path string) string {
+	for {
+		info, err := os.Stat(path)
+		switch up := filepath.Dir(path); {
+		case err == nil && !info.IsDir():
+			return path
+		case err == nil || up == path || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			return ""
+		default:
+			path = up
+		}
+	}
+}
+
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
+}

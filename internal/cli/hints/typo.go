@@ -1,0 +1,88 @@
+package hints
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// typoOf returns a hint that names the known word that the user probably meant. It tolerates one
+// mistake: a wrong, missing or additional letter, or two swapped letters. In a word of six letters
+// or more it tolerates two mistakes. The first letter must be right, because other similar words
+// mean something else. It returns "" if no known word is that similar.
+func typoOf(word string, known []string) string {
+	const longest, long = 64, 6 // letters
+	typed := strings.TrimLeft(word, "-")
+	most := 1
+	if len(typed) >= long {
+		most = 2
+	}
+	if typed == "" || len(typed) > longest {
+		return ""
+	}
+	if full := abbreviated(word, known); full != "" {
+		return fmt.Sprintf("; did you mean %q?", full)
+	}
+	best := ""
+	for _, k := range known {
+		meant := strings.TrimLeft(k, "-")
+		if meant == "" || meant[0] != typed[0] {
+			continue
+		}
+		if n := typos(typed, meant); n <= most {
+			best, most = k, n-1 // from now on, accept only fewer mistakes
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// abbreviated returns the known word that begins with the given one. It returns "" if no word or
+// more than one does.
+func abbreviated(word string, known []string) (full string) {
+	const shortest = 4 // letters
+	if len(strings.TrimLeft(word, "-")) < shortest {
+		return ""
+	}
+	for _, k := range known {
+		if strings.HasPrefix(k, word) {
+			if full != "" {
+				return ""
+			}
+			full = k
+		}
+	}
+	return full
+}
+
+// typos counts the mistakes that turn one word into the other (their Damerau-Levenshtein distance).
+func typos(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			wrong := last[j]
+			if a[i] != b[j] {
+				wrong++
+			}
+			row[j+1] = min(wrong, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// Near returns a hint that names the known word that is similar to the given one. If no known word
+// is similar, it returns the parameter otherwise.
+func Near(word string, known []string, otherwise string) string {
+	return cmp.Or(typoOf(word, known), "; "+otherwise)
+}

@@ -1,0 +1,148 @@
+package input
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// This file translates field names in errors into flags. The service names the invalid field of a
+// request, like depends_on. The user typed a flag, like --after, so the client names the flag.
+
+// fieldOf is the annotation of a flag that sets a field of another name.
+const fieldOf = "field"
+
+// SetsField records which field of a request a flag sets, where their names differ.
+func SetsField(f *pflag.Flag, field string) {
+	if fieldName(f.Name) == field {
+		return
+	}
+	f.Annotations = maps.Clone(f.Annotations) // other flags may share the map
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[fieldOf] = []string{field}
+}
+
+// fieldName returns the field that a flag sets unless SetsField says otherwise.
+func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
+
+// NameFlags returns an error that names the flags that the user typed instead of the invalid
+// fields.
+func NameFlags(cmd *cobra.Command, err error) error {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *queue.Error:
+		if typed := FlagsByField(cmd); typed[e.Field] != "" {
+			return &queue.Error{Code: e.Code, Index: e.Index, Field: typed[e.Field], Message: flagsInText(cmd, e.Message)}
+		}
+	case *fault.LineError:
+		return &fault.LineError{Part: e.Part, Line: e.Line, Cause: NameFlags(cmd, e.Cause)}
+	case interface{ Unwrap() []error }:
+		list := slices.Clone(e.Unwrap())
+		for i := range list {
+			list[i] = NameFlags(cmd, list[i])
+		}
+		return errors.Join(list...)
+	}
+	return err
+}
+
+// flagsInText replaces field names in a message by the flags that set those fields. A field name
+// without "_" can also be an ordinary word. Such a name is replaced only in quotes after the word
+// "field" or "parameter", together with that word. Several names may follow the word: fields "env"
+// and "argv".
+func flagsInText(cmd *cobra.Command, text string) string {
+	typed, all := FlagsByField(cmd), byField(cmd.Flags().VisitAll)
+	for _, noun := range []string{"the parameter", "parameter", "field"} {
+		parts := strings.Split(text, noun)
+		text = parts[0]
+		for _, part := range parts[1:] {
+			if flags, rest := flagList(part, typed, all); flags != "" {
+				text += flags + rest
+			} else {
+				text += noun + part
+			}
+		}
+	}
+	text = replaceNames(text, typed)
+	for field, flag := range typed {
+		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
+	}
+	return text
+}
+
+// flagList replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by
+// their flags. It returns the flags and the rest of the text. The flags are "" if one of the names
+// has none.
+func flagList(text string, typed, all map[string]string) (flags, rest string) {
+	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
+	for separator := ""; more; {
+		name, quoted := "", false
+		if next, quoted = strings.CutPrefix(next, `"`); quoted {
+			name, rest, _ = strings.Cut(next, `"`)
+		} else {
+			rest = strings.TrimLeftFunc(next, inName)
+			name = next[:len(next)-len(rest)]
+		}
+		flag := cmp.Or(typed[name], all[name])
+		if flag == "" || !quoted && !strings.Contains(name, "_") {
+			return "", ""
+		}
+		flags += separator + flag
+		i := strings.IndexByte(rest, '"')
+		if more = i > 0 && strings.Contains(", and or ", rest[:i]); more {
+			separator, next = rest[:i], rest[i:]
+		}
+	}
+	return flags, rest
+}
+
+// inName reports whether a name of a field, or of a job, may contain the character.
+func inName(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// replaceNames replaces names that contain "_", except where they are part of a longer one, such as
+// a job's id.
+func replaceNames(text string, flags map[string]string) string {
+	var replaced strings.Builder
+	for text != "" {
+		rest := strings.TrimLeftFunc(text, inName)
+		name := text[:len(text)-len(rest)]
+		if strings.Contains(name, "_") {
+			name = cmp.Or(flags[name], name)
+		}
+		text = strings.TrimLeftFunc(rest, func(r rune) bool { return !inName(r) })
+		replaced.WriteString(name + rest[:len(rest)-len(text)])
+	}
+	return replaced.String()
+}
+
+// FlagsByField returns the flags that were typed, like --after, by the fields that they set.
+func FlagsByField(cmd *cobra.Command) map[string]string {
+	if cmd == nil {
+		return nil
+	}
+	return byField(cmd.Flags().Visit)
+}
+
+func byField(visit func(func(*pflag.Flag))) map[string]string {
+	typed := map[string]string{}
+	visit(func(f *pflag.Flag) { // the order of the calls is that of the flags' names
+		field := fieldName(f.Name)
+		if of := f.Annotations[fieldOf]; len(of) > 0 {
+			field = of[0]
+		}
+		typed[field] = cmp.Or(typed[field], "--"+f.Name)
+	})
+	return typed
+}

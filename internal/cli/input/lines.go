@@ -1,0 +1,179 @@
+package input
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"unicode"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// This file uploads the jobs of a file. It reads the jobs one by one and collects them in requests
+// of bounded size. While a request is in flight, it reads the jobs of the next one. All requests
+// belong to one batch, and the last request commits it, so either all jobs are stored or none.
+
+// eachJob reads a JSON array or JSON lines. For every job, it calls the function in the parameter
+// each with the number of the job's first line. Its memory use is bounded by the longest job.
+func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
+	in, err := afterMark(r)
+	if err != nil {
+		return err
+	}
+	line := 1
+	for {
+		c, _, err := in.ReadRune()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case c == '\n':
+			line++
+		case unicode.IsSpace(c):
+		case c == '[':
+			return eachElement(in, line, each)
+		default:
+			in.UnreadRune()
+			return eachLine(in, line, '\n', func(raw []byte, line int) error { return each(bytes.TrimSpace(raw), line) })
+		}
+	}
+}
+
+// eachText passes every line that is not empty to the function in the parameter each. The parameter
+// end is the byte that ends a line.
+func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
+	in, err := afterMark(r)
+	if err != nil {
+		return err
+	}
+	return eachLine(in, 1, end, each)
+}
+
+// afterMark returns a reader that skips a UTF-8 byte-order mark at the beginning of the text. It
+// rejects UTF-16.
+func afterMark(r io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	begin, _ := in.Peek(3) // an error is ignored here, because the next read returns it
+	switch {
+	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
+		in.Discard(3) // this call cannot fail, because the bytes are in the buffer
+	case bytes.HasPrefix(begin, []byte("\xff\xfe")), bytes.HasPrefix(begin, []byte("\xfe\xff")):
+		return nil, queue.Errorf(queue.CodeInvalid, "the input is UTF-16; save it as UTF-8")
+	}
+	return in, nil
+}
+
+func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error) error {
+	for ; ; line++ {
+		var raw []byte
+		for more := true; more; {
+			part, err := in.ReadSlice(end)
+			if raw = append(raw, part...); len(raw) > control.MaxLine {
+				return fault.AtLine(queue.Errorf(queue.CodeTooLarge, "this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
+			}
+			more = err == bufio.ErrBufferFull
+			if err != nil && !more {
+				if err == io.EOF && !empty(raw, end) {
+					err = each(withoutEnd(raw, end), line)
+				} else if err == io.EOF {
+					err = nil
+				}
+				return err
+			}
+		}
+		raw = withoutEnd(raw, end)
+		if empty(raw, end) {
+			continue
+		}
+		if err := each(raw, line); err != nil {
+			return err
+		}
+	}
+}
+
+// withoutEnd returns a line without its line ending, which may be \r\n.
+func withoutEnd(raw []byte, end byte) []byte {
+	raw = bytes.TrimSuffix(raw, []byte{end})
+	if end == '\n' {
+		raw = bytes.TrimSuffix(raw, []byte("\r"))
+	}
+	return raw
+}
+
+// empty reports whether a line is empty. A line that ends with \n may also contain white space.
+func empty(raw []byte, end byte) bool {
+	if end == '\n' {
+		raw = bytes.TrimSpace(raw)
+	}
+	return len(raw) == 0
+}
+
+// eachElement passes every element of a JSON array to the function in the parameter each. The
+// caller has already read the array's [.
+func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
+	lines := &lineCounter{r: in, at: []int64{0}, first: line}
+	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	wrong := func(err error) error {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
+			return fault.AtLine(err, lines.of(d.InputOffset()-1))
+		}
+		return err
+	}
+	for d.More() {
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return wrong(err)
+		}
+		if len(v) > control.MaxLine {
+			return fault.AtLine(queue.Errorf(queue.CodeTooLarge, "the definition of this job is larger than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+		}
+		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return wrong(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fault.Usage("line %d: unexpected text after the end of the JSON array; remove it", lines.of(d.InputOffset()-1))
+	}
+	return nil
+}
+
+// lineCounter records where lines begin, so that an error can name the line of a byte offset.
+type lineCounter struct {
+	r     io.Reader
+	read  int64
+	at    []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
+	first int     // number of the first line in at
+}
+
+// Read implements io.Reader.
+func (l *lineCounter) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	for i, c := range p[:n] {
+		if c == '\n' {
+			l.at = append(l.at, l.read+int64(i)+1)
+		}
+	}
+	l.read += int64(n)
+	return n, err
+}
+
+// of returns the line that contains a byte. The offsets must not decrease from call to call.
+func (l *lineCounter) of(offset int64) int {
+	for len(l.at) > 1 && l.at[1] <= offset {
+		l.at, l.first = l.at[1:], l.first+1
+	}
+	return l.first
+}

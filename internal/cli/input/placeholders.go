@@ -1,0 +1,184 @@
+package input
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// piece is a part of a word of the program: literal text or, if placeholder is set, a replacement
+// string in the syntax of GNU parallel.
+type piece struct {
+	text        string
+	arg         int                 // number of the argument, from 1; 0 for all arguments
+	transform   func(string) string // computes the replacement from an argument; nil for {#}
+	placeholder string              // the replacement string; "" for literal text
+}
+
+// replacements maps the text between { and }, after an optional argument number, to the function
+// that computes the replacement.
+var replacements = []struct {
+	name      string
+	transform func(string) string
+}{
+	{"", func(arg string) string { return arg }},
+	{".", withoutExtension},
+	{"/", baseName},
+	{"//", dirName},
+	{"/.", func(arg string) string { return withoutExtension(baseName(arg)) }},
+}
+
+// jobNumber is the replacement string for the number of the job, from 1.
+const jobNumber = "{#}"
+
+// maxArgNumber is the highest argument number in a replacement string.
+const maxArgNumber = 9
+
+// Pieces splits a word into its pieces.
+func Pieces(word string) (list []piece) {
+	begin := 0
+	for i := 0; i < len(word); i++ {
+		p, ok := placeholderAt(word[i:])
+		if !ok {
+			continue
+		}
+		if i > begin {
+			list = append(list, piece{text: word[begin:i]})
+		}
+		list = append(list, p)
+		begin = i + len(p.placeholder)
+		i = begin - 1
+	}
+	if begin < len(word) {
+		list = append(list, piece{text: word[begin:]})
+	}
+	return list
+}
+
+// placeholderAt parses the replacement string at the beginning of a text.
+func placeholderAt(text string) (p piece, ok bool) {
+	if !strings.HasPrefix(text, "{") {
+		return p, false
+	}
+	if strings.HasPrefix(text, jobNumber) {
+		return piece{placeholder: jobNumber}, true
+	}
+	inside, _, closed := strings.Cut(text[1:], "}")
+	if !closed {
+		return p, false
+	}
+	p.placeholder = text[:len(inside)+2]
+	if inside != "" && inside[0] >= '1' && inside[0] <= '0'+maxArgNumber {
+		p.arg = int(inside[0] - '0')
+		inside = inside[1:]
+	}
+	for _, r := range replacements {
+		if r.name == inside {
+			p.transform = r.transform
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// parallelPlaces lists the texts between { and } in GNU parallel's replacement strings, including
+// those of its option --plus, after an optional argument number.
+var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..", "+...", ":", "::"}
+
+// foreignPlace finds a replacement string of GNU parallel, or a Perl expression between {= and =},
+// in text without supported replacement strings. It ignores other braces, like {1..3} of bash,
+// {2,3} of regular expressions, and those of awk and JSON.
+func foreignPlace(text string) (place string, found bool) {
+	for {
+		before, rest, opened := strings.Cut(text, "{")
+		inside, after, closed := strings.Cut(rest, "}")
+		if !opened || !closed {
+			return "", false
+		}
+		name := strings.TrimLeft(strings.TrimPrefix(inside, "-"), "0123456789")
+		switch {
+		case name == "" && repeats(before):
+		case inside != "" && inside != "-" && slices.Contains(parallelPlaces, name), strings.HasPrefix(inside, "="):
+			return "{" + inside + "}", true
+		}
+		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
+			after = rest // another brace opens before this one is closed, so look at that one next
+		}
+		text = after
+	}
+}
+
+// repeats reports whether {10} after this text is the repetition of a regular expression, as in
+// [0-9]{10}. GNU parallel would replace it anyway, with nothing if there is no such argument.
+func repeats(before string) bool {
+	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
+}
+
+// replaced returns a word with its replacement strings replaced, for the arguments of job n.
+func replaced(list []piece, args []string, n int) string {
+	var b strings.Builder
+	for _, p := range list {
+		switch {
+		case p.placeholder == "":
+			b.WriteString(p.text)
+		case p.transform == nil:
+			b.WriteString(strconv.Itoa(n))
+		case p.arg > len(args):
+			b.WriteString(p.placeholder)
+		case p.arg > 0:
+			b.WriteString(p.transform(args[p.arg-1]))
+		default:
+			for i, arg := range args {
+				if i > 0 {
+					b.WriteByte(' ')
+				}
+				b.WriteString(p.transform(arg))
+			}
+		}
+	}
+	return b.String()
+}
+
+// withoutExtension returns a path up to the last dot of its last part.
+func withoutExtension(path string) string {
+	for i := len(path) - 1; i >= 0 && !os.IsPathSeparator(path[i]); i-- {
+		if path[i] == '.' {
+			return path[:i]
+		}
+	}
+	return path
+}
+
+// baseName returns the part of a path after its last separator.
+func baseName(path string) string {
+	i := len(path)
+	for i > 0 && !os.IsPathSeparator(path[i-1]) {
+		i--
+	}
+	return path[i:]
+}
+
+// dirName returns the directory of a path, like dirname(1).
+func dirName(path string) string {
+	trimmed := trimSeparators(path)
+	if trimmed == "" && path != "" {
+		return path[:1] // the path is the root directory
+	}
+	folder := trimmed[:len(trimmed)-len(baseName(trimmed))]
+	if folder == "" {
+		return "."
+	}
+	if trimmed = trimSeparators(folder); trimmed == "" {
+		return folder[:1]
+	}
+	return trimmed
+}
+
+// trimSeparators returns a path without its trailing separators.
+func trimSeparators(path string) string {
+	for path != "" && os.IsPathSeparator(path[len(path)-1]) {
+		path = path[:len(path)-1]
+	}
+	return path
+}

@@ -1,0 +1,103 @@
+package input
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Replacement strings are replaced as GNU parallel does. Other braces are unchanged.
+func TestReplacementStrings(t *testing.T) {
+	for _, c := range []struct {
+		word string
+		args []string
+		want string
+	}{
+		{"{}", []string{"dir/a b.tar.gz"}, "dir/a b.tar.gz"}, {"{.}", []string{"dir/a b.tar.gz"}, "dir/a b.tar"}, {"{/}", []string{"dir/a.gz"}, "a.gz"}, {"{//}", []string{"dir/sub/a.gz"}, "dir/sub"}, {"{/.}", []string{"dir.d/a.gz"}, "a"},
+		{"{.}", []string{"dir.d/a"}, "dir.d/a"}, {"{.}", []string{".profile"}, ""}, {"{.}", []string{"a."}, "a"}, {"{/}", []string{"dir/"}, ""},
+		{"{//}", []string{"a"}, "."}, {"{//}", []string{"/a"}, "/"}, {"{//}", []string{"/"}, "/"}, {"{//}", []string{"//a//b//"}, "//a"}, {"{//}", []string{"a/b/"}, "a"}, {"{//}", []string{""}, "."},
+		{"{#}:{}", []string{"x"}, "7:x"}, {"<{2/.}-{1//}>", []string{"a/b.c", "d/e.f"}, "<e-a>"}, {"{} {.}", []string{"a.b", "c.d"}, "a.b c.d a c"},
+		{"{x} {} {{}} {", []string{"1"}, "{x} 1 {1} {"}, {"{}", []string{"{.}"}, "{.}"}, {"plain", []string{"a"}, "plain"}, {"{10} {0}", []string{"a"}, "{10} {0}"},
+	} {
+		if got := replaced(Pieces(c.word), c.args, 7); got != c.want {
+			t.Errorf("%s of %q: got %q, want %q", c.word, c.args, got, c.want)
+		}
+	}
+}
+
+// The number of a job is its position among the jobs. Without a replacement string, the arguments
+// are appended.
+func TestJobsOfArguments(t *testing.T) {
+	of := func(m Source) (list [][]string) {
+		err := m.Each(nil, func(raw []byte, _ int) error {
+			s, err := m.Spec(&queue.Spec{}, raw)
+			if err == nil {
+				list = append(list, s.Argv)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return list
+	}
+	words := [][]string{{"a", "b"}, {"1"}}
+	for _, c := range []struct{ program, want []string }{
+		{[]string{"echo"}, []string{"echo", "b", "1"}}, {[]string{"echo", "{#}"}, []string{"echo", "2"}}, {[]string{"{1}", "x{2}"}, []string{"b", "x1"}},
+	} {
+		got := of(Source{Command: c.program, words: words})
+		if len(got) != 2 || !slices.Equal(got[1], c.want) {
+			t.Errorf("%q: got %q, want %q last", c.program, got, c.want)
+		}
+	}
+}
+
+// Replacement strings from GNU parallel's man page that queuectl does not support are rejected. The
+// braces of awk, JSON, sh and regular expressions are accepted.
+func TestForeignPlaceholder(t *testing.T) {
+	for text, want := range map[string]string{
+		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
+		"{0#}": "{0#}", "{-2}": "{-2}", "{2..}": "{2..}", "{-1/.}": "{-1/.}", "{0%}": "{0%}", "{01}": "{01}", "{10}": "{10}", "a{12.}": "{12.}",
+		"{1..3}": "", "{01..10}": "", "{5..1..2}": "", "[0-9]{10}": "", "(ab){12}": "", "{5,}": "", "{0,3}": "", "{-5..5}": "", "{1..10..-2}": "", "{:3}": "", "{1.5}": "", "{--}": "", "{+/.}": "",
+		"{print $1}": "", "{1,3}": "", `{"a":1}`: "", "{a,b}": "", "${HOME}": "", "${#x}": "", "{ echo; }": "", "{": "", "}{": "", "": "", "{name}": "",
+	} {
+		var got string
+		for _, p := range Pieces(text) {
+			if place, found := foreignPlace(p.text); found && got == "" {
+				got = place
+			}
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A repetition of a regular expression is unchanged, and the argument is still appended.
+func TestRepeatedTextIsKept(t *testing.T) {
+	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
+	if err := m.checkPlaces(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.Spec(&queue.Spec{}, []byte("f"))
+	if want := []string{"grep", "-E", "[0-9]{4}-(ab){2}", "f"}; err != nil || !slices.Equal(s.Argv, want) {
+		t.Errorf("got %q, %v, want %q", s.Argv, err, want)
+	}
+	for _, word := range []string{"{3}", "a{3}", "[0-9]{3/}"} {
+		if err := (&Source{Command: []string{word}, words: m.words}).checkPlaces(); err == nil {
+			t.Errorf("%s: accepted, want refused", word)
+		}
+	}
+}
+
+// --lines uses each line as the command, unchanged. It must keep a blank at the end, which may be
+// escaped, and blanks at the beginning, as GNU parallel's job log does.
+func TestLinesKeepTheirBlanks(t *testing.T) {
+	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
+		s, err := (&Source{Lines: "list"}).Spec(&queue.Spec{}, []byte(line))
+		if err != nil || s.Command == nil || *s.Command != line {
+			t.Errorf("%q: got %+v, %v", line, s, err)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package input
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/termtext"
+)
+
+// This file finds arguments that would be run as code. In
+//
+//	queuectl enqueue -- sh -c 'gzip {}' ::: *.log
+//
+// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would
+// run rm. The safe way is to pass the file name after the command line: sh -c 'gzip "$1"' sh {}.
+// xargs -I and find -exec have the same trap. GNU parallel quotes the argument, but only for the
+// shell that it starts itself, not for a shell that the command line starts.
+
+// interpreters lists programs that take code as an argument.
+var interpreters = []struct {
+	names  []string
+	option string // the option before the code; a one-letter option may end a group, as in -ec
+	rest   bool   // all words after the option are code; if false, only the first word after it is
+	form   string // how the code can refer to its first argument; "" if it cannot
+}{
+	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
+	{[]string{"su", "runuser"}, "-c", false, ""},
+	{[]string{"python", "python3"}, "-c", false, ""},
+	{[]string{"perl", "ruby", "node", "lua"}, "-e", false, ""},
+	{[]string{"fish", "csh", "tcsh"}, "-c", false, ""},
+	{[]string{"cmd"}, "/c", true, ""},
+	{[]string{"powershell", "pwsh"}, "-command", true, ""},
+}
+
+// WarnOfCode prints a warning if an interpreter would read an argument as code.
+func (m *Source) WarnOfCode(o *term.Output) {
+	shell, place, form := codePlace(m.Command)
+	if place == "" {
+		return
+	}
+	text := fmt.Sprintf("%s is inside the code that %s runs, so an argument such as $(reboot) would be run as code", place, shell)
+	if form != "" {
+		text += fmt.Sprintf("; pass %[3]s as an argument: %[1]s -c '%[2]s' %[1]s %[3]s", shell, form, place)
+	}
+	fmt.Fprintf(o.Err, "queuectl: warning: %s\n", termtext.OneLine(o.Clean(o.Err, text)))
+}
+
+// codePlace finds the first replacement string that is part of an interpreter's code. It returns
+// the interpreter, the replacement string, and how the code should refer to the argument instead,
+// or "" if it cannot. It ignores a word that consists only of a replacement string, because the
+// user then means the whole argument to be code.
+func codePlace(program []string) (shell, place, form string) {
+	for i, word := range program {
+		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
+		for _, in := range interpreters {
+			if !slices.Contains(in.names, name) {
+				continue
+			}
+			for _, code := range codeAfter(program[i+1:], in.option, in.rest) {
+				list := Pieces(code)
+				if at := slices.IndexFunc(list, func(p piece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
+					return word, list[at].placeholder, in.form
+				}
+			}
+		}
+	}
+	return "", "", ""
+}
+
+// codeAfter returns the words that an interpreter reads as code. words are those after the
+// interpreter's name.
+func codeAfter(words []string, option string, rest bool) []string {
+	group := len(option) == len("-c") && option[0] == '-'
+	for i, word := range words {
+		lower := strings.ToLower(word)
+		switch found := lower == option || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && strings.HasSuffix(word, option[1:]); {
+		case word == "--" || !found:
+		case rest:
+			return words[i+1:]
+		default:
+			words = words[i+1:]
+			// Skip options between -c and the code.
+			for len(words) > 1 && (strings.HasPrefix(words[0], "-") || strings.HasPrefix(words[0], "+")) {
+				words = words[1:]
+			}
+			return words[:min(1, len(words))]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package input
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Source describes the source of several jobs: a file of jobs, of shell commands or of
+// arguments, or the words after :::.
+type Source struct {
+	File, Lines, argFile string
+	Null                 bool
+	Command              []string // command and its arguments, with replacement strings like {}
+	// parsed holds the words of command, split into pieces by the method argv. It is nil until needed.
+	parsed [][]piece
+	words  [][]string // the words after each :::
+	number int        // number of the current job, from 1
+}
+
+func (m *Source) Add(f *pflag.FlagSet) {
+	f.Var(NonEmpty(&m.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
+	f.Var(NonEmpty(&m.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "for each line of `FILE`, run the program after \"--\"; the line replaces {} or is added at the end; - is stdin")
+	f.BoolVar(&m.Null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
+}
+
+// manyFlags are the flags that apply only to a single job.
+var manyFlags = []string{"id", "command"}
+
+// Given reports whether the command line names a source of several jobs.
+func (m *Source) Given() bool { return m.File+m.Lines+m.argFile != "" || len(m.words) > 0 }
+
+// Take parses the arguments of the command and validates their combination with the flags. The
+// program follows --, and the arguments for its jobs follow each :::.
+func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) error {
+	if err := elsewhereSources(verb, args, dash); err != nil {
+		return err
+	}
+	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
+		for _, word := range args[i:] {
+			if word == ":::" {
+				m.words = append(m.words, nil)
+				continue
+			}
+			last := &m.words[len(m.words)-1]
+			*last = append(*last, word)
+		}
+		args = args[:i]
+	}
+	if !m.Given() {
+		if m.Null {
+			return fault.Usage("--null: works only with --arg-file; add --arg-file FILE")
+		}
+		return nil
+	}
+	var sources []string
+	for _, s := range []struct{ flag, name string }{{"--file", m.File}, {"--lines", m.Lines}, {"--arg-file", m.argFile}} {
+		if s.name != "" {
+			sources = append(sources, s.flag)
+		}
+	}
+	if len(m.words) > 0 {
+		sources = append(sources, ":::")
+	}
+	perArgument := m.argFile != "" || len(m.words) > 0
+	switch {
+	case len(sources) > 1:
+		return fault.Usage("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
+	case m.Null && m.argFile == "":
+		return fault.Usage("--null: works only with --arg-file; add --arg-file FILE")
+	case perArgument && (dash != 0 || len(args) == 0):
+		return fault.Usage("%s: no program given; write it after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
+	case !perArgument && len(args) > 0:
+		return fault.Usage("%s: cannot be combined with a command; use one of them", sources[0])
+	}
+	for _, name := range manyFlags {
+		if f.Changed(name) {
+			return fault.Usage("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name, sources[0])
+		}
+	}
+	if m.Command = args; perArgument {
+		if err := m.checkPlaces(); err != nil {
+			return err
+		}
+	}
+	if flag, name := m.source(); name != "" && name != "-" {
+		return files.Check(flag, name)
+	}
+	return nil
+}
+
+// elsewhereSources rejects GNU parallel's notations for other job sources, such as ::::. Without
+// this check, they would be passed to the program as arguments.
+func elsewhereSources(verb string, args []string, dash int) error {
+	switch has := func(word string) bool { return slices.Contains(args, word) }; {
+	case has("::::"), has("::::+"):
+		return fault.Usage(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
+	case has(":::+"):
+		return fault.Usage(":::+ is not supported; write one command per line and use --lines, or write the jobs as JSON and use --file")
+	case has(":::") && dash < 0:
+		return fault.Usage("::: works only with a program after --, not with a shell command; write: queuectl %s -- PROGRAM {} ::: …", verb)
+	}
+	return nil
+}
+
+// source returns the file that the jobs come from, and the flag that names it. name is "" if there
+// is no file.
+func (m *Source) source() (flag, name string) {
+	switch {
+	case m.File != "":
+		return "--file", m.File
+	case m.Lines != "":
+		return "--lines", m.Lines
+	case m.argFile != "":
+		return "--arg-file", m.argFile
+	}
+	return ":::", ""
+}
+
+// Open opens the source file; - is stdin. It returns nil if there is no file.
+func (m *Source) Open(stdin *os.File) (*os.File, error) {
+	switch flag, name := m.source(); name {
+	case "":
+		return nil, nil
+	case "-":
+		return stdin, nil
+	default:
+		return files.Open(flag, name)
+	}
+}
+
+// For every job, each calls the function in the parameter with. It passes the job's text and line
+// number. The text is JSON, a shell command, or arguments separated by NUL. During that call,
+// m.number is the number of the job.
+func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error {
+	m.number = 0
+	do := func(raw []byte, line int) error {
+		m.number++
+		return with(raw, line)
+	}
+	switch {
+	case m.File != "":
+		return eachJob(in, do)
+	case m.Lines != "":
+		return eachText(in, '\n', do)
+	case m.argFile != "" && m.Null:
+		return eachText(in, 0, do)
+	case m.argFile != "":
+		return eachText(in, '\n', do)
+	}
+	line := 0
+	var product func(chosen []string, rest [][]string) error
+	product = func(chosen []string, rest [][]string) error {
+		if len(rest) == 0 {
+			line++
+			return do([]byte(strings.Join(chosen, "\x00")), line)
+		}
+		for _, word := range rest[0] {
+			if err := product(append(chosen[:len(chosen):len(chosen)], word), rest[1:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return product(nil, m.words)
+}
+
+// Spec returns the job for a text from each, with the settings that the flags give to all jobs.
+func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
+	var s queue.Spec
+	s.Over(common)
+	switch {
+	case m.File != "":
+		if err := queue.CheckJSON(raw); err != nil {
+			return nil, err
+		}
+		var own queue.Spec
+		if err := own.Decode(raw, nil); err != nil {
+			return nil, err
+		}
+		s.Over(&own)
+	case m.Lines != "":
+		s.Command = new(string(raw))
+	case m.argFile != "" && !m.Null && strings.Contains(string(raw), "\x00"):
+		return nil, queue.Invalid("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
+	default:
+		s.Argv = m.argv(strings.Split(string(raw), "\x00"), m.number)
+	}
+	return &s, s.CheckText()
+}
+
+// argv returns the program with the replacement strings replaced by the arguments. Without a
+// replacement string, the arguments are appended. n is the number of the job.
+func (m *Source) argv(args []string, n int) []string {
+	if m.parsed == nil {
+		for _, word := range m.Command {
+			m.parsed = append(m.parsed, Pieces(word))
+		}
+	}
+	argv, found := make([]string, len(m.Command), len(m.Command)+len(args)), false
+	for i, word := range m.parsed {
+		argv[i] = replaced(word, args, n)
+		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.placeholder != "" && p.arg <= len(args) })
+	}
+	if !found {
+		argv = append(argv, args...)
+	}
+	return argv
+}
+
+// checkPlaces rejects replacement strings that would remain in the program. One kind is {3} if
+// there are fewer than three arguments. The other kind is those of GNU parallel that queuectl does
+// not support, like {%} and {0}. A number after ] or ), as in [0-9]{4}, is accepted if no argument
+// has that number: it is then the repetition of a regular expression.
+func (m *Source) checkPlaces() error {
+	given := max(1, len(m.words))
+	for _, word := range m.Command {
+		before := ""
+		for _, p := range Pieces(word) {
+			if p.arg > given && !(repeats(before) && len(p.placeholder) == len("{1}")) {
+				return fault.Usage("%s: no argument has this number; each job has %s", p.placeholder, present.Plural(given, "argument"))
+			}
+			before = p.text
+			if text, found := foreignPlace(p.text); found {
+				return fault.Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by number, as in {2} or {2.}", queue.Clip(text))
+			}
+		}
+	}
+	return nil
+}
+
+// HasNoWords reports whether a ::: has no words after it. Then there are no jobs.
+func (m *Source) HasNoWords() bool {
+	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
+}
+
+// SayNoJobs prints that the source of the jobs is empty.
+func (m *Source) SayNoJobs(o *term.Output) {
+	flag, name := m.source()
+	fmt.Fprintf(o.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+o.Clean(o.Err, name)))
+}

@@ -1,0 +1,320 @@
+// Package input turns flags, arguments and files into specs of jobs, and completes them with the
+// caller's environment.
+//
+// Start with SpecFlags, Source and Prepare.
+package input
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/when"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// SpecFlags adds a flag for every field of a spec except those that the parameter except names. A
+// flag has the name of its field with "-" for "_"; a flag for a list or a map has the singular form
+// of that name.
+func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
+	f := cmd.Flags()
+	for _, field := range queue.Fields() {
+		if slices.Contains(except, field.Name) {
+			continue
+		}
+		if field.Name == "argv" {
+			continue // the words after -- set this field
+		}
+		for i, name := range FlagNames(field) {
+			short := ""
+			switch name {
+			case "command":
+				short = "c"
+			case "queue":
+				short = "Q"
+			}
+			usage := field.Usage
+			if brief := shortFlag(field.Name); i == 0 && brief != "" {
+				usage = "same as --" + brief
+			}
+			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, usage)
+			if field.Kind == queue.KindBool {
+				flag.NoOptDefVal = "true"
+			}
+			if theme := themeOfField(&field); theme != "" {
+				flag.Annotations = map[string][]string{ThemeOf: {theme}}
+			}
+			SetsField(flag, field.Name)
+			flag.Hidden = i > 0 && name != shortFlag(field.Name)
+			if values := valuesOf(field.Name); values != nil {
+				// This call fails only if the flag does not exist.
+				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+			}
+		}
+	}
+	afterFlags(f, s)
+	if !slices.Contains(except, "run_at") {
+		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
+		f.Lookup("allow-past").Annotations = map[string][]string{ThemeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
+		cmd.PreRunE = func(*cobra.Command, []string) error {
+			if *allowed {
+				return nil
+			}
+			return refusePast(s, time.Now())
+		}
+	}
+}
+
+// pastGrace is how long ago the time of --at or --expires-at may be: a program needs a moment to
+// start, and clocks differ.
+const pastGrace = time.Minute
+
+// refusePast returns an error if the time of --at or --expires-at has passed, as at(1) does: it is
+// most likely a mistake. The service accepts past times, so that a request can be repeated.
+func refusePast(s *queue.Spec, now time.Time) error {
+	flag, at := "--at", s.RunAt
+	if !passed(at, now) {
+		flag, at = "--expires-at", s.ExpiresAt
+	}
+	if !passed(at, now) {
+		return nil
+	}
+	text, _ := present.FullTime(at.Time(), now)
+	return fault.Usage("%s: the time is %s; give a later time, or add --allow-past", flag, text)
+}
+
+// passed reports whether a time is set and lies more than pastGrace in the past.
+func passed(at *queue.Millis, now time.Time) bool {
+	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
+}
+
+// valuesOf returns all values of a field that can have only a few values, which the shell completion
+// offers. It returns nil for other fields.
+func valuesOf(field string) []string {
+	switch field {
+	case "on_lost":
+		return []string{string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)}
+	case "on_dependency_failure":
+		return []string{"cancel", "hold", "run"}
+	case "on_conflict":
+		return []string{"return", "reject", "replace"}
+	case "backoff_strategy":
+		return []string{string(queue.Exponential), string(queue.Linear), string(queue.Fixed)}
+	}
+	return nil
+}
+
+// FlagNames returns the flags of a field. The help shows only the first one and the one in
+// shortFlag.
+func FlagNames(f queue.Field) []string {
+	name := strings.ReplaceAll(f.Name, "_", "-")
+	names := []string{name}
+	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindCodes) && singular != name {
+		names = []string{singular, name}
+	}
+	if f.Alias != "" {
+		names = append(names, strings.ReplaceAll(f.Alias, "_", "-"))
+	}
+	if short := shortFlag(f.Name); short != "" {
+		names = append(names, short)
+	}
+	return names
+}
+
+// shortFlag returns the shorter flag of a field that is often set, or "" if it has none.
+func shortFlag(field string) string {
+	switch field {
+	case "run_at":
+		return "at"
+	case "delay":
+		return "in"
+	}
+	return ""
+}
+
+// fieldFlag sets one field of a spec.
+type fieldFlag struct {
+	spec  *queue.Spec
+	field queue.Field
+}
+
+// String returns the empty default value.
+func (f *fieldFlag) String() string { return "" }
+
+// metavars lists the names that the help uses for values of text and list fields. It is a string
+// because a switch would make queuectl larger.
+const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND on_dead=COMMAND on_ended=COMMAND" +
+	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR stdin=STRING stdin_file=FILE" +
+	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION resources=NAME=N env_secret=NAME=FILE "
+
+// Type returns the metavar of the value.
+func (f *fieldFlag) Type() string {
+	if _, rest, found := strings.Cut(metavars, " "+f.field.Name+"="); found {
+		name, _, _ := strings.Cut(rest, " ")
+		return name
+	}
+	switch f.field.Kind {
+	case queue.KindInteger, queue.KindNumber:
+		return "N"
+	case queue.KindDuration:
+		return "DURATION"
+	case queue.KindInstant:
+		return "TIME"
+	case queue.KindSize:
+		return "SIZE"
+	case queue.KindMap:
+		return "NAME=VALUE"
+	case queue.KindCodes:
+		return "CODES"
+	case queue.KindBool:
+		return "bool"
+	}
+	return "NAME"
+}
+
+// Set parses the value. It reads times in the caller's zone and accepts durations in words.
+func (f *fieldFlag) Set(text string) error {
+	switch f.field.Kind {
+	case queue.KindDuration:
+		d, err := when.ParseSpan(text)
+		if err != nil && f.field.Name == "delay" {
+			if _, wrong := when.Parse(text, time.Now(), when.Forward); wrong == nil {
+				return fmt.Errorf("%q is a time, not a duration; use --at for a time", queue.Clip(text))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		text = queue.FormatDuration(d)
+	case queue.KindInstant:
+		t, err := when.Parse(text, time.Now(), when.Forward)
+		if err != nil {
+			return err
+		}
+		text = queue.MillisOf(t).String()
+	}
+	return f.spec.SetText(f.field.Name, text)
+}
+
+// Prepare completes a spec with the caller's environment and validates it as the service does.
+func Prepare(s *queue.Spec, noCwd bool) error {
+	if err := Complete(s, noCwd); err != nil {
+		return err
+	}
+	return CheckSpec(s)
+}
+
+// CheckSpec validates a spec as the service does.
+func CheckSpec(s *queue.Spec) error {
+	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+	return err
+}
+
+// maxTracestate is the size of a tracestate, in bytes, that every program must be able to forward
+// (W3C Trace Context, level 1, section 3.3.1.5).
+const maxTracestate = 512
+
+// namesTrace reports whether a text is a valid traceparent (section 3.2 of the same standard).
+func namesTrace(text string) bool {
+	parts := strings.Split(text, "-")
+	if len(parts) != 4 || strings.Trim(text, "0123456789abcdef-") != "" {
+		return false
+	}
+	for i, want := range []int{2, 32, 16, 2} {
+		if len(parts[i]) != want {
+			return false
+		}
+	}
+	return true
+}
+
+// WholePaths makes the paths in a spec absolute, relative to the caller's working directory.
+func WholePaths(s *queue.Spec) error {
+	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} {
+		if path == nil || *path == "" || filepath.IsAbs(*path) || os.IsPathSeparator((*path)[0]) {
+			continue
+		}
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return queue.Invalid(field, "the current directory no longer exists (%v); change to another one, give an absolute path, or run in your home directory with --no-cwd", err)
+		}
+		*path = whole
+	}
+	return nil
+}
+
+// Complete adds the caller's environment to a spec: the working directory, the umask, the variables
+// that decide how programs print text, and the variables to be passed.
+func Complete(s *queue.Spec, noCwd bool) error {
+	if s.Cwd == nil && !noCwd {
+		here := "."
+		s.Cwd = &here
+	}
+	if err := WholePaths(s); err != nil {
+		return err
+	}
+	if s.Umask == nil {
+		if mask, ok := files.Umask(); ok {
+			s.Umask = &mask
+		}
+	}
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	all := slices.Contains(s.EnvPass, "*")
+	in := func(names []string, name string) int {
+		return slices.IndexFunc(names, func(n string) bool { return sameVariable(n, name) })
+	}
+	given := slices.Collect(maps.Keys(s.Env))
+	inTrace := namesTrace(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 && len(os.Getenv(queue.Tracestate)) <= maxTracestate
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
+			continue
+		}
+		if i := in(usual, name); i >= 0 {
+			s.Env[usual[i]] = value
+			// The command "queuectl run" connects the user's terminal to the job, so the job needs its
+			// type.
+		} else if name == "TERM" && s.TTY != nil && *s.TTY {
+			s.Env[name] = value
+		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
+			s.Env[name] = value
+		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
+			s.Env[name] = value
+		}
+	}
+	s.EnvPass = nil
+	return s.CheckText()
+}
+
+// afterFlags adds the flags that are shorter forms of --depends-on.
+func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
+	list := func(name, how, doc string) {
+		f.Func(name, doc, func(text string) error {
+			for id := range strings.SplitSeq(text, ",") {
+				if !queue.ValidID(id) && (how != "" || !strings.Contains(id, ":")) {
+					return fmt.Errorf("%q is not a job id; list the jobs with: queuectl list", queue.Clip(id))
+				}
+				if err := s.SetText("depends_on", id+how); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		f.Lookup(name).Annotations = map[string][]string{ThemeOf: {ThemeOrder}}
+		SetsField(f.Lookup(name), "depends_on")
+	}
+	list("after", "", "start when all jobs in the list `ID,ID` have succeeded")
+	list("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")
+}

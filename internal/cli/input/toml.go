@@ -1,0 +1,97 @@
+package input
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// tablesName is the file name extension of TOML files.
+const tablesName = ".toml"
+
+// IsTables reports whether the jobs come from a TOML file.
+func (m *Source) IsTables() bool { return filepath.Ext(m.File) == tablesName }
+
+// jobTable is the TOML table that contains one table for each job, named after the job's id. Fields
+// outside the table apply to all jobs.
+const jobTable = "jobs"
+
+// For every job in a TOML file, EachTable calls the function in the parameter each. The function
+// parse parses the text of the file; the name is for its error messages. EachTable passes the
+// job as JSON and the number of its first line, or 0 if the line is unknown. Jobs with a known line
+// come in the order of the file.
+func EachTable(
+	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader, each func(raw []byte, line int) error,
+) error {
+	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > control.MaxLine {
+		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name, control.MaxLine)
+	}
+	file, err := parse(name, text)
+	if err != nil {
+		return err
+	}
+	jobs, is := file[jobTable].(map[string]any)
+	if !is {
+		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] with its fields below", name)
+	}
+	delete(file, jobTable)
+	for field := range file {
+		if field == "id" || field == "depends_on" {
+			return queue.Invalid(field, "this field cannot be set for all jobs; move it into the table of one job, [jobs.ID]")
+		}
+	}
+	lines := linesOfTables(string(text))
+	ids := slices.Collect(maps.Keys(jobs))
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
+	for _, id := range ids {
+		own, is := jobs[id].(map[string]any)
+		if !is {
+			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
+		}
+		fields := maps.Clone(file)
+		maps.Copy(fields, own)
+		if _, given := fields["id"]; given {
+			return fault.AtLine(queue.Invalid("id", "the job's id is the name of its table; remove this field"), lines[id])
+		}
+		fields["id"] = id
+		if one, is := fields["depends_on"].(string); is {
+			fields["depends_on"] = []string{one}
+		}
+		raw, err := json.Marshal(fields)
+		if err != nil {
+			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.Clip(id), err), lines[id])
+		}
+		if err := each(raw, lines[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linesOfTables returns the lines on which the jobs' tables begin, by id. It finds only tables with
+// a header like [jobs.ID].
+func linesOfTables(text string) map[string]int {
+	lines, n := map[string]int{}, 0
+	for line := range strings.Lines(text) {
+		n++
+		head, is := strings.CutPrefix(strings.TrimSpace(line), "[")
+		head, _, ended := strings.Cut(head, "]")
+		table, name, dotted := strings.Cut(head, ".")
+		if is && ended && dotted && strings.TrimSpace(table) == jobTable {
+			lines[strings.Trim(name, " \t\"'")] = n
+		}
+	}
+	return lines
+}

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// JobLog is a file with one line for each ended job, in the format of GNU parallel.
+type JobLog struct {
+	f     *os.File
+	named bool  // OpenJobLog has opened f, so the method close closes it
+	err   error // the first write error
+}
+
+// OpenJobLog starts a log, or appends to an existing one if resume is set. The name - is standard
+// output.
+func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
+	if name == "-" {
+		l := &JobLog{f: out}
+		return l, l.begin()
+	}
+	how := os.O_TRUNC
+	if resume {
+		how = os.O_APPEND
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
+	if err != nil {
+		return nil, fault.Usage("--joblog: %v; choose a file that you can write to", err)
+	}
+	l := &JobLog{f: f, named: true}
+	if info, err := f.Stat(); err != nil || info.Size() > 0 {
+		return l, err
+	}
+	return l, l.begin()
+}
+
+// begin writes the line with the names of the columns.
+func (l *JobLog) begin() error {
+	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
+	return l.err
+}
+
+// Add writes the line of a job. seq is the job's position in the input, starting at 1. Like GNU
+// parallel, add counts only the bytes of standard output as received.
+func (l *JobLog) Add(seq int, j *control.Job, received int64) {
+	if l.err != nil {
+		return
+	}
+	code, sig := present.Or(j.ExitCode, 0), present.Or(j.Signal, 0)
+	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
+		code = int64(jobExit(j))
+	}
+	start, took := float64(j.StartedAt)/1000, 0.0
+	if j.StartedAt != 0 {
+		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
+	}
+	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
+	command := strings.ReplaceAll(present.Title(j), "\n", " ")
+	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
+}
+
+// Failure returns the first write error. It returns nil for a nil log.
+func (l *JobLog) Failure() error {
+	if l == nil {
+		return nil
+	}
+	return l.err
+}
+
+// Close closes the file. Each line was already written when its job ended. Standard output stays
+// open.
+func (l *JobLog) Close() {
+	if l.named {
+		l.f.Close()
+	}
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// arranged sorts jobs for a table: running jobs, waiting jobs in the order of their start, held and
+// blocked jobs, dead jobs, and other ended jobs. Ended jobs are sorted by their end, the latest
+// first.
+func arranged(jobs []control.Job, now time.Time) {
+	place := func(j *control.Job) (group int, at int64) {
+		due := max(j.RunAt, j.NextRetryAt)
+		switch state := present.StateOf(j.State); {
+		case state == queue.Processing:
+			return 0, j.Seq
+		case state.Runnable() && queue.Millis(due).Time().After(now):
+			return 2, int64(due)
+		case state.Runnable():
+			return 1, -j.EffectivePriority
+		case state == queue.Dead:
+			return 4, -int64(j.FinishedAt)
+		case state.Ended():
+			return 5, -int64(j.FinishedAt)
+		}
+		return 3, j.Seq
+	}
+	sortList(jobs, func(a, b *control.Job) int {
+		groupA, atA := place(a)
+		groupB, atB := place(b)
+		return cmp.Or(cmp.Compare(groupA, groupB), cmp.Compare(atA, atB), cmp.Compare(a.Seq, b.Seq))
+	})
+}
+
+// tableLimit is how many jobs a table shows without --limit.
+const tableLimit = 50
+
+// firstJobs returns the first limit jobs of the whole queue, or of some states, from the screen's
+// reply. It returns queue.ErrUnsupported if the reply has too few jobs of these states.
+func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
+	for _, name := range p.State {
+		if _, err := queue.ParseStates(name); err != nil {
+			return nil, false, err
+		}
+	}
+	s, err := c.Screen(ctx, control.ScreenRows{Rows: min(limit, mostRows)})
+	if err != nil {
+		return nil, false, err
+	}
+	if s.Status.Away != "" {
+		return nil, false, queue.Errorf(queue.CodeUnavailable, "%s", s.Status.Away)
+	}
+	if p.Failed {
+		p.State = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String())
+	}
+	var total int64
+	wanted := stateNames(p.State)
+	for name, n := range s.Status.Jobs {
+		if slices.Contains(wanted, name) {
+			total += n
+		}
+	}
+	of := func(list []control.Job) []control.Job {
+		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
+	}
+	var open []control.Job
+	for i := range s.Running {
+		open = append(open, s.Running[i].Job)
+	}
+	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
+	var ended []control.Job
+	for i := range s.Dead {
+		ended = append(ended, s.Dead[i].Job)
+	}
+	dead, done := of(ended), of(s.Done)
+	jobs = inOneTable(open, dead, done, limit)
+	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
+		return nil, false, queue.ErrUnsupported
+	}
+	return jobs, total > int64(len(jobs)), nil
+}
+
+// newestJobs returns the jobs for a table, read state by state. Reading each state separately finds
+// running and waiting jobs even if very many jobs have ended. Of each state it reads the newest
+// jobs.
+func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
+	for _, name := range p.State {
+		if _, err := queue.ParseStates(name); err != nil {
+			return nil, false, err
+		}
+	}
+	if p.Failed {
+		p.State, p.Failed = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String()), false
+	}
+	wanted := stateNames(p.State)
+	read := func(states ...queue.State) (list []control.Job) {
+		p := p
+		p.State = nil
+		for _, state := range states {
+			if slices.Contains(wanted, state.String()) {
+				p.State = append(p.State, state.String())
+			}
+		}
+		for next := len(p.State) > 0; next && len(list) < limit && err == nil; {
+			var page control.JobPage
+			p.Limit = min(control.SelectStep, limit-len(list))
+			page, err = c.List(ctx, p)
+			list = append(list, page.Jobs...)
+			if next = page.Next != nil; next {
+				p.Cursor = *page.Next
+			}
+			more = more || next && len(list) >= limit
+		}
+		arranged(list, time.Now())
+		return list
+	}
+	open := append(read(queue.Processing), read(queue.Pending, queue.Failed, queue.Held, queue.Blocked)...)
+	dead, done := read(queue.Dead), read(queue.Completed, queue.Cancelled)
+	jobs = inOneTable(open, dead, done, limit)
+	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
+}
+
+// inOneTable selects the jobs for a table with limit rows. Running and waiting jobs (open) get at
+// most half of the rows if dead and ended jobs can fill the other half.
+func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
+	room := max(limit/2, limit-len(dead)-len(done), 1)
+	jobs = append(jobs, open[:min(len(open), room)]...)
+	room = limit - len(jobs)
+	jobs = append(jobs, dead[:min(len(dead), max(room/2, room-len(done)))]...)
+	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
+}
+
+// filtered reports whether a list is restricted by anything except states.
+func filtered(p control.List) bool {
+	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
+}
+
+func stateNames(asked []string) (names []string) {
+	if len(asked) == 0 {
+		for _, s := range queue.States() {
+			names = append(names, s.String())
+		}
+		return names
+	}
+	for _, name := range asked {
+		if states, err := queue.ParseStates(name); err == nil {
+			for _, s := range states {
+				names = append(names, s.String())
+			}
+		}
+	}
+	return names
+}

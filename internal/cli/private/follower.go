@@ -1,0 +1,266 @@
+package private
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// runFollower follows all jobs of a private run until no job is left to run.
+type runFollower struct {
+	a        *cli.App
+	c        *control.Client
+	began    time.Time
+	stopping *atomic.Bool    // the user stopped the run, so bad health is expected
+	quiet    <-chan struct{} // closed once the user has stopped the run and no job runs any more
+	log      *cli.JobLog
+
+	state        control.Status
+	endedBefore  int64 // number of jobs that had ended at the start
+	untilStatus  int64 // number of jobs that must end before the next status request
+	lastEvent    int64 // number of the last event that was handled
+	quietClosed  bool  // this follower has seen that quiet is closed
+	warnedHealth bool  // the service's bad health was printed
+
+	retries cli.Retries
+	stall   cli.StallNotice
+}
+
+// start records the state from which it follows.
+func (f *runFollower) start(ctx context.Context) (err error) {
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return err
+	}
+	f.lastEvent = f.state.LastEvent
+	_, f.endedBefore = f.counts()
+	return nil
+}
+
+// counts returns how many jobs are still to run, and how many have ended.
+func (f *runFollower) counts() (open, ended int64) {
+	for _, s := range queue.States() {
+		switch n := f.state.Jobs[s.String()]; {
+		case s == queue.Held: // a held job does not run until a user releases it
+		case s.Ended():
+			ended += n
+		default:
+			open += n
+		}
+	}
+	return open, ended
+}
+
+// run follows the jobs. Events trigger status requests and name the jobs whose output to print. The
+// status shows when all jobs have ended.
+func (f *runFollower) run(ctx context.Context) error {
+	err := f.events(ctx)
+	if !term.IsClosedPipe(err) {
+		return err
+	}
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return err
+	}
+	if open, _ := f.counts(); open > 0 {
+		f.a.Exit = fault.ExitDetached
+		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command\n", present.Jobs(int(open)))
+	}
+	return nil
+}
+
+func (f *runFollower) events(ctx context.Context) error {
+	// Ending the stream closes its connection, so the stream gets a separate one.
+	c := control.NewClient(f.c.Path())
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := make(chan control.Event)
+	since := f.lastEvent
+	ended := cli.Stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
+		select {
+		case events <- e:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	quiet := f.quiet
+	tick := time.NewTicker(cli.ShowEvery)
+	defer tick.Stop()
+	for changed := true; ; {
+		if changed {
+			if done, err := f.checkStatus(ctx); done || err != nil {
+				return err
+			}
+			changed = false
+		}
+		for waiting := true; waiting; {
+			select {
+			case e := <-events:
+				f.stall.Reset()
+				f.lastEvent, changed = e.Seq, true
+				if err := f.event(ctx, &e); err != nil {
+					return err
+				}
+				waiting = f.untilStatus > 0
+			case <-tick.C:
+				if waiting = !changed; waiting {
+					f.stall.Print(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
+					// Draw the progress again, because the time left changes and the window may have been
+					// resized.
+					f.draw(ctx)
+				}
+			case <-quiet:
+				quiet, f.quietClosed, changed = nil, true, true
+				waiting = false
+			case err := <-ended:
+				return err
+			}
+		}
+	}
+}
+
+// checkStatus requests the status and draws the progress. The result done is true if no job is left
+// to run.
+func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return false, err
+	}
+	if unhealthy := f.state.Health != "ok"; unhealthy != f.warnedHealth {
+		if f.warnedHealth = unhealthy; unhealthy && !f.stopping.Load() {
+			f.a.Progress("")
+			fmt.Fprintf(f.a.Err, "queuectl: %s\n", f.state.Health)
+		}
+	}
+	open, ended := f.counts()
+	f.untilStatus = open
+	switch {
+	case f.lastEvent < f.state.LastEvent || open > 0 && !f.quietClosed:
+		f.draw(ctx)
+		return false, nil
+	case open > 0:
+		f.a.Progress("")
+		if !f.a.Structured() && !f.a.Quiet {
+			fmt.Fprintf(f.a.Err, "queuectl: %d of %s finished, %d left\n", ended, present.Jobs(int(open+ended)), open)
+		}
+		return true, nil
+	}
+	f.a.Progress("")
+	return true, f.summary(ctx, ended)
+}
+
+// draw draws the progress from the last status.
+func (f *runFollower) draw(ctx context.Context) {
+	if !term.IsTerminal(f.a.Err) || f.quietClosed {
+		return
+	}
+	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
+	open, ended := f.counts()
+	all := func(int64) bool { return true }
+	f.a.Draw(term.Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, From: f.endedBefore,
+		Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"), f.retries.Describe(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.Wait()})
+}
+
+// waiting returns the job that is next to run for the first time, if no job runs. It returns "" if
+// no such job waits. It ignores failed jobs, because the bar already shows when they are retried.
+func (f *runFollower) waiting(ctx context.Context) string {
+	if f.quietClosed || f.stopping.Load() {
+		return ""
+	}
+	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
+	if err != nil || len(s.Running) > 0 { // an error is reported by the stream of events
+		return ""
+	}
+	for _, list := range [][]control.Job{s.Ready, s.Timed} {
+		for i := range list {
+			if list[i].StartedAt == 0 {
+				return list[i].ID
+			}
+		}
+	}
+	return ""
+}
+
+// event prints the output of a job that has ended for good.
+func (f *runFollower) event(ctx context.Context, e *control.Event) error {
+	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
+		return nil
+	}
+	f.untilStatus--
+	// ErrNotFound means that a user has removed the job.
+	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// print prints the job of an event, or its output.
+func (f *runFollower) print(ctx context.Context, e *control.Event) error {
+	if f.log != nil {
+		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
+		if err != nil {
+			return err
+		}
+		line, _, _ := strings.Cut(e.ID, "-")
+		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line number
+		f.log.Add(n, &job.Job, job.StdoutBytes)
+	}
+	switch {
+	case f.a.JSONL:
+		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
+		if err != nil {
+			return err
+		}
+		return f.a.PrintJSON(&job.Job)
+	case f.a.JSON || f.a.Quiet || !e.Output:
+		return nil
+	}
+	f.a.Progress("")
+	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt}, nil)
+}
+
+// summary prints how many jobs ended in each state.
+func (f *runFollower) summary(ctx context.Context, ended int64) error {
+	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
+	dead, held := count(queue.Dead), count(queue.Held)
+	if dead > 0 || held > 0 {
+		f.a.Exit = 1
+	}
+	took := time.Since(f.began)
+	if f.a.JSON {
+		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.endedBefore, "elapsed_ms": took.Milliseconds()})
+	}
+	if f.a.Structured() || f.a.Quiet {
+		return nil
+	}
+	text := present.CountsText(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed", "dead", "cancelled", "held")
+	if f.endedBefore > 0 {
+		text += fmt.Sprintf(" (%d in earlier runs)", f.endedBefore)
+	}
+	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, present.Span(took.Milliseconds()))
+	if dead == 0 {
+		return nil
+	}
+	page, err := f.c.List(ctx, control.List{State: control.Texts{queue.Dead.String()}, Limit: cli.MaxFailures})
+	if err != nil {
+		return err
+	}
+	for i := range page.Jobs {
+		f.a.SayFailure(&page.Jobs[i])
+	}
+	list := "queuectl list --failed --dir " + queue.Word(f.a.Dir)
+	again := "to retry the dead jobs, repeat the command with --retry-dead"
+	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, cmp.Or(cli.MoreFailures(int(dead), list), "; list them with: "+list))
+	return nil
+}

@@ -1,0 +1,160 @@
+package private
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// runManifest holds everything that determines the jobs of a private run, except the lines of the
+// list. The run's directory keeps it, so that the next run can name the differences.
+// See docs/decisions/0067.
+type runManifest struct {
+	From    string                     `json:"from"`              // source of the list, such as --file
+	Program []string                   `json:"program,omitempty"` // program to run for each argument
+	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
+}
+
+// newManifest returns the manifest for the flags and arguments of this run.
+func (p *privateJobs) newManifest() (*runManifest, error) {
+	raw, err := json.Marshal(&p.common)
+	if err != nil {
+		return nil, err
+	}
+	a := &runManifest{From: "a program for each argument", Program: p.Command}
+	switch {
+	case p.File != "":
+		a.From = "--file"
+	case p.Lines != "":
+		a.From = "--lines"
+	}
+	return a, json.Unmarshal(raw, &a.Fields)
+}
+
+// save writes the manifest into a directory, and returns when it is durable.
+func (a *runManifest) save(dir string) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(dir, connect.RunManifest+"-*") // CreateTemp sets mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // after the rename, the file no longer has this name
+	_, err = tmp.Write(raw)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), filepath.Join(dir, connect.RunManifest)); err != nil {
+		return err
+	}
+	return files.SyncDir(dir)
+}
+
+// readManifest returns the manifest that a directory keeps. It returns nil if the manifest is
+// missing or damaged. The lines' hashes then still show that something has changed, but not what.
+func readManifest(dir string) (*runManifest, error) {
+	name := filepath.Join(dir, connect.RunManifest)
+	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	a := new(runManifest)
+	if json.Unmarshal(raw, a) != nil || a.From == "" || a.Fields == nil {
+		return nil, nil
+	}
+	return a, nil
+}
+
+// source returns the flags that name the source of the list.
+func (a *runManifest) source() string {
+	if strings.HasPrefix(a.From, "--") {
+		return a.From
+	}
+	return "--arg-file or :::"
+}
+
+// changes describes the differences between two manifests. It names each by the flag that sets it.
+func (a *runManifest) changes(now *runManifest) (list []string) {
+	if a.From != now.From {
+		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(), now.source()))
+	}
+	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.From == now.From {
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Cut(termtext.OneLine(was), 60), termtext.Cut(termtext.OneLine(is), 60)))
+	}
+	for _, f := range queue.Fields() {
+		was, is := a.Fields[f.Name], now.Fields[f.Name]
+		if bytes.Equal(was, is) {
+			continue
+		}
+		flag := "--" + input.FlagNames(f)[0]
+		if f.Kind == queue.KindMap {
+			list = append(list, memberChanges(flag, was, is)...)
+			continue
+		}
+		list = append(list, change(flag, flagText(was), flagText(is)))
+	}
+	return list
+}
+
+// memberChanges describes the differences between the values of a repeated flag. It names only the
+// keys, because the values of variables may be secret.
+func memberChanges(flag string, was, is json.RawMessage) (list []string) {
+	before, now := map[string]string{}, map[string]string{}
+	for raw, m := range map[*json.RawMessage]*map[string]string{&was: &before, &is: &now} {
+		if len(*raw) > 0 {
+			json.Unmarshal(*raw, m) // a value that is not a map has no members
+		}
+	}
+	all := maps.Clone(before)
+	maps.Copy(all, now)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		old, had := before[name]
+		value, has := now[name]
+		switch {
+		case had && has && old != value:
+			list = append(list, fmt.Sprintf("%s %s has changed", flag, name))
+		case !has:
+			list = append(list, fmt.Sprintf("%s %s is missing", flag, name))
+		case !had:
+			list = append(list, fmt.Sprintf("%s %s is new", flag, name))
+		}
+	}
+	return list
+}
+
+// change describes how the value of one flag differs.
+func change(flag, was, is string) string {
+	switch {
+	case was == "":
+		return fmt.Sprintf("%s was not given, now it is %s", flag, is)
+	case is == "":
+		return fmt.Sprintf("%s was %s, now it is missing", flag, was)
+	}
+	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
+}
+
+// flagText formats a value in the syntax of a flag.
+func flagText(raw json.RawMessage) string {
+	if text := ""; json.Unmarshal(raw, &text) == nil {
+		return queue.Word(termtext.Cut(termtext.OneLine(text), 60))
+	}
+	return strings.Trim(termtext.Cut(string(raw), 60), "[]")
+}

@@ -1,0 +1,253 @@
+// Package private executes a list of jobs in the foreground, in a separate queue, so that an
+// interrupted run can continue (run --private).
+//
+// Start with Run.
+package private
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/cli/enqueue"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
+	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// privateJobs is one execution of run --private: it stores a list of jobs in a separate queue, runs
+// them and follows them.
+type privateJobs struct {
+	cli.PrivateFlags
+	a            *cli.App
+	c            *control.Client
+	common       queue.Spec   // job settings from the flags, for every job
+	manifest     *runManifest // everything that determines a job, except its line
+	salt         []byte       // prefix of each line's hash: the manifest as JSON
+	storedLines  map[int]string
+	ids          map[string]string // maps each id that a previous line declares to the job's id in the queue
+	resume       bool              // an earlier run has stored the list
+	lastLine     int               // number of the last line that was read
+	upload       *enqueue.Upload
+	storing      context.Context // ends when the user has asked to leave
+	list         io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
+	changedLines []string        // descriptions of lines that changed since the earlier run
+	added        int             // number of new lines; without --add-new, a new line is an error
+	firstNew     int             // number of the first new line
+
+	stopping atomic.Bool // the user has asked to start no more jobs
+	// signalCount counts the signals since stopping was set: the first stops running jobs, the
+	// second exits without waiting.
+	signalCount int
+	allStored   chan struct{} // closed once all jobs are stored; from then on they run and are followed
+	noneRunning chan struct{} // closed once no job runs any more
+}
+
+// Run runs a list of jobs to their end. It continues an earlier run of the same list.
+func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec, noCwd bool, count int) error {
+	if err := timerslack.Restart(func() {}); err != nil {
+		return err
+	}
+	f.WarnOfCode(&a.Output)
+	files.KeepPrivate()
+	a.Dir = a.PrivateDir()
+	p := &privateJobs{PrivateFlags: f, a: a, common: *common, storedLines: map[int]string{}, allStored: make(chan struct{}), noneRunning: make(chan struct{})}
+	var err error
+	if p.manifest, err = p.newManifest(); err != nil {
+		return err
+	}
+	if p.salt, err = json.Marshal(p.manifest); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	storing, leave := context.WithCancel(ctx)
+	defer leave()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
+	enqueue.WarnExpired(&a.Output, common, true)
+	p.storing = storing
+	p.upload = enqueue.NewUpload(storing, a.UploadOptions("", noCwd), common)
+	if begins, err := p.openList(signals); !begins || err != nil {
+		return err
+	}
+	stop, ended, err := serve(ctx, a, signals)
+	if stop == nil || err != nil {
+		return err
+	}
+	p.c = control.NewClient(socket(a))
+	defer p.c.Close()
+	p.upload.Client = p.c
+	done := make(chan error, 1)
+	// This goroutine ends when the jobs, ctx or the service end. If it waits for input, it ends with
+	// the process.
+	go func() { done <- p.run(ctx, storing, count) }()
+	select {
+	case err = <-done:
+	case err = <-ended:
+		return fmt.Errorf("the service that this command started has ended: %w", err)
+	case sig := <-signals:
+		a.Exit = fault.ExitDetached
+		leave()
+		p.finish(sig, signals)
+		if err = p.awaitResults(done, signals); errors.Is(err, context.Canceled) {
+			err = nil
+		}
+	}
+	stop()
+	return errors.Join(err, p.end(ended, signals))
+}
+
+// openList opens the list of jobs. The list stays open until the process ends.
+//
+// begins is false if the list is known to be empty. An empty list is a success, like a loop without
+// iterations, and needs no directory. begins is also false if a signal arrives before the first
+// job. A list that comes from a pipe may take any time.
+func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
+	dir, err := p.a.OwnDir()
+	if err != nil {
+		return false, err
+	}
+	f, err := p.Open(p.a.In)
+	switch {
+	case err != nil:
+		return false, err
+	case p.HasNoWords() && !files.Exists(dir):
+		p.SayNoJobs(&p.a.Output)
+		return false, nil
+	case f == nil:
+		return true, nil
+	}
+	in := bufio.NewReaderSize(p.upload.Source.Open(f), 64<<10)
+	p.list = in
+	if files.Exists(dir) {
+		return true, nil
+	}
+	empty := make(chan bool, 1)
+	// This goroutine ends at the first byte that is not blank, or with the process.
+	go func() { empty <- p.isEmptyList(in) }()
+	select {
+	case none := <-empty:
+		if none {
+			p.SayNoJobs(&p.a.Output)
+		}
+		return !none, nil
+	case <-signals:
+		p.a.Exit = fault.ExitDetached
+		return false, nil
+	}
+}
+
+// isEmptyList reports whether a list contains no jobs. It reads only the beginning that fits the
+// buffer, and only peeks, so the caller can still read the list.
+func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
+	const mark = "\xef\xbb\xbf"
+	blanks := " \t\r\n"
+	switch {
+	case p.Null:
+		blanks = "\x00"
+	case p.File != "":
+		blanks += "[]"
+	}
+	for n := 1; ; n = in.Buffered() + 1 {
+		begin, err := in.Peek(n)
+		text := strings.TrimPrefix(string(begin), mark)
+		switch blank := strings.Trim(text, blanks) == ""; {
+		case err == io.EOF && p.File != "":
+			list := strings.Join(strings.Fields(text), "")
+			return list == "" || list == "[]"
+		case err != nil: // the buffer is full of blanks, or reading failed; the next read reports that
+			return blank && err == io.EOF
+		case !blank && !strings.HasPrefix(mark, text):
+			return false
+		}
+	}
+}
+
+// socket returns the socket of the service of a private run.
+func socket(a *cli.App) string {
+	dir, err := filepath.Abs(a.Dir)
+	if err != nil {
+		dir = a.Dir
+	}
+	return config.In(dir).Socket
+}
+
+// serve starts the service in this process, without workers. The caller stops the service
+// with stop and gets its error from ended. If a signal arrives before the service is ready, stop is
+// nil.
+func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
+	ready := make(chan struct{})
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	// This goroutine ends when stop is called.
+	go func() { done <- a.Program.Private(run, a, func() { close(ready) }) }()
+	select {
+	case <-ready:
+		return cancel, done, nil
+	case err := <-done:
+		cancel()
+		return nil, nil, err
+	case <-signals:
+		cancel()
+		a.Exit = fault.ExitDetached
+		return nil, nil, <-done
+	}
+}
+
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. Cancelling
+// storing ends only the first step.
+func (p *privateJobs) run(ctx, storing context.Context, count int) error {
+	if err := p.loadStored(storing); err != nil {
+		return err
+	}
+	if err := p.sameFlags(); err != nil {
+		return err
+	}
+	var log *cli.JobLog
+	if p.Log != "" {
+		var err error
+		fresh := p.Log != "-" && !files.Exists(p.Log)
+		if log, err = cli.OpenJobLog(p.Log, p.a.Out, true); err != nil {
+			return err
+		}
+		if fresh && files.Exists(p.Log) {
+			files.Share(p.Log) // an error is ignored; then only the owner can read the file
+		}
+		defer log.Close()
+	}
+	if err := p.store(); err != nil {
+		return err
+	}
+	if p.RetryDead {
+		if err := p.reviveDead(storing); err != nil {
+			return err
+		}
+	}
+	f := &runFollower{log: log, a: p.a, c: p.c, began: time.Now(), quiet: p.noneRunning, stopping: &p.stopping}
+	if err := f.start(storing); err != nil {
+		return err
+	}
+	if err := storing.Err(); err != nil {
+		return err
+	}
+	close(p.allStored) // from the next request on the jobs may run, even if its answer does not arrive
+	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
+		return err
+	}
+	return errors.Join(f.run(ctx), log.Failure())
+}

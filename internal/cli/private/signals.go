@@ -1,0 +1,107 @@
+package private
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+)
+
+// end waits for the service to stop. The first signal stops the running jobs. After the second, end
+// returns without waiting; the runner keeps the results of jobs that have ended.
+func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
+	for p.signalCount < 2 {
+		select {
+		case err := <-ended:
+			return err
+		case <-signals:
+		}
+		p.a.Exit = fault.ExitDetached
+		if p.signalCount++; p.signalCount < 2 {
+			go p.endJobs() // this goroutine ends when the jobs have ended, or with the process
+		}
+	}
+	fmt.Fprintln(p.a.Err, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
+	return nil
+}
+
+// finish starts no more jobs and waits until the running ones end. After Ctrl-C it waits without a
+// limit; after another signal, such as that of a system shutdown, it uses the service's timeout. A
+// second signal puts the running jobs back in the queue instead.
+func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
+	p.stopping.Store(true)
+	p.a.Progress("")
+	var how control.WorkerStop
+	if sig == os.Interrupt {
+		how.Timeout = new(control.Span(forever))
+	}
+	// The connection p.c may be busy with a request, so this request gets its own connection.
+	c := control.NewClient(socket(p.a))
+	defer c.Close()
+	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	// This makes the next message true. An error is harmless, because WorkerStop below stops the
+	// workers too.
+	c.WorkerScale(soon, control.WorkerScale{})
+	cancel()
+	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run the same command again")
+	stopped := make(chan struct{})
+	go func() { // this goroutine ends when the jobs have ended, or when finish returns and closes c
+		// An error is ignored, because stopping the service stops the jobs too.
+		c.WorkerStop(context.Background(), how)
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-signals:
+		p.signalCount++
+		fmt.Fprintln(p.a.Err, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
+		ended := make(chan struct{})
+		go func() { // this goroutine ends when the jobs have ended, or with the process
+			p.endJobs()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-signals:
+			p.signalCount++
+		}
+	}
+	close(p.noneRunning)
+}
+
+// forever is a timeout that is longer than any user waits.
+const forever = 10_000 * time.Hour
+
+// endJobs stops the running jobs and puts them back in the queue. If the request fails, they return
+// to the queue when the service stops.
+func (p *privateJobs) endJobs() {
+	c := control.NewClient(socket(p.a))
+	defer c.Close()
+	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
+}
+
+// leaveTimeout bounds the wait for the goroutine that stores the jobs when the user leaves. That
+// goroutine may be reading a pipe that never ends.
+const leaveTimeout = 500 * time.Millisecond
+
+// awaitResults waits until the results of all ended jobs are printed. It returns earlier if a
+// signal arrives, or after leaveTimeout if the jobs are not stored yet.
+func (p *privateJobs) awaitResults(done <-chan error, signals <-chan os.Signal) error {
+	var timeout <-chan time.Time
+	select {
+	case <-p.allStored:
+	default:
+		timeout = time.After(leaveTimeout)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-signals:
+		p.signalCount++
+	case <-timeout:
+	}
+	return nil
+}

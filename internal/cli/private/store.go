@@ -1,0 +1,182 @@
+package private
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// reviveDead retries all dead jobs.
+func (p *privateJobs) reviveDead(ctx context.Context) error {
+	for cursor := ""; ; {
+		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
+		if err != nil || v.Next == nil {
+			return err
+		}
+		cursor = *v.Next
+	}
+}
+
+// loadStored reads which lines earlier runs have stored.
+func (p *privateJobs) loadStored(ctx context.Context) error {
+	for cursor := ""; ; {
+		page, err := p.c.List(ctx, control.List{Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		for _, j := range page.Jobs {
+			number, _, ours := strings.Cut(j.ID, "-")
+			n, err := strconv.Atoi(number)
+			if err != nil || !ours {
+				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains jobs that were not added by run --private, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
+			}
+			p.storedLines[n] = j.ID
+		}
+		if page.Next == nil {
+			p.resume = len(p.storedLines) > 0
+			return nil
+		}
+		cursor = *page.Next
+	}
+}
+
+// sameFlags stores the manifest for later runs. If an earlier run stored one, sameFlags returns an
+// error if the flags differ.
+func (p *privateJobs) sameFlags() error {
+	if !p.resume {
+		return p.manifest.save(p.a.Dir)
+	}
+	was, err := readManifest(p.a.Dir)
+	if err != nil || was == nil {
+		return err
+	}
+	list := was.changes(p.manifest)
+	if len(list) == 0 {
+		return nil
+	}
+	if more := len(list) - maxNamed; more > 0 {
+		list = append(list[:maxNamed], fmt.Sprintf("%d more differences", more))
+	}
+	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
+}
+
+// store stores the jobs of all new lines. It returns an error if a line has changed.
+func (p *privateJobs) store() error {
+	err := p.Each(p.list, p.line)
+	if err == nil && p.upload.JobsRead == 0 && !p.resume {
+		p.SayNoJobs(&p.a.Output)
+	}
+	// Only lines that this list no longer contains are left in storedLines.
+	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
+		if n > p.lastLine && len(p.changedLines) < maxNamed {
+			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.storedCommand(p.storedLines[n]), p.storedLines[n]))
+		}
+	}
+	switch {
+	case err != nil:
+	case len(p.changedLines) > 0:
+		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
+	case p.added > 0:
+		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with --add-new, or remove them from the list", present.Jobs(p.added), p.firstNew)
+	}
+	if err != nil || p.upload.JobsRead > 0 {
+		return p.upload.Finish(err)
+	}
+	return nil
+}
+
+// maxNamed is the highest number of differences that an error lists.
+const maxNamed = 5
+
+// storedCommand returns the quoted command of a stored job, for an error.
+func (p *privateJobs) storedCommand(id string) string {
+	j, err := p.c.Show(p.storing, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return "a different one"
+	}
+	return fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(present.Title(&j.Job)), 60))
+}
+
+// changed describes how a line differs from the stored job.
+func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
+	stored := p.storedCommand(was)
+	current := fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)), 60))
+	if current == stored {
+		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, stored)
+	}
+	return fmt.Sprintf("line %d has changed: its command was %s, now it is %s", line, stored, current)
+}
+
+// nameParents replaces the job ids in depends_on, as written in the list, with the ids in the
+// queue.
+func (p *privateJobs) nameParents(spec *queue.Spec) error {
+	// All lines share the slice from the flags, so it must not be changed.
+	spec.DependsOn = slices.Clone(spec.DependsOn)
+	for i, text := range spec.DependsOn {
+		name, _, err := queue.ParseDependency(text)
+		if err != nil {
+			return err
+		}
+		id, known := p.ids[name]
+		if !known {
+			return queue.Invalid("depends_on", "no line above this one has the job id %q; in a private run, a job can only depend on jobs above it in the list", queue.Clip(name))
+		}
+		spec.DependsOn[i] = id + strings.TrimPrefix(text, name)
+	}
+	return nil
+}
+
+// line stores the job of one line, unless the queue has it.
+func (p *privateJobs) line(raw []byte, line int) error {
+	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
+	p.lastLine = max(line, p.lastLine+1)
+	spec, err := p.Spec(&p.common, raw)
+	if err != nil {
+		return fault.AtLine(err, line)
+	}
+	sum := p.a.Program.Hash()
+	sum.Write(p.salt) // Write of a hash never fails
+	sum.Write(raw)
+	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
+	if spec.ID != nil {
+		id += "-" + *spec.ID
+		if p.ids == nil {
+			p.ids = map[string]string{}
+		}
+		p.ids[*spec.ID] = id
+	}
+	if err := p.nameParents(spec); err != nil {
+		return fault.AtLine(err, line)
+	}
+	was, stored := p.storedLines[p.lastLine]
+	delete(p.storedLines, p.lastLine)
+	switch {
+	case stored && was != id && len(p.changedLines) < maxNamed:
+		p.changedLines = append(p.changedLines, p.changed(line, was, spec))
+		return nil
+	case stored || len(p.changedLines) > 0:
+		return nil
+	case p.resume && !p.AddNew:
+		if p.added++; p.added == 1 {
+			p.firstNew = line
+		}
+		return nil
+	}
+	spec.ID = &id
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return fault.AtLine(err, line)
+	}
+	return p.upload.Add(encoded, line)
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"cmp"
+	"runtime"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/input"
+)
+
+// This file implements run --private: it executes a list of jobs in a separate queue, with a
+// service inside this process. Run starts the service without workers, stores the jobs of
+// all new lines in one batch, and then sets the number of workers. The jobs start, and Run
+// follows them until none is left.
+//
+// A run can be interrupted and repeated. The id of a job consists of the number of its line, a hash
+// of the line and the flags, and the id that the line declares. For example, line 3 with the id
+// "build" is stored as job 3-0123456789-build. When the run is repeated, the ids show which lines
+// are stored already. A line with another hash has changed, which is an error.
+
+// PrivateFlags are the flags of run that belong to --private.
+// See docs/decisions/0067.
+type PrivateFlags struct {
+	input.Source
+	enabled   bool
+	workers   string
+	RetryDead bool
+	AddNew    bool
+	Log       string
+}
+
+func (p *PrivateFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&p.enabled, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (default: .queuectl)")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time; auto means one per processor")
+	p.Source.Add(f)
+	f.Var(input.NonEmpty(&p.Log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
+	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added to the end of the list since the first run")
+	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
+}
+
+// check validates the combination of flags and arguments. It returns the number of workers.
+func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
+	count = runtime.NumCPU()
+	if p.workers != "auto" {
+		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
+			return 0, fault.Usage("--workers: %q is not a number of workers; use 1 or more, or auto", p.workers)
+		}
+	}
+	for _, name := range []string{"detach", "cancel-on-exit", "stdin", "socket"} {
+		if f.Changed(name) {
+			return 0, fault.Usage("--%s: cannot be combined with --private; leave one of them out", name)
+		}
+	}
+	if err := p.Take("run --private", f, args, dash); err != nil {
+		return 0, err
+	}
+	if !p.Given() {
+		return 0, fault.Usage("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or -- PROGRAM {} ::: WORDS")
+	}
+	return count, nil
+}
+
+// PrivateDir returns the directory of a private run.
+func (a *App) PrivateDir() string { return cmp.Or(a.Dir, ".queuectl") }

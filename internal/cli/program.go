@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"hash"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Program holds the code that only one of the two programs links. A function is nil in the program
+// that does not link it. A command of queuectl that needs such a function executes queuectld
+// instead.
+type Program struct {
+	// Verbs are rows for the table of commands. Each replaces the row of the same name, or is appended
+	// if the table has no such row.
+	Verbs []Verb
+	// Private runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
+	// when the service accepts requests.
+	Private func(ctx context.Context, a *App, ready func()) error
+	// PrivateRun runs a list of jobs to their end (run --private). It is a field so that queuectl does not link it.
+	PrivateRun func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
+	// Join is App.JoinTerminal. It is a field so that queuectl does not link it.
+	Join func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
+	// Offline returns a client that reads the queue's files in dir while no service runs. It returns
+	// fs.ErrNotExist if dir contains no queue.
+	Offline func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	// Settings reads a settings file. A missing file is an error only if required is true.
+	Settings func(path string, required bool) (config.Layer, error)
+	// EachTable passes every job of a TOML file to the function each. It is a field so that queuectl
+	// does not link the TOML parser. The name is for error messages.
+	EachTable func(name string, in io.Reader, each func(raw []byte, line int) error) error
+	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field so that
+	// queuectl does not link the hash library, which would make it a tenth larger.
+	Hash func() hash.Hash
+	// Help returns the function that prints the help of a command, with all of its flags if all is
+	// true. It is a field so that queuectl does not link the help texts.
+	Help func(all bool) func(*cobra.Command, []string)
+	// Zone returns the time zone for a value of TZ that the time package cannot read. It is a field so
+	// that queuectl does not link the built-in zone database, which takes 400 KB.
+	Zone func(value string) (*time.Location, error)
+}

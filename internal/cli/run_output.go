@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// PrintOutput prints each stream of a job's output to the stream of the same name, or both streams
+// to standard error if standard output is for JSON. If p.Ends is set, it calls the function ended
+// after each attempt except the last.
+func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
+	out, errs := term.NewSafeWriter(&a.Output, a.Out, true), term.NewSafeWriter(&a.Output, a.Err, true)
+	if a.Structured() {
+		out.To = a.Err
+	}
+	job := queue.Word(string(p.ID))
+	_, err := c.Logs(ctx, p, func(p control.Piece) error {
+		to := out
+		if p.Stream == "stderr" {
+			to = errs
+		}
+		switch {
+		case p.Ended:
+			return ended(p.Attempt)
+		case p.Dropped > 0:
+			return a.SayGap(p.Gap() + ": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
+		case p.Damage != nil:
+			return a.SayGap(damaged(&p).Error())
+		}
+		_, err := to.To.WriteString(to.Safe(p.String()))
+		return err
+	})
+	for _, s := range []*term.SafeWriter{out, errs} {
+		if rest := s.Rest(); rest != "" {
+			if _, failed := s.To.WriteString(rest); err == nil {
+				err = failed
+			}
+		}
+	}
+	return err
+}
+
+// sayWhyAfter is how long a followed job waits before the reason is printed.
+const sayWhyAfter = time.Second
+
+// printer prints a job's output. It calls the function ended after each attempt except the last.
+type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
+
+// follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
+// just enqueued, follow misses no attempt, however short.
+func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print printer) error {
+	id := f.id
+	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
+	defer waits.Stop()
+	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error {
+		waits.Stop() // sayWhy is no longer needed, because printAttempt prints when the next attempt starts
+		return a.printAttempt(ctx, c, id, attempt)
+	})
+	if err != nil {
+		return a.lostError(ctx, c, id, err)
+	}
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return a.lostError(ctx, c, id, err)
+	}
+	a.Exit = jobExit(&job.Job)
+	a.printEnd(&job.Job)
+	if a.Structured() {
+		return a.PrintJSON(&job.Job)
+	}
+	return nil
+}
+
+// sayWhy prints why a job does not run now and what to do about it, in the words of show, list and
+// why.
+func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil || runs(&job.Job) || present.StateOf(job.State).Ended() {
+		return // the caller reports an error of the request and the end of the job
+	}
+	text := "it can start at any moment"
+	if job.WaitsFor != nil {
+		text = present.ReasonLine(job.WaitsFor, time.Now())
+	}
+	a.Progress("")
+	fmt.Fprintf(a.Err, "queuectl: job %s is waiting: %s\n", id, a.Clean(a.Err, text))
+}
+
+// printAttempt prints how an attempt ended, and when the job is retried.
+func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n int) error {
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id), HistoryBefore: n + 1})
+	if err != nil || len(job.History) == 0 {
+		return err
+	}
+	h := job.History[len(job.History)-1]
+	text := fmt.Sprintf("attempt %d failed", n)
+	if !h.Counted {
+		text = fmt.Sprintf("attempt %d does not use up a retry", n)
+	}
+	switch {
+	case h.Error != nil:
+		text += ": " + *h.Error
+	case h.Reason != nil:
+		text += ": " + *h.Reason
+	}
+	next := max(job.NextRetryAt, job.RunAt)
+	switch wait := time.Until(queue.Millis(next).Time()); {
+	case job.State == queue.Held.String():
+		text += "; the job is held; release it with: queuectl release " + id
+	case wait > time.Second/20:
+		text += "; retrying in " + queue.FormatDuration(max(wait.Round(time.Second/10), time.Second/10))
+	default:
+		text += "; retrying now"
+	}
+	fmt.Fprintf(a.Err, "queuectl: %s\n", termtext.OneLine(a.Clean(a.Err, fmt.Sprintf("%s (%s left)", text, present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
+	return nil
+}
+
+// printEnd prints how a job ended that did not complete. If the job's exit code does not explain it
+// (the job has a field reason, or is cancelled), printEnd always prints; otherwise it prints only
+// on a terminal.
+func (a *App) printEnd(j *control.Job) {
+	text := fmt.Sprintf("job %s is %s", j.ID, present.Standing(j))
+	switch {
+	case j.Error != nil:
+		text += ": " + *j.Error
+	case present.Expired(j):
+		text += ": " + present.DidNotStart
+	}
+	text = termtext.OneLine(a.Clean(a.Err, text))
+	switch {
+	case a.Exit == 0:
+	case j.Reason != nil, j.State == queue.Cancelled.String():
+		fmt.Fprintf(a.Err, "queuectl: %s\n", text)
+	default:
+		a.Say("%s", text)
+	}
+}
+
+// lostError extends an error that occurred while following a job: it adds whether the job is
+// still in the queue, and how to follow it again. If only the output is gone, it returns the error
+// unchanged.
+func (a *App) lostError(ctx context.Context, c *control.Client, id string, err error) error {
+	if errors.Is(err, queue.ErrNotFound) {
+		if _, shown := c.Show(ctx, control.Show{ID: control.Name(id)}); shown == nil {
+			return err
+		}
+		return fmt.Errorf("job %s was removed: %w", id, err)
+	}
+	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again with: queuectl attach %s", id, err, id)
+}
+
+// jobExit returns the exit code of run for a job that has ended.
+func jobExit(j *control.Job) int {
+	reason := ""
+	if j.Reason != nil {
+		reason = *j.Reason
+	}
+	switch {
+	case j.State == queue.Completed.String():
+		return 0
+	case reason == string(queue.ReasonTimedOut):
+		return fault.ExitTimeout
+	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonDependency), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
+		return fault.ExitFailure
+	case j.State == queue.Cancelled.String():
+		return fault.ExitDetached
+	case j.Signal != nil:
+		return 128 + *j.Signal
+	case j.ExitCode != nil && *j.ExitCode != 0:
+		return int(*j.ExitCode)
+	}
+	return fault.ExitFailure
+}

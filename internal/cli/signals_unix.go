@@ -1,0 +1,14 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"syscall"
+)
+
+// StopSignals make a service stop gracefully. ReloadSignals make it reload its settings.
+var (
+	StopSignals   = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	ReloadSignals = []os.Signal{syscall.SIGHUP}
+)

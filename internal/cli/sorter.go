@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/hints"
+	"github.com/queuectl/queuectl/internal/present"
+)
+
+// findColumn returns the column with a name. flag is the flag to name in the error.
+func findColumn(flag, name string) (present.Column, error) {
+	for _, c := range present.Columns() {
+		if c.Name == strings.ReplaceAll(name, "-", "_") {
+			return c, nil
+		}
+	}
+	return present.Column{}, fault.Usage("--%s: unknown column %q%s", flag, name, hints.Near(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
+}
+
+// columnFuncs returns the headings of the named columns, and a function that makes a row.
+func columnFuncs(names []string) (head []string, row func(*control.Job) []string, err error) {
+	list := make([]present.Column, len(names))
+	for i, name := range names {
+		if list[i], err = findColumn("columns", name); err != nil {
+			return nil, nil, err
+		}
+		head = append(head, list[i].Title)
+	}
+	return head, func(j *control.Job) []string {
+		cells := make([]string, len(list))
+		for i, c := range list {
+			cells[i] = c.Value(j).Text
+		}
+		return cells
+	}, nil
+}
+
+// sorter collects jobs and keeps only the first limit of them in an order, so that its memory use
+// is bounded.
+type sorter struct {
+	compare func(a, b *control.Job) int
+	limit   int
+	jobs    []control.Job
+}
+
+// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending
+// order.
+func newSorter(text string, limit int) (*sorter, error) {
+	name, down := strings.CutPrefix(text, "-")
+	c, err := findColumn("sort", name)
+	if err != nil {
+		return nil, err
+	}
+	return &sorter{limit: limit, compare: func(a, b *control.Job) int {
+		order := present.CompareCells(c.Value(a), c.Value(b))
+		if down {
+			order = -order
+		}
+		return cmp.Or(order, cmp.Compare(b.Seq, a.Seq))
+	}}, nil
+}
+
+func (s *sorter) add(jobs []control.Job) {
+	s.jobs = append(s.jobs, jobs...)
+	if len(s.jobs) > 2*s.limit+1000 {
+		s.keep()
+	}
+}
+
+// keep sorts the collected jobs and drops all except the first limit of them.
+func (s *sorter) keep() []control.Job {
+	sortList(s.jobs, s.compare)
+	if len(s.jobs) > s.limit {
+		s.jobs = slices.Delete(s.jobs, s.limit, len(s.jobs))
+	}
+	return s.jobs
+}

@@ -1,0 +1,51 @@
+//go:build unix
+
+package term
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	xterm "golang.org/x/term"
+)
+
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(f *os.File) bool { return xterm.IsTerminal(int(f.Fd())) }
+
+// readerGone waits until a pipe has no reader, and returns the error that a write would return. It
+// returns nil if f is not a pipe.
+func readerGone(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return nil
+	}
+	for {
+		ends := []unix.PollFd{{Fd: int32(f.Fd())}}
+		switch _, err := unix.Poll(ends, -1); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || ends[0].Revents&unix.POLLNVAL != 0:
+			return nil
+		default:
+			return syscall.EPIPE
+		}
+	}
+}
+
+// Alias duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails
+// with EPIPE, the Go runtime ends the program, but the command must see the error. Handling SIGPIPE
+// would also work, but adds 4 % to the time of an enqueue.
+func Alias(f *os.File) *os.File {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aliases)
+	if err != nil {
+		return f
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// aliases is the lowest descriptor for alias. Parents pass only lower ones to this process.
+const aliases = 10
+
+// IsClosedPipe reports whether a write failed because the pipe has no reader.
+func IsClosedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

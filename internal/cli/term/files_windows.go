@@ -1,0 +1,81 @@
+package term
+
+import (
+	"errors"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// IsTerminal reports whether a file is a terminal. An output must be a console that shows colours.
+func IsTerminal(f *os.File) bool {
+	var mode uint32
+	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil && mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
+}
+
+// readerPollEvery is how often a pipe is polled for a reader, since Windows has no notification for
+// that.
+const readerPollEvery = time.Second
+
+// readerGone waits until a pipe has no reader, and returns the error that a write would return. It
+// returns nil if f is not a pipe.
+func readerGone(f *os.File) error {
+	for pipeState(f) == pipeOpen {
+		time.Sleep(readerPollEvery)
+	}
+	if pipeState(f) == pipeClosing {
+		return windows.ERROR_NO_DATA
+	}
+	return nil
+}
+
+// These are the states of a pipe and the information class that queries them, as defined in
+// ntifs.h.
+const (
+	pipeUnknown          = 0
+	pipeOpen             = 3
+	pipeClosing          = 4
+	pipeLocalInformation = 24
+)
+
+// pipeState returns the state of a pipe, or pipeUnknown if f is not a pipe.
+func pipeState(f *os.File) uint32 {
+	var status windows.IO_STATUS_BLOCK
+	var about struct { // FILE_PIPE_LOCAL_INFORMATION
+		_     [8]uint32
+		state uint32
+		_     uint32
+	}
+	h := windows.Handle(f.Fd())
+	if kind, err := windows.GetFileType(h); err != nil || kind != windows.FILE_TYPE_PIPE {
+		return pipeUnknown
+	}
+	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&about)), uint32(unsafe.Sizeof(about)), pipeLocalInformation) != nil {
+		return pipeUnknown
+	}
+	return about.state
+}
+
+// Alias prepares an output file. On a console it enables colour sequences. Without an output, as in
+// a Windows service, it returns the null device.
+func Alias(f *os.File) *os.File {
+	if kind, err := windows.GetFileType(windows.Handle(f.Fd())); kind == windows.FILE_TYPE_UNKNOWN && err != nil {
+		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+			return null
+		}
+	}
+	var mode uint32
+	h := windows.Handle(f.Fd())
+	if windows.GetConsoleMode(h, &mode) == nil {
+		// If this fails, f is not used as a terminal.
+		windows.SetConsoleMode(h, mode|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING)
+	}
+	return f
+}
+
+// IsClosedPipe reports whether a write failed because the pipe has no reader.
+func IsClosedPipe(err error) bool {
+	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
+}

@@ -1,0 +1,41 @@
+package term
+
+import (
+	"os"
+	"testing"
+)
+
+// A missing output accepts all writes, a pipe without a reader returns an error, and only a console
+// is a terminal.
+func TestOutputs(t *testing.T) {
+	for _, f := range []*os.File{nil, os.NewFile(0, "none")} {
+		if _, err := Alias(f).WriteString("x"); err != nil {
+			t.Errorf("no output: %v", err)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if Alias(w) != w || IsTerminal(w) || pipeState(w) != pipeOpen {
+		t.Errorf("a pipe: terminal %v, state %d", IsTerminal(w), pipeState(w))
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- readerGone(w) }()
+	r.Close()
+	if err := <-gone; !IsClosedPipe(err) {
+		t.Errorf("its reader has gone: %v", err)
+	}
+	if _, err := w.WriteString("x"); !IsClosedPipe(err) {
+		t.Errorf("a write: %v", err)
+	}
+	file, err := os.Create(t.TempDir() + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := readerGone(file); err != nil {
+		t.Errorf("a file: %v", err)
+	}
+}

@@ -1,0 +1,81 @@
+package term
+
+import (
+	"os"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/termtext"
+)
+
+// SafeWriter prepares one stream of a job's output for a file. On a terminal it escapes control
+// characters, and keeps an incomplete character or colour sequence until its rest arrives.
+type SafeWriter struct {
+	Out  *Output
+	To   *os.File
+	Live bool // the output is printed while the job writes it, so carriage returns are kept
+	part string
+}
+
+// NewSafeWriter returns a SafeWriter for a file. If live is true, carriage returns are kept.
+func NewSafeWriter(o *Output, to *os.File, live bool) *SafeWriter {
+	return &SafeWriter{Out: o, To: to, Live: live}
+}
+
+// Safe processes the next piece of the stream and returns the text that can be printed now.
+func (s *SafeWriter) Safe(text string) string {
+	if s.Out.Raw || !IsTerminal(s.To) {
+		return text
+	}
+	text = s.part + text
+	whole := len(text) - termtext.Unfinished(text)
+	s.part = text[whole:]
+	return s.escape(text[:whole])
+}
+
+// Rest returns the incomplete end of the stream. The caller calls it when the stream has ended.
+func (s *SafeWriter) Rest() string {
+	part := s.part
+	s.part = ""
+	return s.escape(part)
+}
+
+func (s *SafeWriter) escape(text string) string {
+	if s.Live {
+		return termtext.EscapeLive(text)
+	}
+	return termtext.Escape(text)
+}
+
+// TTYOutput converts a job's terminal output to text. It prints each line in the state that a
+// terminal would finally show.
+type TTYOutput struct {
+	Renderer termtext.Renderer
+	Live     bool   // show the unfinished line, and redraw it when it changes
+	lastText string // the unfinished line as displayed
+}
+
+// Next processes the next piece of the output and returns what to print. The function safe escapes
+// text for its destination.
+func (t *TTYOutput) Next(text string, safe func(string) string) string {
+	lines := t.Renderer.Write(text)
+	if !t.Live {
+		return safe(lines)
+	}
+	part := t.Renderer.Line()
+	before := t.lastText
+	t.lastText = part
+	if added, ok := strings.CutPrefix(lines+part, before); ok {
+		return safe(added)
+	}
+	return "\r\x1b[K" + safe(lines+part)
+}
+
+// End returns what to print at the end of the output.
+func (t *TTYOutput) End(safe func(string) string) string {
+	rest := t.Renderer.End()
+	if t.Live {
+		rest = strings.TrimPrefix(rest, t.lastText)
+	}
+	t.lastText = ""
+	return safe(rest)
+}

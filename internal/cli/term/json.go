@@ -1,0 +1,105 @@
+package term
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// PrintJSON prints one value as JSON on one line.
+func (o *Output) PrintJSON(v any) error { return WriteJSON(o.Writer(), v) }
+
+// WriteJSON writes one value as JSON on one line. It escapes characters that could control a
+// terminal.
+func WriteJSON(w io.Writer, v any) error { return encodeJSON(w, v, "") }
+
+// encodeJSON writes one value as JSON with the given indentation, and escapes characters that could
+// control a terminal.
+func encodeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(harmless(b.Bytes()))
+	return err
+}
+
+// harmless escapes the characters of JSON text that control a terminal, but that JSON does not
+// escape. These are DEL, the C1 control characters and the bidirectional controls. The JSON value
+// is unchanged.
+func harmless(raw []byte) []byte {
+	if !bytes.ContainsFunc(raw, isControl) {
+		return raw
+	}
+	var b bytes.Buffer
+	for _, r := range string(raw) {
+		if isControl(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.Bytes()
+}
+
+// isControl reports whether a character may change how a terminal shows other characters. It need
+// not cover characters below U+0020, which JSON always escapes.
+func isControl(r rune) bool {
+	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
+}
+
+// Array prints a JSON array element by element.
+type Array struct {
+	to     io.Writer
+	before string // text to print before the next element: "[" before the first one, ",\n" before all others
+}
+
+// NewArray returns an empty array, which is printed to a writer.
+func NewArray(to io.Writer) *Array { return &Array{to, "["} }
+
+// Add prints the next element.
+func (p *Array) Add(v any) error {
+	b := bytes.NewBufferString(p.before)
+	p.before = ",\n"
+	if err := WriteJSON(b, v); err != nil {
+		return err
+	}
+	_, err := p.to.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	return err
+}
+
+// End prints the end of the array. If the array is empty, it prints the beginning too.
+func (p *Array) End() error {
+	_, err := io.WriteString(p.to, strings.TrimSuffix(p.before, ",\n")+"]\n")
+	return err
+}
+
+// PrintList prints a list as one JSON array or, with --jsonl, one element per line.
+func PrintList[T any](o *Output, list []T) error {
+	if !o.JSONL {
+		if list == nil {
+			list = []T{}
+		}
+		return o.PrintJSON(list)
+	}
+	for _, v := range list {
+		if err := o.PrintJSON(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PrintIndented prints JSON, indented unless --json or --jsonl is set.
+func (o *Output) PrintIndented(v any) error {
+	if o.Structured() {
+		return o.PrintJSON(v)
+	}
+	return encodeJSON(o.Out, v, "  ")
+}

@@ -1,0 +1,174 @@
+// Package term prints results and messages so that they fit the terminal and cannot control it.
+//
+// Start with Output. Package internal/termtext handles the text itself, without a terminal.
+package term
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/queuectl/queuectl/internal/termtext"
+)
+
+// Output prints the results and the messages of one command.
+type Output struct {
+	In       *os.File
+	Out, Err *os.File
+
+	JSON, JSONL bool // print results as JSON, or as one JSON object per line
+	Quiet       bool // print only ids
+	Raw         bool // print control characters unchanged
+	OwnColumns  bool // the user chose the table's columns
+
+	barShown atomic.Bool // a progress line is on the screen
+	// frame collects a full screen, which is then written in one piece. nil means that output goes
+	// directly to Out.
+	frame *bytes.Buffer
+}
+
+func (o *Output) Println(line string) error {
+	_, err := fmt.Fprintln(o.Writer(), line)
+	return err
+}
+
+// Writer returns the writer for data: the frame while a full screen is being drawn, otherwise standard
+// output.
+func (o *Output) Writer() io.Writer {
+	if o.frame != nil {
+		return o.frame
+	}
+	return o.Out
+}
+
+// Structured reports whether the user asked for JSON, with --json or --jsonl.
+func (o *Output) Structured() bool { return o.JSON || o.JSONL }
+
+// Say prints a sentence on standard error if that is a terminal and --quiet is not set.
+func (o *Output) Say(format string, args ...any) {
+	if IsTerminal(o.Err) && !o.Quiet {
+		fmt.Fprintln(o.Err, o.Clean(o.Err, fmt.Sprintf(format, args...)))
+	}
+}
+
+// PrintDone prints the name of the object that a command acted on, for scripts, and a sentence
+// about it, for people. If standard output and standard error are the same terminal, it prints only
+// the sentence.
+func (o *Output) PrintDone(name, sentence string) error {
+	if o.Quiet || !IsTerminal(o.Out) || !IsTerminal(o.Err) {
+		if err := o.Println(name); err != nil {
+			return err
+		}
+	}
+	o.Say("%s", sentence)
+	return nil
+}
+
+// Tell prints the result of a command: value as JSON, or a sentence on the terminal.
+func (o *Output) Tell(value any, format string, args ...any) error {
+	if o.Structured() {
+		return o.PrintJSON(value)
+	}
+	o.Say(format, args...)
+	return nil
+}
+
+// WhileRead calls the function in the parameter do, which prints only from time to time. It cancels
+// the function's context when the reader of standard output is gone. Without WhileRead, the
+// function would notice a closed pipe only at its next write.
+func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // this goroutine ends when the reader is gone, or when the process ends
+		if err := readerGone(o.Out); err != nil {
+			cancel(err)
+		}
+	}()
+	err := do(ctx)
+	if gone := context.Cause(ctx); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// Clean escapes the control characters and the invisible characters of a text for people to read.
+// On a terminal, colours take effect, and are reset at the end of the text. Elsewhere they are
+// escaped too.
+func (o *Output) Clean(to *os.File, s string) string {
+	if to == o.Err { // the text is a message, which the service may have cut and marked with an ellipsis
+		s = strings.ReplaceAll(s, "…", termtext.Sign("…"))
+	}
+	if o.Raw {
+		return s
+	}
+	terminal := IsTerminal(to)
+	if terminal && os.Getenv("NO_COLOR") != "" {
+		s = termtext.WithoutColours(s)
+	}
+	s = termtext.Visible(termtext.EscapeExcept(s, "\n\t", terminal))
+	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], termtext.ResetColours) {
+		s += termtext.ResetColours
+	}
+	return s
+}
+
+// Plain removes the colours from a job's text if standard output is a terminal. Otherwise it
+// returns the text unchanged, and Clean escapes the colours.
+func (o *Output) Plain(s string) string {
+	if o.Raw || !IsTerminal(o.Out) {
+		return s
+	}
+	return termtext.WithoutColours(s)
+}
+
+// CleanText prepares a job's text for printing within queuectl's own text on standard output. It
+// escapes the text as Clean does. On a terminal it also removes the job's colours, because
+// queuectl's colours show states there.
+func (o *Output) CleanText(s string) string { return o.Clean(o.Out, o.Plain(s)) }
+
+// Rows prints one "name: value" line for each pair whose value is not empty.
+func (o *Output) Rows(width int, rows [][2]string) error {
+	for _, r := range rows {
+		if name, value := r[0], r[1]; value != "" {
+			if err := o.Println(fmt.Sprintf("%-*s %s", width, name+":", termtext.Indent(o.Clean(o.Out, value), width+1))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SayGap prints a message that some output is missing.
+func (o *Output) SayGap(text string) error {
+	begin := ""
+	if IsTerminal(o.Err) {
+		begin = "\n" // the message must begin a new line, because the job may have printed part of a line
+	}
+	_, err := fmt.Fprintf(o.Err, "%squeuectl: %s\n", begin, text)
+	return err
+}
+
+// SayNoneSelected prints that no job is selected. It prints even if standard error is not a terminal,
+// because the author of a script would otherwise assume that jobs were selected.
+func (o *Output) SayNoneSelected() {
+	if !IsTerminal(o.Err) || o.Quiet {
+		fmt.Fprintln(o.Err, "queuectl: no job matches the selection")
+		return
+	}
+	o.Say("no job matches the selection")
+}
+
+// Coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
+func (o *Output) Coloured(text, colour string) string {
+	if colour == "" || !IsTerminal(o.Out) || os.Getenv("NO_COLOR") != "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + termtext.ResetColours
+}
+
+// ColoursOn reports whether colours may be written to a file.
+func ColoursOn(to *os.File) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }

@@ -1,0 +1,97 @@
+package term
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
+)
+
+// NamedTable prints a table whose number of rows is the parameter many. The first cell of each row is a
+// name; with --quiet, named prints only the names. Without rows, it prints the text in the
+// parameter empty.
+func (o *Output) NamedTable(many int, empty string, head []string, row func(i int) []string) error {
+	rows := make([][]string, many)
+	for i := range rows {
+		rows[i] = row(i)
+	}
+	switch {
+	case o.Quiet:
+		for _, r := range rows {
+			if err := o.Println(r[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(rows) == 0:
+		o.Say("%s", empty)
+		return nil
+	}
+	// In a table of queues, QUEUE is the first column and must not be removed.
+	if slices.Index(head, "QUEUE") > 0 {
+		head, rows = present.DropPlainColumns(head, rows)
+	}
+	return o.Table(head, rows)
+}
+
+// Table prints rows under a heading. On a terminal it fits the width: long cells are cut and, if
+// that is not enough, columns are omitted, unless the user chose them. Colours in a job's text are
+// removed, because queuectl's colours show states.
+func (o *Output) Table(head []string, rows [][]string) error {
+	return o.PaintedTable(head, rows, func(_ int, cell string) string { return cell })
+}
+
+// PaintedTable prints a table like table does, and colours each cell, after it has been cut, with
+// the function in the parameter paint.
+func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
+	widths, limit := make([]int, len(head)), Columns(o.Out)
+	rows = append([][]string{termtext.NameZones(head, rows)}, rows...)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = termtext.OneLine(o.CleanText(row[i]))
+			// Columns are separated by two spaces, so a cell must not contain two in a row.
+			if i < len(row)-1 {
+				row[i] = strings.Join(strings.Fields(row[i]), " ")
+			}
+			if limit > 0 && !o.Raw {
+				row[i] = termtext.Unjoined(row[i])
+			}
+			widths[i] = max(widths[i], termtext.Width(row[i]))
+		}
+	}
+	if limit > 0 {
+		widths = termtext.FitColumns(widths, limit, o.OwnColumns)
+	}
+	for _, line := range termtext.LayOut(rows, widths, paint) {
+		if err := o.Println(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Redraw prints a list. On a terminal it draws over the previous list in one write, so that the
+// screen does not flicker.
+func (o *Output) Redraw(list func() error) error {
+	if !IsTerminal(o.Out) {
+		return list()
+	}
+	o.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
+	defer func() { o.frame = nil }()
+	if err := list(); err != nil {
+		return err
+	}
+	width, drawn := Columns(o.Out), "\x1b[H"
+	for _, line := range termtext.Fold(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
+		// \x1b[K erases from the cursor on; after a full line, the cursor is still on the last character.
+		if drawn += line; termtext.Width(line) < width {
+			drawn += "\x1b[K"
+		}
+		drawn += "\r\n"
+	}
+	_, err := o.Out.WriteString(drawn + "\x1b[J")
+	return err
+}

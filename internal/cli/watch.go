@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/term"
+)
+
+// watchEvery is the shortest time between two prints of a watched list.
+const watchEvery = 500 * time.Millisecond
+
+// watch prints a list again after each change, until the user presses Ctrl-C or the service ends.
+// On a terminal it redraws the list in place.
+func (a *App) watch(ctx context.Context, list func() error) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	changed := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// The stream begins with the events since the status was read, so a change before the first print
+	// is not missed.
+	ended := Stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error {
+		select {
+		case changed <- struct{}{}:
+		default: // the list is already about to be printed again
+		}
+		return nil
+	})
+	for {
+		if err := a.Redraw(list); err != nil {
+			return err
+		}
+		pause := time.After(watchEvery)
+		// On a terminal the list shows how old things are, so it is redrawn every second.
+		var older <-chan time.Time
+		if term.IsTerminal(a.Out) {
+			older = time.After(time.Second)
+		}
+		select {
+		case <-older:
+		case <-changed:
+		case err := <-ended:
+			return err
+		}
+		<-pause
+		if !term.IsTerminal(a.Out) {
+			if err := a.Println(""); err != nil {
+				return err
+			}
+		}
+	}
+}

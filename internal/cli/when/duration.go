@@ -1,0 +1,143 @@
+package when
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// ParseSpan parses a duration, in the syntax of queue.ParseDuration or in words: 2 hours, 5min, an
+// hour and 30 minutes. The protocol accepts only the former.
+func ParseSpan(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, fault.ErrEmpty
+	}
+	d, err := queue.ParseDuration(text)
+	if err == nil || errors.Is(err, queue.ErrNegative) || errors.Is(err, queue.ErrTooLong) {
+		return d, err
+	}
+	if short, ok := ShortSpan(text); ok {
+		return queue.ParseDuration(short)
+	}
+	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
+}
+
+// ShortSpan converts a duration in words to the syntax of queue.ParseDuration: numbers with units.
+func ShortSpan(text string) (string, bool) {
+	var short strings.Builder
+	number := ""
+	for _, w := range spanWords(text) {
+		switch {
+		case number == "" && (w == "a" || w == "an"):
+			number = "1"
+		case number == "" && w == "and" && short.Len() > 0:
+		case number == "" && w[0] >= '0' && w[0] <= '9':
+			number = w
+		case number != "" && unitOf(w) != "":
+			short.WriteString(number + unitOf(w))
+			number = ""
+		default:
+			return "", false
+		}
+	}
+	return short.String(), number == "" && short.Len() > 0
+}
+
+// spanWords splits a text into numbers and words, also where no space separates them.
+func spanWords(text string) (words []string) {
+	isNumber := func(r rune) bool { return r == '.' || r >= '0' && r <= '9' }
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == ',' }) {
+		for word != "" {
+			first := isNumber([]rune(word)[0])
+			n := strings.IndexFunc(word, func(r rune) bool { return isNumber(r) != first })
+			if n < 0 {
+				n = len(word)
+			}
+			words = append(words, word[:n])
+			word = word[n:]
+		}
+	}
+	return words
+}
+
+// unitOf returns the short name of a unit of time, or "" if the word is not a unit. Single letters
+// are case-sensitive: some programs use M for months, others for minutes.
+func unitOf(word string) string {
+	switch word {
+	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
+		return word
+	}
+	switch strings.TrimSuffix(strings.ToLower(word), "s") {
+	case "millisecond", "msec":
+		return "ms"
+	case "second", "sec":
+		return "s"
+	case "minute", "min":
+		return "m"
+	case "hour", "hr":
+		return "h"
+	case "day":
+		return "d"
+	case "week", "wk":
+		return "w"
+	}
+	return ""
+}
+
+// step is a calendar distance between two times. One month after a time is the same day of the next
+// month, at the same time of day.
+type step struct {
+	months int
+	span   time.Duration
+}
+
+// maxMonths is the longest step: ten years, as for a duration.
+const maxMonths = 120
+
+// ParseStep parses a step: a duration, or a number of months or years.
+func ParseStep(text string) (s step, err error) {
+	words := spanWords(text)
+	perUnit := map[string]int{"month": 1, "months": 1, "mo": 1, "year": 12, "years": 12, "yr": 12, "yrs": 12}
+	if len(words) != 2 || perUnit[words[1]] == 0 {
+		s.span, err = ParseSpan(text)
+		return s, err
+	}
+	n := 1
+	if words[0] != "a" && words[0] != "an" {
+		n, err = strconv.Atoi(words[0])
+	}
+	s.months = n * perUnit[words[1]]
+	if err != nil || s.months > maxMonths {
+		return s, fmt.Errorf("%q is not supported as a duration; months and years must be whole numbers, at most 10 years", queue.Clip(text))
+	}
+	return s, nil
+}
+
+// after returns the time that lies a number of steps after t. Whole days keep the time of day.
+func (s step) after(t time.Time, steps int) time.Time {
+	const day = 24 * time.Hour
+	days := int(s.span / day)
+	if s.months != 0 || days != 0 {
+		t = zone.Instant(zone.Wall(t).AddDate(0, steps*s.months, steps*days), t.Location())
+	}
+	return t.Add(time.Duration(steps) * (s.span % day))
+}
+
+// FromNow returns the time one step after or before now. Here a day has 24 hours.
+func (s step) FromNow(now time.Time, d direction) time.Time {
+	steps := 1
+	if d == Backward {
+		steps = -1
+	}
+	if s.months != 0 {
+		return s.after(now, steps)
+	}
+	return now.Add(time.Duration(steps) * s.span)
+}

@@ -1,0 +1,374 @@
+// Package when parses times and durations as people write them: "tomorrow 3am", "2 hours ago".
+//
+// Start with Parse and ParseSpan.
+package when
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// direction chooses between the two times that an incomplete text like 15:04 can mean.
+// See docs/decisions/0069.
+type direction int
+
+const (
+	Forward  direction = iota // the text means the next such time
+	Backward                  // the previous one
+)
+
+// Parse parses a time as people write it, in the zone of now unless the text names another
+// zone.
+//
+// It accepts RFC 3339, a date, a day, a time of day, and a day and a time in either order
+// (2026-03-01 15:04, noon tomorrow, 0930 UTC Nov 30). It also accepts a duration after one of these
+// (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
+// ago).
+func Parse(text string, now time.Time, open direction) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && offsetInUse(t) {
+		return t, nil
+	}
+	words := strings.Fields(strings.ToLower(text))
+	words, in := cutZone(splitAtT(words), now.Location())
+	now = now.In(in)
+	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
+		return afterStep(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
+	}
+	if t, ok := relativeTime(words, now, open); ok {
+		return t, nil
+	}
+	if t, ok := dayAndClock(words, now, open); ok {
+		return t, nil
+	}
+	return time.Time{}, noInstant(text, open)
+}
+
+// noInstant returns the error for a text that is not a time, with examples in the given direction.
+func noInstant(text string, open direction) error {
+	if open == Backward {
+		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
+	}
+	if span, ok := ShortSpan(text); ok {
+		return fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s", queue.Clip(text), span)
+	}
+	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.Clip(text))
+}
+
+// splitAtT splits the first word at the T of ISO 8601, between a date and a time.
+func splitAtT(words []string) []string {
+	if len(words) == 0 {
+		return nil
+	}
+	day, clock, found := strings.Cut(words[0], "t")
+	if _, ok := date(day); !found || !ok {
+		return words
+	}
+	return append([]string{day, clock}, words[1:]...)
+}
+
+// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100,
+// +01:00 or +01. An offset must follow the time of day. If a space separates the offset from the
+// time of day, the offset must include minutes. If no zone is given, cutZone returns the parameter
+// in.
+func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
+	named = in
+	for _, word := range words {
+		clock := ""
+		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInClock([]string{word[:at]}) {
+			clock, word = word[:at], word[at:]
+		} else if len(word) >= len("+0100") && endsInClock(rest) {
+			// The word may be an offset. parseOffset below decides that.
+		} else if word != "utc" && word != "gmt" && word != "z" {
+			rest = append(rest, word)
+			continue
+		}
+		offset, ok := parseOffset(word)
+		switch {
+		case !ok:
+			rest = append(rest, clock+word)
+		case clock != "":
+			rest = append(rest, clock)
+		}
+		if ok {
+			named = offset
+		}
+	}
+	return rest, named
+}
+
+// endsInClock reports whether the last word, or the last two like "3 pm", are a time of day.
+func endsInClock(words []string) bool {
+	for n := 1; n <= min(2, len(words)); n++ {
+		if _, ok := timeOfDay(words[len(words)-n:]); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// offsetInUse reports whether the time has an offset that some place on Earth uses: -12:00 to
+// +14:00.
+func offsetInUse(t time.Time) bool {
+	_, seconds := t.Zone()
+	return seconds >= -12*60*60 && seconds <= 14*60*60
+}
+
+// parseOffset parses a time zone that follows a time of day.
+func parseOffset(word string) (*time.Location, bool) {
+	if word == "utc" || word == "gmt" || word == "z" {
+		return time.UTC, true
+	}
+	for _, layout := range []string{"-0700", "-07:00", "-07"} {
+		if t, err := time.Parse(layout, word); err == nil && offsetInUse(t) {
+			_, seconds := t.Zone()
+			return time.FixedZone("", seconds), true
+		}
+	}
+	return nil, false
+}
+
+// afterStep adds a duration to a time. The parameter after is the text of the duration, and from is
+// the text of the time. If from is empty, the time is now. As in at(1), adding days to a day keeps
+// the time of day. A number that is added to a named time needs a unit.
+func afterStep(from, after string, now time.Time, open direction) (time.Time, error) {
+	s, err := ParseStep(after)
+	if err != nil {
+		return now, err
+	}
+	if from == "" {
+		return s.FromNow(now, Forward), nil
+	}
+	if _, err := strconv.ParseFloat(after, 64); err == nil {
+		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(after))
+	}
+	t, err := Parse(from, now, open)
+	return s.after(t, 1), err
+}
+
+// relativeTime parses a time that is given by its distance from now or from another time. As in
+// at(1), "next week" means one week from now.
+func relativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
+	n := len(words)
+	switch {
+	case n == 1 && words[0] == "now":
+		return now, true
+	case n > 1 && words[0] == "in":
+		s, err := ParseStep(strings.Join(words[1:], " "))
+		return s.FromNow(now, Forward), err == nil
+	case n > 1 && words[n-1] == "ago":
+		s, err := ParseStep(strings.Join(words[:n-1], " "))
+		return s.FromNow(now, Backward), err == nil
+	case n < 2 || words[n-2] != "next" && (words[0] != "last" || n > 2):
+		return now, false
+	}
+	s, err := ParseStep("1 " + words[n-1])
+	switch {
+	case err != nil: // the text does not name a step of time, for example "next friday"
+		return now, false
+	case words[0] == "last":
+		return s.after(now, -1), true
+	case n == 2:
+		return s.after(now, 1), true
+	}
+	t, err := Parse(strings.Join(words[:n-2], " "), now, open)
+	return s.after(t, 1), err == nil
+}
+
+// namedDay is a day as people write it. A recurring day, such as friday or Nov 30, recurs every
+// everyDays days or every everyYears years. For a fixed day both are 0.
+type namedDay struct {
+	year       int
+	month      time.Month
+	day        int
+	everyDays  int
+	everyYears int
+	evening    bool // the day was given as "tonight", so a time of day before noon is invalid
+}
+
+// maxLeapYears is how many years the method namedDay.at tries in order to find a day. Feb 29 can be
+// missing for eight years, as from 2096 to 2104.
+const maxLeapYears = 8
+
+// dayAndClock parses a day, a time of day, or both in either order.
+func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool) {
+	today := namedDay{year: now.Year(), month: now.Month(), day: now.Day()}
+	if clock, ok := timeOfDay(words); ok {
+		today.everyDays = 1
+		return today.at(clock, now, open)
+	}
+	if len(words) == 1 && words[0] == "tonight" {
+		return today.at(time.Time{}.Add(tonight), now, open)
+	}
+	for i := range words {
+		if d, ok := dayOf(words[i:], now); ok && i > 0 {
+			clock, ok := timeOfDay(without("on", words[:i], i-1))
+			if !ok || d.everyYears != 0 && looksLikeYear(words[0]) {
+				return now, false
+			}
+			return d.at(clock, now, open)
+		}
+		d, ok := dayOf(words[:len(words)-i], now)
+		if !ok {
+			continue
+		}
+		rest := without("at", words[len(words)-i:], 0)
+		clock, ok := timeOfDay(rest)
+		if !ok && len(rest) > 0 {
+			return now, false
+		}
+		return d.at(clock, now, open)
+	}
+	return now, false
+}
+
+// looksLikeYear reports whether a word like 2026 may be a year. It could also be a time of day,
+// 20:26.
+func looksLikeYear(word string) bool {
+	year, err := strconv.Atoi(word)
+	return err == nil && len(word) == len("2006") && year >= 1970
+}
+
+// tonight is the time of day that the word "tonight" means if no time of day follows it.
+const tonight = 20 * time.Hour
+
+// without removes the word at index i if it equals the parameter little, an optional word such as
+// "at". It never removes the only word.
+func without(little string, words []string, i int) []string {
+	if len(words) > 1 && words[i] == little {
+		return slices.Delete(slices.Clone(words), i, i+1)
+	}
+	return words
+}
+
+// at returns the time at which a clock time occurs on a day. For a recurring day it returns the
+// next or the previous one, depending on open.
+func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
+	step := 1
+	if open == Backward {
+		step = -1
+	}
+	for n := 0; n != step*(maxLeapYears+1); n += step {
+		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
+		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), time.UTC), now.Location())
+		// The variable there is false for a day that does not exist, like Feb 30.
+		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
+		switch {
+		case d.everyDays == 0 && d.everyYears == 0:
+			return t, there && !(d.evening && clock.Hour() < 12)
+		case !there:
+		case t.After(now) == (open == Forward):
+			return t, true
+		}
+	}
+	return now, false
+}
+
+// dayOf parses a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday, Nov
+// 30, 30 Nov 2026, 2026-11-30.
+func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
+	inDays := func(n int) namedDay {
+		// A clock change never skips noon.
+		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location())
+		return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}
+	}
+	const week = 7
+	switch n := len(words); {
+	case n == 1 && words[0] == "tonight":
+		d = inDays(0)
+		d.evening = true
+		return d, true
+	case n == 1:
+		if i := slices.Index([]string{"yesterday", "today", "tomorrow"}, words[0]); i >= 0 {
+			return inDays(i - 1), true
+		}
+		if t, ok := date(words[0]); ok {
+			return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}, true
+		}
+		w, ok := weekday(words[0])
+		d = inDays(int(w - now.Weekday()))
+		d.everyDays = week
+		return d, ok
+	case n == 2 && (words[0] == "next" || words[0] == "last"):
+		w, ok := weekday(words[1])
+		away := (int(w-now.Weekday()) + week) % week
+		if words[0] == "last" {
+			return inDays(away - week), ok
+		}
+		return inDays(cmp.Or(away, week)), ok
+	case n == 2 || n == 3:
+		return dateOf(words, now)
+	}
+	return d, false
+}
+
+// weekday parses a day of the week, written in full or as its first three letters.
+func weekday(word string) (time.Weekday, bool) {
+	for w := time.Sunday; w <= time.Saturday; w++ {
+		if full := strings.ToLower(w.String()); word == full || word == full[:3] {
+			return w, true
+		}
+	}
+	return 0, false
+}
+
+// date parses a date in digits, in the forms of at(1): 2026-11-30, 11/30/2026 and 30.11.2026, with
+// a year of two or four digits.
+func date(word string) (time.Time, bool) {
+	for _, layout := range []string{"2006-1-2", "1/2/2006", "2.1.2006", "06-1-2", "1/2/06", "2.1.06"} {
+		if t, err := time.Parse(layout, word); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// dateOf parses a day of a month. Without a year, the day recurs every year.
+func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
+	name, number := words[0], strings.TrimSuffix(words[1], ",")
+	if name[0] >= '0' && name[0] <= '9' {
+		name, number = strings.TrimSuffix(words[1], ","), name
+	}
+	for m := time.January; m <= time.December; m++ {
+		if full := strings.ToLower(m.String()); name == full || name == full[:3] {
+			d.month = m
+		}
+	}
+	day, err := strconv.Atoi(number)
+	if d.month == 0 || err != nil || day < 1 || day > 31 {
+		return d, false
+	}
+	d.day, d.year, d.everyYears = day, now.Year(), 1
+	if len(words) == 3 {
+		d.year, err = strconv.Atoi(words[2])
+		d.everyYears = 0
+		return d, err == nil && len(words[2]) == len("2006") && d.year >= 1970
+	}
+	return d, true
+}
+
+// timeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight,
+// teatime. It rejects an hour alone, because a bare 12 is ambiguous.
+func timeOfDay(words []string) (time.Time, bool) {
+	text := strings.Join(words, "")
+	switch text {
+	case "midnight":
+		return time.Time{}, true
+	case "noon":
+		return time.Time{}.Add(12 * time.Hour), true
+	case "teatime":
+		return time.Time{}.Add(16 * time.Hour), true
+	}
+	for _, layout := range []string{"15:04", "15:04:05", "1504", "3pm", "3:04pm", "0304pm"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}

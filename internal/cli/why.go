@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
+)
+
+func whyVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "why ID", Short: "Explain why a job is not running", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs("waiting"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ReadAnswer(cmd.Context(), a, (*control.Client).Why, control.WhyParams{ID: control.Name(args[0])}, a.printWhy)
+		},
+	}
+}
+
+// printWhy prints one reason per line, with what to do about it.
+func (a *App) printWhy(w control.Why) error {
+	for _, line := range present.WhyLines(&w, time.Now()) {
+		if err := a.Println(a.Clean(a.Out, line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

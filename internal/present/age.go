@@ -1,0 +1,221 @@
+package present
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Or returns *p, or the parameter none if p is nil.
+func Or[N any](p *N, none N) N {
+	if p == nil {
+		return none
+	}
+	return *p
+}
+
+// WhenDue describes when a job is due and when it expires, like "; due …". It omits a time that the
+// user did not set.
+func WhenDue(s *queue.Spec, now time.Time) (text string) {
+	switch {
+	case s.RunAt != nil:
+		text = "; " + dueText(s.RunAt.Time(), now)
+	case s.Delay != nil:
+		text = "; " + dueText(now.Add(*s.Delay), now)
+	}
+	if s.ExpiresAt != nil && *s.ExpiresAt != 0 {
+		text += "; " + ExpiryText(s.ExpiresAt.Time(), now)
+	}
+	return text
+}
+
+// HasExpired reports whether a job with this expires_at will not run.
+func HasExpired(at *queue.Millis, now time.Time) bool {
+	return at != nil && *at != 0 && !at.Time().After(now)
+}
+
+// dueText returns when something is due, with the time left.
+func dueText(due, now time.Time) string {
+	text, passed := FullTime(due, now)
+	if passed {
+		text += ": the job may start now"
+	}
+	return "due " + text
+}
+
+// ExpiryText returns when something expires, with the time left.
+func ExpiryText(expires, now time.Time) string {
+	text, passed := FullTime(expires, now)
+	if passed {
+		text += ": it will not run"
+	}
+	return "expires " + text
+}
+
+// FullTime formats a time with its day, its zone and the time left. passed reports whether the time
+// lies in the past.
+func FullTime(at, now time.Time) (text string, passed bool) {
+	at = at.In(now.Location())
+	wait := at.Sub(now)
+	layout := "Mon 2 Jan 15:04 MST"
+	switch {
+	case at.Year() != now.Year():
+		layout = "Mon 2 Jan 2006 15:04 MST"
+	case max(wait, -wait) < time.Hour:
+		layout = "Mon 2 Jan 15:04:05 MST"
+	}
+	if wait > 0 {
+		return at.Format(layout) + ", in " + Roughly(wait), false
+	}
+	return at.Format(layout) + ", which has passed", true
+}
+
+// Roughly formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
+// 41m, 6h48, 3d4h, 41d.
+func Roughly(d time.Duration) string {
+	pair := func(a time.Duration, large string, b time.Duration, small string) string {
+		rest := d % a / b
+		if rest == 0 || d >= 10*a {
+			return fmt.Sprintf("%d%s", d/a, large)
+		}
+		return fmt.Sprintf("%d%s%02d%s", d/a, large, rest, small)
+	}
+	switch {
+	case d < 10*time.Second:
+		return queue.FormatDuration(d.Round(time.Second / 10))
+	case d < time.Minute:
+		return queue.FormatDuration(d.Round(time.Second))
+	case d < time.Hour:
+		return pair(time.Minute, "m", time.Second, "s")
+	case d < 48*time.Hour:
+		return pair(time.Hour, "h", time.Minute, "")
+	}
+	return strings.Replace(pair(24*time.Hour, "d", time.Hour, "h"), "d0", "d", 1)
+}
+
+// PausedSince returns when and by which user a running job was paused, or "" if it is not paused.
+func PausedSince(j *control.Job) string {
+	if j.PausedAt == 0 {
+		return ""
+	}
+	return "since " + Local(j.PausedAt) + " by " + Or(j.PausedBy, "?")
+}
+
+// pausedText returns for how long and by which user a running job has been paused.
+func pausedText(j *control.Job, now time.Time) string {
+	return ageOf(j.PausedAt, now) + " by " + Or(j.PausedBy, "?")
+}
+
+// Local formats a time in the caller's zone. It returns "-" for 0.
+func Local(t control.Time) string {
+	if t == 0 {
+		return "-"
+	}
+	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
+}
+
+func Dash[T any](p *T) string {
+	if p == nil {
+		return "-"
+	}
+	return fmt.Sprint(*p)
+}
+
+// Span formats a number of milliseconds for people.
+func Span(ms int64) string {
+	if ms < 1000 {
+		return fmt.Sprintf("%dms", ms)
+	}
+	return queue.FormatDuration((time.Duration(ms) * time.Millisecond).Round(10 * time.Millisecond))
+}
+
+func DashText(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func waitedFor(since control.Time, now time.Time) string {
+	if since == 0 {
+		return "-"
+	}
+	return ageOf(since, now)
+}
+
+// clock formats a time of day with its zone, and with the date unless it is today.
+func clock(t, now time.Time) string {
+	t = t.Local()
+	return t.Format(dateLayout(t, now) + "15:04 MST")
+}
+
+// dateLayout returns the layout of a date that precedes a time of day: "" for today, without the
+// year for this year.
+func dateLayout(t, now time.Time) string {
+	switch now = now.In(t.Location()); {
+	case t.Format("2006") != now.Format("2006"):
+		return "Mon 2 Jan 2006 "
+	case t.Format("Jan 2") != now.Format("Jan 2"):
+		return "Mon 2 Jan "
+	}
+	return ""
+}
+
+func Empty[T any](p *T) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprint(*p)
+}
+
+func LocalOrNone(t control.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return Local(t)
+}
+
+func RanFor(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return Span(*ms)
+}
+
+// took formats a duration with the precision of the statistics.
+func took(ms *int64) string {
+	switch {
+	case ms == nil:
+		return ""
+	case *ms < 1000:
+		return fmt.Sprintf("%dms", *ms)
+	}
+	return Roughly(time.Duration(*ms) * time.Millisecond)
+}
+
+// RanRoughly formats how long a job ran. It returns "-" if the job did not run.
+func RanRoughly(j *control.Job) string {
+	switch {
+	case j.RunTimeMS == nil:
+		return "-"
+	case *j.RunTimeMS < 1000:
+		return fmt.Sprintf("%dms", *j.RunTimeMS)
+	}
+	return Roughly(time.Duration(*j.RunTimeMS) * time.Millisecond)
+}
+
+// ageOf formats how long ago a time was.
+func ageOf(t control.Time, now time.Time) string {
+	return Roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
+}
+
+// agoOf formats how long ago a time was, in words.
+func agoOf(t control.Time, now time.Time) string {
+	if now.Sub(queue.Millis(t).Time()) < time.Second {
+		return "just now"
+	}
+	return ageOf(t, now) + " ago"
+}

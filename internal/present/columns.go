@@ -1,0 +1,144 @@
+package present
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Column is a column of a list of jobs. A list can also be sorted by it.
+type Column struct {
+	Name  string
+	Title string
+	Value func(*control.Job) Cell
+}
+
+// Cell is the value of a column for one job: its text, and what it is sorted by. Cells are sorted
+// by number, and cells with equal numbers by key.
+type Cell struct {
+	Text   string
+	number int64
+	key    string
+}
+
+// CompareCells compares two values of a column.
+func CompareCells(a, b Cell) int {
+	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.key, b.key))
+}
+
+// textCell is a text that is sorted by itself.
+func textCell(text string) Cell { return Cell{Text: text, key: text} }
+
+// orDashCell is a text that is sorted by itself and is shown as "-" if it is empty.
+func orDashCell(text string) Cell { return Cell{Text: DashText(text), key: text} }
+
+// numberCell is a number.
+func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), number: n} }
+
+// timeCell is a time. A job without the time has "-" and is sorted first.
+func timeCell(t control.Time) Cell { return Cell{Text: Local(t), number: int64(t)} }
+
+// SignalOf returns the name of the signal that ended a job, or the parameter absent if no signal
+// did.
+func SignalOf(j *control.Job, absent string) string {
+	if j.Signal == nil {
+		return absent
+	}
+	return queue.SignalName(*j.Signal)
+}
+
+// Columns returns the table of columns, in the order of the help.
+func Columns() []Column {
+	return []Column{
+		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
+		{"seq", "SEQ", func(j *control.Job) Cell { return numberCell(j.Seq) }},
+		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateText(j), key: j.State} }},
+		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
+		{"when", "WHEN", func(j *control.Job) Cell {
+			return Cell{Text: whenOf(j, time.Now()), number: int64(max(j.FinishedAt, j.StartedAt, j.RunAt))}
+		}},
+		{"reason", "REASON", func(j *control.Job) Cell { return orDashCell(reasonOf(j)) }},
+		{"priority", "PRIORITY", func(j *control.Job) Cell { return Cell{Text: Rank(j), number: j.EffectivePriority} }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return Cell{Text: AttemptsText(j), number: int64(Attempts(j))} }},
+		{"created", "CREATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
+		{"updated", "UPDATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
+		{"run_at", "RUN_AT" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
+		{"retry", "RETRY" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
+		{"started", "STARTED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
+		{"finished", "FINISHED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
+		{"waited", "WAITED", func(j *control.Job) Cell { return Cell{Text: Span(j.QueueTimeMS), number: j.QueueTimeMS} }},
+		{"ran", "RAN", func(j *control.Job) Cell {
+			return Cell{Text: DashText(RanFor(j.RunTimeMS)), number: Or(j.RunTimeMS, -1)}
+		}},
+		{"typical", "TYPICAL", func(j *control.Job) Cell {
+			return Cell{Text: TypicalRun(j), number: Or(j.UsualRunTimeMS, -1)}
+		}},
+		{"progress", "PROGRESS", func(j *control.Job) Cell {
+			return Cell{Text: DashText(Progress(j)), number: percentKey(j)}
+		}},
+		{"exit_code", "EXIT", func(j *control.Job) Cell {
+			return Cell{Text: Dash(j.ExitCode), number: Or(j.ExitCode, -1)}
+		}},
+		{"signal", "SIGNAL", func(j *control.Job) Cell {
+			return Cell{Text: SignalOf(j, "-"), number: int64(Or(j.Signal, -1))}
+		}},
+		{"worker", "WORKER", func(j *control.Job) Cell {
+			return Cell{Text: Dash(j.WorkerID), key: Or(j.WorkerID, "")}
+		}},
+		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
+		{"pid", "PID", func(j *control.Job) Cell {
+			return Cell{Text: Dash(j.PID), number: int64(Or(j.PID, -1))}
+		}},
+		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
+		{"labels", "LABELS", func(j *control.Job) Cell { return orDashCell(Labels(j.Labels)) }},
+		{"error", "ERROR", func(j *control.Job) Cell { return Cell{Text: Dash(j.Error), key: Or(j.Error, "")} }},
+		{"command", "COMMAND", func(j *control.Job) Cell { return textCell(Title(j)) }},
+	}
+}
+
+// percentKey returns the progress of a job in percent, or -1 if it has not reported any.
+func percentKey(j *control.Job) int64 {
+	if j.Progress == nil {
+		return -1
+	}
+	return int64(j.Progress.Percent)
+}
+
+// reasonOf returns why a job ended as it did, or else what it waits for.
+func reasonOf(j *control.Job) string {
+	r := Or(j.WaitsFor, control.Reason{})
+	return cmp.Or(Or(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
+}
+
+// TypicalRun returns the typical run time of a job's command, or "-" if it is unknown.
+func TypicalRun(j *control.Job) string { return DashText(took(j.UsualRunTimeMS)) }
+
+// ColumnNames returns the names of all columns.
+func ColumnNames() (names []string) {
+	for _, c := range Columns() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and
+// NODE and TYPICAL if no value is known.
+func DropPlainColumns(head []string, rows [][]string) ([]string, [][]string) {
+	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
+		at := slices.Index(head, name)
+		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {
+			continue
+		}
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], at, at+1)
+		}
+		head = slices.Delete(slices.Clone(head), at, at+1)
+	}
+	return head, rows
+}

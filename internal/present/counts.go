@@ -1,0 +1,89 @@
+package present
+
+import (
+	"fmt"
+	"strings"
+)
+
+// CountsText describes how many jobs are in each of these states. It omits states without jobs.
+func CountsText(all int, count func(state string) int64, states ...string) string {
+	var parts []string
+	for _, state := range states {
+		if n := count(state); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	if len(parts) == 0 {
+		return Jobs(all)
+	}
+	return Jobs(all) + ": " + strings.Join(parts, ", ")
+}
+
+// Notes joins the texts of a bar. It omits empty ones.
+func Notes(all ...string) string {
+	var list []string
+	for _, n := range all {
+		if n != "" {
+			list = append(list, n)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// Count returns a text like "3 dead", or "" if n is 0.
+func Count(n int64, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// Plural formats a number with its noun, like "1 argument" or "2 arguments".
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func Size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n < 1<<10:
+		return Plural(int(n), "byte")
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+}
+
+// Used formats how many bytes are used and how many may be used. If the parameter most is 0, there
+// is no limit.
+func Used(n, most int64) string {
+	if most == 0 {
+		return Size(n) + " used"
+	}
+	return Size(n) + " of " + Size(most) + " used"
+}
+
+// UpToAttempts describes how many attempts new jobs have, or returns "" if that is one.
+func UpToAttempts(most int) string {
+	if most < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; up to %d attempts", most)
+}
+
+// Jobs formats a number of jobs.
+func Jobs(n int) string {
+	return Plural(n, "job")
+}
+
+// Workers formats a number of workers, like "2 workers".
+func Workers(n int) string {
+	if n == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", n)
+}

@@ -1,0 +1,178 @@
+package present
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// RemovedInput describes which input of a job was removed to free space.
+func RemovedInput(fields []string) string {
+	if len(fields) == 0 {
+		return ""
+	}
+	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
+}
+
+// WaitReason returns why a job does not run now, in the words of why. It returns "" if the job
+// runs, may start or has ended.
+func WaitReason(j *control.Job) string {
+	if j.WaitsFor == nil {
+		return ""
+	}
+	return ReasonLine(j.WaitsFor, time.Now())
+}
+
+// LimitsOf returns one row for each limit of a job, with how much of it the last attempt used.
+func LimitsOf(j *control.JobDetail) (rows [][2]string) {
+	var last control.Attempt
+	if len(j.History) > 0 {
+		last = j.History[len(j.History)-1]
+	}
+	limit := func(field string) float64 {
+		n, _ := j.Spec[field].(float64) // the field is missing if the job belongs to another user
+		return n
+	}
+	memory, cpus := "at most ", "at most "
+	if last.PeakRSS != 0 {
+		memory = "peak " + Size(last.PeakRSS) + " of "
+	}
+	if last.RunTimeMS != nil && last.FinishedAt != 0 {
+		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
+	}
+	const unknown = " (usage is not measured)"
+	// The usage is unknown without control groups and with an older kernel.
+	tasks, unmeasured := "at most ", " (usage is unknown)"
+	if last.PeakTasks != 0 {
+		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
+	}
+	for _, f := range []struct{ field, name, before, after string }{
+		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, unmeasured}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
+	} {
+		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
+		if f.field == "memory" {
+			text = Size(int64(limit(f.field)))
+		}
+		if limit(f.field) != 0 {
+			rows = append(rows, [2]string{f.name, f.before + text + f.after})
+		}
+	}
+	return rows
+}
+
+// SettingsOf returns the settings of a job that differ from the defaults and that no other row shows.
+func SettingsOf(j *control.JobDetail) (rows [][2]string) {
+	add := func(name, field, before, after string, usual ...string) {
+		text := specText(j.Spec[field])
+		if text == "" || slices.Contains(usual, text) {
+			return
+		}
+		if n, ok := j.Spec[field].(float64); ok && field == "output_limit" {
+			text = Size(int64(n))
+		}
+		rows = append(rows, [2]string{name, before + text + after})
+	}
+	if j.RunTimeMS == nil { // if the job has run, the row "Ran" already shows the timeout
+		add("Timeout", "timeout", "", "", "0s")
+	}
+	add("Idle", "idle_timeout", "at most ", " without output", "0s")
+	add("Kill after", "kill_after", "", "", "10s")
+	add("Queue", "queue", "", "", "default")
+	add("Depends on", "depends_on", "", "")
+	add("Lock", "lock", "", "")
+	add("Rate", "rate_limit", "", "")
+	add("Runs on", "on", "", "")
+	add("Resources", "resources", "", "")
+	add("Unique", "unique", "", "")
+	add("On success", "on_completed", "", "")
+	add("On failure", "on_failed", "", "")
+	add("On dead", "on_dead", "", "")
+	add("On end", "on_ended", "", "")
+	add("Ok codes", "ok_codes", "", "", "0")
+	add("No retry", "no_retry_codes", "after exit code ", "")
+	add("Deferred", "defer_codes", "after exit code ", "")
+	add("On lost", "on_lost", "", "", "retry")
+	add("Max output", "output_limit", "", " per stream", fmt.Sprint(1<<20))
+	add("Stdin", "stdin_file", "", "")
+	if j.Spec["no_new_privileges"] == true {
+		rows = append(rows, [2]string{"Privileges", "cannot be gained (sudo does not work)"})
+	}
+	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
+	var backoff []string
+	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "}, {"backoff_max", "at most "}, {"jitter", "jitter "}} {
+		if text := specText(j.Spec[f.field]); text != "" {
+			backoff = append(backoff, f.before+text)
+		}
+	}
+	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
+}
+
+// specText formats the value of a spec's field as decoded from JSON. It returns "" if the field is
+// not set.
+func specText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case []any:
+		texts := make([]string, len(v))
+		for i := range v {
+			texts[i] = specText(v[i])
+		}
+		return strings.Join(texts, ", ")
+	case map[string]any:
+		texts := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			texts = append(texts, name+"="+specText(v[name]))
+		}
+		return strings.Join(texts, ", ")
+	}
+	return ""
+}
+
+// AtMostMS formats a job's timeout, to be shown next to its run time.
+func AtMostMS(j *control.JobDetail) string {
+	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
+		return ""
+	}
+	return ", timeout " + Span(j.TimeoutMS)
+}
+
+// Typically formats the typical run time of a running job, to be shown next to its run time.
+func Typically(j *control.JobDetail) string {
+	if j.UsualRunTimeMS == nil || j.State != queue.Processing.String() {
+		return ""
+	}
+	return ", typically " + took(j.UsualRunTimeMS)
+}
+
+// TypicalAlone formats the typical run time of a job that has not run.
+func TypicalAlone(j *control.JobDetail) string {
+	if j.RunTimeMS != nil {
+		return ""
+	}
+	return took(j.UsualRunTimeMS)
+}
+
+// Remarks returns the error of an attempt, the error of its result, and how many leftover processes
+// were stopped. A background job may leave processes running.
+func Remarks(h *control.Attempt, background bool) string {
+	text := Empty(h.Error)
+	if h.ResultError != nil {
+		text += "; result not stored: " + *h.ResultError
+	}
+	if h.Leftovers > 0 {
+		text += "; leftover processes stopped: " + strconv.Itoa(h.Leftovers)
+		if h.ExitCode != nil && !background {
+			text += " (--allow-background keeps them running)"
+		}
+	}
+	return strings.TrimPrefix(text, "; ")
+}

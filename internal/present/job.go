@@ -1,0 +1,235 @@
+// Package present turns jobs, queues, schedules and their states, reasons and times into text, in the
+// same words for the command line and for the live screen. Its functions have no side effects.
+//
+// Start with ScreenText, and with Title, StateText and WhyLines.
+package present
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func JobRow(j *control.Job) []string {
+	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(RanFor(j.RunTimeMS), "-"), Dash(j.ExitCode), Title(j)}
+}
+
+// whenOf describes the relevant time of a job: how long it has been running, when it starts, or how
+// long ago it ended.
+func whenOf(j *control.Job, now time.Time) string {
+	state := StateOf(j.State)
+	switch due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time(); {
+	case j.PausedAt != 0:
+		return "for " + pausedText(j, now)
+	case state == queue.Processing:
+		return "for " + ageOf(j.StartedAt, now)
+	case state.Ended():
+		return agoOf(j.FinishedAt, now)
+	case state.Runnable() && due.After(now):
+		return "in " + Roughly(due.Sub(now))
+	case state.Runnable():
+		return cmp.Or(waitsForText(j), "ready")
+	}
+	return cmp.Or(waitsForText(j), "-")
+}
+
+// waitsForText returns why a job that is due does not run, in a few words. It returns "" if the job
+// only waits for a free worker, or waits for nothing.
+func waitsForText(j *control.Job) string {
+	r := Or(j.WaitsFor, control.Reason{})
+	if len(j.DependsOn) > 0 && r.Kind != "held" {
+		return afterText(j)
+	}
+	full := Or(r.Most, 0) > 0
+	switch r.Kind {
+	case "", "time", "retry":
+		return ""
+	case "held", "paused", "draining":
+		return r.Kind
+	case "workers":
+		switch {
+		case full:
+			return ""
+		case r.Most == nil:
+			return "no service"
+		}
+		return "no workers"
+	case "queue":
+		if full {
+			return "queue limit"
+		}
+		return "queue paused"
+	case "user":
+		if full {
+			return "user limit"
+		}
+		return "no account"
+	}
+	return r.Kind + " " + r.Key
+}
+
+// afterText names the first of a job's dependencies, and how many others it has.
+func afterText(j *control.Job) string {
+	id, _, _ := strings.Cut(j.DependsOn[0], ":")
+	if n := len(j.DependsOn) - 1; n > 0 {
+		return fmt.Sprintf("after %s and %d more", id, n)
+	}
+	return "after " + id
+}
+
+// Attempts returns how many attempts a job has used, including a running one.
+func Attempts(j *control.Job) int {
+	if j.State == queue.Processing.String() {
+		return j.Attempts + 1
+	}
+	return j.Attempts
+}
+
+// AttemptsText returns how many attempts a job has used of its maximum, as tables show it: 2/4.
+func AttemptsText(j *control.Job) string {
+	return strconv.Itoa(Attempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
+}
+
+// Rank formats a job's priority and the bonus for its waiting time.
+func Rank(j *control.Job) string {
+	if j.WaitingTime == 0 {
+		return strconv.FormatInt(j.Priority, 10)
+	}
+	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
+}
+
+// PriorityOf formats a job's effective priority, with the priority that was set and the bonus for
+// its waiting time.
+func PriorityOf(j *control.Job) string {
+	if j.WaitingTime == 0 {
+		return strconv.FormatInt(j.Priority, 10)
+	}
+	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
+}
+
+// Title returns the job's command as text.
+func Title(j *control.Job) string {
+	text := cmp.Or(j.Command, "(hidden)") // the command is empty only if the caller may not see it
+	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
+		text = whole + termtext.Sign("…")
+	}
+	return text
+}
+
+// stateText returns a job's state for people.
+func stateText(j *control.Job) string {
+	if j.PausedAt != 0 {
+		return j.State + " (paused)"
+	}
+	return j.State
+}
+
+// Percent formats the progress of a job, or returns "" if it has not reported any.
+func Percent(j *control.Job) string {
+	if j.Progress == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %%", j.Progress.Percent)
+}
+
+// Progress formats the progress of a job with its message.
+func Progress(j *control.Job) string {
+	text := Percent(j)
+	if j.Progress != nil && j.Progress.Text != "" {
+		text += ", " + termtext.OneLine(j.Progress.Text)
+	}
+	return text
+}
+
+// WithProgress inserts a column before the last one if a job has reported progress.
+func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
+	any := false
+	for i := range jobs {
+		any = any || jobs[i].Progress != nil
+	}
+	if !any || len(head) == 0 {
+		return head, rows
+	}
+	last := len(head) - 1
+	insert := func(row []string, cell string) []string {
+		return append(append(append([]string{}, row[:last]...), cell), row[last])
+	}
+	for i := range rows {
+		newRows = append(newRows, insert(rows[i], DashText(Percent(&jobs[i]))))
+	}
+	return insert(head, "PROGRESS"), newRows
+}
+
+// Expired reports whether a job ended because it had not started before the time in its field
+// expires_at.
+func Expired(j *control.Job) bool { return Or(j.Reason, "") == string(queue.ReasonExpired) }
+
+// DidNotStart explains why a job expired.
+const DidNotStart = "it did not start before the time in its field expires_at"
+
+// AttemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
+// not count, for example because they were interrupted.
+func AttemptsOf(j *control.JobDetail) string {
+	text := AttemptsText(&j.Job)
+	before := j.HistoryTotal - j.Attempts
+	if j.State == queue.Processing.String() {
+		before-- // the running attempt is not yet in j.Attempts, but it will count
+	}
+	if before > 0 {
+		text += fmt.Sprintf(" (+%d not counted)", before)
+	}
+	return text
+}
+
+// Standing returns a job's state. It adds the reason if the reason says more than the state.
+func Standing(j *control.Job) string {
+	if j.PausedAt != 0 {
+		return stateText(j)
+	}
+	// The reason of a running job is from its previous attempt, so it is not shown.
+	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() {
+		return j.State
+	}
+	return j.State + " (" + *j.Reason + ")"
+}
+
+func Labels(m map[string]string) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, k+"="+m[k])
+	}
+	return strings.Join(list, " ")
+}
+
+// StateOf returns the state with a name, or 0 if the name is unknown.
+func StateOf(name string) queue.State {
+	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
+	if i < 0 {
+		return 0
+	}
+	return queue.States()[i]
+}
+
+// FailureText describes how a job failed.
+func FailureText(j *control.Job) string {
+	text := "job " + j.ID + " is " + Standing(j)
+	switch {
+	case j.Error != nil:
+		text += ": " + *j.Error
+	case Expired(j):
+		text += ": " + DidNotStart
+	case j.Signal != nil:
+		text += ": ended by " + queue.SignalText(*j.Signal)
+	case j.ExitCode != nil && *j.ExitCode != 0:
+		text += fmt.Sprintf(": exit code %d", *j.ExitCode)
+	}
+	return text
+}

@@ -1,0 +1,84 @@
+package present
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// NoQueues is the text for an empty list of queues.
+const NoQueues = "no queues; a job creates one: queuectl enqueue -Q NAME -- program args"
+
+// QueueHead returns the headings of the list of queues.
+func QueueHead() []string {
+	return []string{"QUEUE", "RUNNING", "WAITING", "OLDEST", "PER MIN", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
+}
+
+// QueueRow returns a queue's row of that list.
+func QueueRow(q *control.QueueView, now time.Time) []string {
+	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), QueuePause(q)}
+}
+
+func anyOr(n int64) string {
+	if n == 0 {
+		return "unlimited"
+	}
+	return fmt.Sprint(n)
+}
+
+// defaultsText formats a queue's defaults as FIELD=VALUE.
+func defaultsText(raw json.RawMessage) string {
+	var fields map[string]any
+	if json.Unmarshal(raw, &fields) != nil || len(fields) == 0 {
+		return "-"
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		parts = append(parts, name+"="+typed(fields[name]))
+	}
+	return strings.Join(parts, " ")
+}
+
+// typed formats a JSON value in the syntax of a flag.
+func typed(value any) string {
+	text := fmt.Sprint(value)
+	switch v := value.(type) {
+	case []any: // the value is a list of numbers
+		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
+	case map[string]any:
+		text = ""
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			text += "," + name + "=" + fmt.Sprint(v[name])
+		}
+		return strings.TrimPrefix(text, ",")
+	}
+	return text
+}
+
+// QueuePause describes a queue's pause: its end, the user and the reason. It returns "-" if the
+// queue is not paused.
+func QueuePause(q *control.QueueView) string {
+	if !q.Paused {
+		return "-"
+	}
+	text := "paused"
+	if q.Frozen {
+		text = "frozen"
+	}
+	if q.PausedUntil != 0 {
+		text += " until " + clock(queue.Millis(q.PausedUntil).Time(), time.Now())
+	}
+	if q.PausedBy != nil {
+		text += ", by " + *q.PausedBy
+	}
+	if q.PauseReason != nil {
+		text += ": " + *q.PauseReason
+	}
+	return text
+}

@@ -1,0 +1,75 @@
+package present
+
+import (
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// WhenScheduled describes when a schedule's jobs start: its cron expression, its zone and its
+// jitter.
+func WhenScheduled(s *control.Schedule) string {
+	text := s.Cron + " (" + s.TZ + ")"
+	if s.Jitter != 0 {
+		text += ", delayed by up to " + queue.FormatDuration(time.Duration(s.Jitter))
+	}
+	return text
+}
+
+// NextRows formats the next occurrences of a schedule.
+func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
+	now := time.Now()
+	for i, at := range d.Next {
+		head := "Then"
+		if i == 0 {
+			head = "Next"
+		}
+		when := queue.Millis(at).Time()
+		text, _ := FullTime(when, now)
+		// FullTime omits the seconds of a time that is more than an hour away.
+		if when.Second() != 0 && when.Sub(now) > time.Hour {
+			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + Roughly(when.Sub(now))
+		}
+		rows = append(rows, [2]string{head, text})
+	}
+	if len(rows) == 0 {
+		rows = [][2]string{{"Next", StateOfSchedule(&d.Schedule)}}
+	}
+	return rows
+}
+
+// StateOfSchedule returns the state of a schedule.
+func StateOfSchedule(s *control.Schedule) string {
+	switch {
+	case s.Paused && s.Note != "":
+		return "paused: " + s.Note
+	case s.Paused && s.PausedBy != nil:
+		return "paused by " + *s.PausedBy
+	case s.Paused:
+		return "paused"
+	case s.NextAt == 0 && strings.TrimSpace(s.Cron) == "@reboot":
+		return "at the next boot"
+	}
+	return "active"
+}
+
+// NoSchedules is the text for an empty list of schedules.
+const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
+
+// ScheduleHead returns the headings of the list of schedules. NameZones adds the time zone to them.
+func ScheduleHead() []string {
+	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZoneMark, "STATE", "USER", "COMMAND"}
+}
+
+// ScheduleRow returns a schedule's row of that list.
+func ScheduleRow(s *control.Schedule) []string {
+	return []string{s.Name, s.Cron, s.TZ, Local(s.NextAt), StateOfSchedule(s), s.User, ScheduledTitle(s)}
+}
+
+// ScheduledTitle returns the command of a schedule's jobs.
+func ScheduledTitle(s *control.Schedule) string {
+	return Title(&control.Job{Command: s.Command})
+}

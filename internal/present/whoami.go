@@ -1,0 +1,44 @@
+package present
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// WhoamiRows returns what whoami prints about a user: names and values.
+func WhoamiRows(w *control.Whoami) [][2]string {
+	group := ""
+	if w.GID >= 0 { // on Windows, GID is negative, because there are no group ids
+		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
+	}
+	var groups, rights []string
+	for _, g := range w.Groups {
+		groups = append(groups, fmt.Sprintf("%s (%d)", g.Name, g.GID))
+	}
+	for _, r := range w.Rights {
+		rights = append(rights, string(r))
+	}
+	if len(rights) == 0 {
+		rights = []string{string(control.None)}
+	}
+	runs := w.JobsRunAs
+	if runs != "" {
+		runs += fmt.Sprintf(" (run_as = %q)", w.RunAs)
+	}
+	var quotas []string
+	if w.MaxPending > 0 {
+		quotas = append(quotas, fmt.Sprintf("at most %d waiting", w.MaxPending))
+	}
+	if w.MaxRunning > 0 {
+		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunning))
+	}
+	if w.MaxBytes > 0 {
+		quotas = append(quotas, Used(w.Bytes, w.MaxBytes))
+	}
+	return [][2]string{
+		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
+		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Your limits", strings.Join(quotas, ", ")}, {"Service", Answering(w.Service, w.Socket)}, {"Next", w.Next},
+	}
+}

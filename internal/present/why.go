@@ -1,0 +1,63 @@
+package present
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// WhyLines explains why a job does not run: one reason per line, with what to do about it.
+func WhyLines(w *control.Why, now time.Time) (lines []string) {
+	switch state := StateOf(w.State); {
+	case len(w.Reasons) > 0:
+	case state == queue.Processing:
+		return []string{fmt.Sprintf("job %s is running", w.ID)}
+	case state.Ended():
+		return []string{fmt.Sprintf("job %s is %s; run it again with: queuectl retry %s", w.ID, w.State, w.ID)}
+	case before(w) == "":
+		return []string{fmt.Sprintf("job %s is next in line: it starts when a worker is free", w.ID)}
+	default:
+		return []string{fmt.Sprintf("job %s is waiting for a free worker: %s", w.ID, before(w))}
+	}
+	for i := range w.Reasons {
+		lines = append(lines, ReasonLine(&w.Reasons[i], now))
+	}
+	if text := before(w); text != "" {
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// ReasonLine formats the reason why a job waits, with the time when the reason ends, if known, and
+// with what the user can do about it.
+func ReasonLine(r *control.Reason, now time.Time) string {
+	text := r.Text
+	if at := queue.Millis(r.At).Time(); r.At != 0 {
+		text += fmt.Sprintf(": %s, in %s", clock(at, now), Roughly(at.Sub(now)))
+	}
+	return text + "; " + r.Next
+}
+
+// before describes how many jobs start before this one, and which users own them. It returns "" if
+// no job starts before it.
+func before(w *control.Why) string {
+	n := Or(w.Ahead, w.AheadAtLeast)
+	if n == 0 {
+		return ""
+	}
+	text := Plural(n, "job") + " ahead in line"
+	if w.Ahead == nil {
+		text = "at least " + text
+	}
+	parts := make([]string, 0, len(w.AheadByUser))
+	for _, a := range w.AheadByUser {
+		parts = append(parts, a.Text)
+	}
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text
+}

@@ -1,0 +1,136 @@
+package termtext
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Shown returns an untrusted text as one line without colours. It escapes control characters and
+// takes exactly the columns that Width counts.
+func Shown(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
+
+// escapeCell escapes the characters of a text without colours that control a terminal. It also removes
+// joiners, so that the text takes the columns that Width counts.
+func escapeCell(s string) string { return Unjoined(Visible(Escape(s))) }
+
+// tabStop is the distance between tab stops when a job's output is shown, in columns.
+const tabStop = 8
+
+// ShownLine prepares a line of output like Shown, but keeps spaces. Of text that carriage returns
+// overwrite, it keeps only the last version.
+func ShownLine(s string) string {
+	s = strings.TrimRight(s, "\r\n")
+	s = WithoutColours(s[strings.LastIndexByte(s, '\r')+1:])
+	var b strings.Builder
+	for part := range strings.SplitAfterSeq(s, "\t") {
+		text, tab := strings.CutSuffix(part, "\t")
+		b.WriteString(escapeCell(strings.ReplaceAll(text, "\n", " ")))
+		if tab {
+			b.WriteString(strings.Repeat(" ", tabStop-Width(b.String())%tabStop))
+		}
+	}
+	return b.String()
+}
+
+// WithoutColours returns a text without its colour sequences.
+func WithoutColours(s string) string {
+	if !strings.Contains(s, "\x1b") {
+		return s
+	}
+	var b strings.Builder
+	whole := len(s) - Unfinished(s)
+	for i := 0; i < whole; {
+		n := Colour(s[i:])
+		if n == 0 {
+			n = 1
+			b.WriteByte(s[i])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// ResetColours is the sequence that resets all colours.
+const ResetColours = "\x1b[0m"
+
+// Escape escapes control characters other than tab, newline and colours, and the bidirectional
+// controls.
+func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
+
+// EscapeLive sanitizes a job's live output. It keeps carriage returns, with which programs redraw a
+// progress line.
+func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
+
+// EscapeExcept replaces control characters with escape sequences that can be read, except the characters
+// in plain. If colours is true, it keeps colour sequences that take effect.
+func EscapeExcept(s, plain string, colours bool) string {
+	// stays holds which ASCII bytes are kept. A table makes the test fast, because jobs print mostly
+	// these bytes.
+	var stays [256]bool
+	for c := ' '; c <= '~'; c++ {
+		stays[c] = true
+	}
+	for i := range len(plain) {
+		stays[plain[i]] = true
+	}
+	first := 0
+	for first < len(s) && stays[s[first]] {
+		first++
+	}
+	if first == len(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	b.WriteString(s[:first])
+	for i := first; i < len(s); {
+		shown := i
+		for i < len(s) && stays[s[i]] {
+			i++
+		}
+		b.WriteString(s[shown:i])
+		if i == len(s) {
+			break
+		}
+		if n := Colour(s[i:]); n > 0 && colours {
+			b.WriteString(s[i : i+n])
+			i += n
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsControl(r) && r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case unicode.Is(unicode.Bidi_Control, r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// Unfinished returns how many bytes at the end of a text may be an incomplete character or colour
+// sequence.
+func Unfinished(s string) int {
+	end := s[max(0, len(s)-31):]
+	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {
+		if rest := end[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {
+			return len(end) - at
+		}
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
+		if b := s[len(s)-n]; utf8.RuneStart(b) {
+			if !utf8.FullRuneInString(s[len(s)-n:]) {
+				return n
+			}
+			break
+		}
+	}
+	return 0
+}

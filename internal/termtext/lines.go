@@ -1,0 +1,60 @@
+package termtext
+
+import (
+	"strings"
+	"unicode"
+)
+
+// lineBreaks replaces every sequence that may begin a new line with "\n".
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+
+// Indent indents all lines of a text except the first, so that none looks like a line of
+// queuectl's own.
+func Indent(text string, indent int) string {
+	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
+	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
+}
+
+// OneLine returns a text as one line: each white-space character turns into a space.
+func OneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, text))
+}
+
+func LastLines(s string, n int) string {
+	lines := strings.Split(lineBreaks.Replace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// Fold breaks texts into lines of at most width columns, between words if possible.
+func Fold(width int, texts ...string) (lines []string) {
+	for _, text := range texts {
+		for Width(text) > width && width > 0 {
+			end, space, seen := 0, 0, 0
+			for end < len(text) {
+				_, k, columns := next(text[end:])
+				if seen += columns; seen > width {
+					break
+				}
+				if text[end] == ' ' {
+					space = end
+				}
+				end += k
+			}
+			if end < len(text) && text[end] == ' ' {
+				space = end
+			}
+			if space > 0 {
+				end = space
+			}
+			lines = append(lines, strings.TrimRight(text[:end], " "))
+			text = strings.TrimLeft(text[end:], " ")
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}

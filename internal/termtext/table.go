@@ -1,0 +1,147 @@
+package termtext
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	columnGap   = 2  // spaces between columns
+	wholeColumn = 19 // a column of at most this width is never cut; it is the width of a time
+	leastColumn = 10 // wider columns are cut to this width before a column is omitted
+	leastChosen = 3  // if the user chose the columns, each can be cut to this width, and none is omitted
+)
+
+// LayOut returns the lines of a table with the given column widths. It omits columns of width
+// 0.
+func LayOut(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			if widths[i] == 0 {
+				continue
+			}
+			cell = Cut(cell, widths[i])
+			b.WriteString(paint(i, cell))
+			b.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+columnGap))
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	return lines
+}
+
+// FitColumns computes column widths so that the table fits into limit columns of the terminal. An omitted
+// column gets 0. fit never omits the first and the last column, which hold the row's name and its
+// main text.
+//
+// For example, six cells of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns. They get the
+// widths 2, 10, 8, 0, 0 and 14: two are omitted, and the last one is cut.
+func FitColumns(widths []int, limit int, chosen bool) []int {
+	got := make([]int, len(widths))
+	used, shown := -columnGap, len(widths)
+	for i, w := range widths {
+		got[i] = w
+		if chosen {
+			got[i] = min(w, leastChosen)
+		} else if w > wholeColumn {
+			got[i] = leastColumn
+		}
+		used += got[i] + columnGap
+	}
+	for ; used > limit && shown > 2; shown-- {
+		// Omit the last column of times or, without such a column, the last one that may be omitted.
+		out, time := 0, false
+		for i := 1; i < len(got)-1; i++ {
+			if wide := got[i] > leastColumn; got[i] > 0 && (wide || !time) {
+				out, time = i, wide
+			}
+		}
+		used -= got[out] + columnGap
+		got[out] = 0
+	}
+	for ; used > limit; used-- { // only two columns remain, so cut the wider one further
+		first, last := &got[0], &got[len(got)-1]
+		if *first > *last {
+			last = first
+		}
+		*last--
+	}
+	for ; used < limit; used++ { // give each free column of the terminal to the narrowest column that was cut
+		next := -1
+		for i := range got {
+			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		got[next]++
+	}
+	return got
+}
+
+// TableLines returns the lines of a table for a terminal with width columns, the heading first.
+// Cells are untrusted text. Long cells are cut. If that is not enough, columns are omitted.
+func TableLines(width int, head []string, rows [][]string) []string {
+	shown := [][]string{head}
+	widths := make([]int, len(head))
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Shown(cell)
+		}
+		shown = append(shown, cells)
+	}
+	for _, row := range shown {
+		for i, cell := range row {
+			widths[i] = max(widths[i], Width(cell))
+		}
+	}
+	return LayOut(shown, FitColumns(widths, width, false), func(_ int, cell string) string { return cell })
+}
+
+// LeastWidth is the least width for which lines are laid out. If the window is narrower, the terminal
+// breaks the lines.
+const LeastWidth = 20
+
+// ZoneMark marks the heading of a column of times. NameZones replaces it.
+const ZoneMark = " (ZONE)"
+
+// NameZones moves the time zone of a column's times to the column's heading. If the zones of a
+// column differ, for example in summer and winter, each time keeps its own zone. NameZones changes
+// rows and returns the new headings.
+func NameZones(head []string, rows [][]string) []string {
+	head = slices.Clone(head)
+	for i := range head {
+		name, ok := strings.CutSuffix(head[i], ZoneMark)
+		if !ok {
+			continue
+		}
+		head[i] = name
+		if zone := commonZone(rows, i); zone != "" {
+			head[i] += " (" + zone + ")"
+			for _, row := range rows {
+				row[i] = strings.TrimSuffix(row[i], " "+zone)
+			}
+		}
+	}
+	return head
+}
+
+// commonZone returns the zone that ends every time of a column. It returns "" if the zones differ
+// or the column has no time.
+func commonZone(rows [][]string, column int) (zone string) {
+	for _, row := range rows {
+		cell := row[column]
+		if cell == "-" {
+			continue
+		}
+		own := cell[strings.LastIndexByte(cell, ' ')+1:]
+		if zone != "" && own != zone {
+			return ""
+		}
+		zone = own
+	}
+	return zone
+}

@@ -1,0 +1,67 @@
+package termtext
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Width returns how many columns a text takes on a terminal. Colour sequences take none.
+func Width(s string) (n int) {
+	for len(s) > 0 {
+		_, k, columns := next(s)
+		s = s[k:]
+		n += columns
+	}
+	return n
+}
+
+// Cut shortens a text to n columns. It does not split a colour sequence or separate a combining
+// mark from its letter. At the end of the text, no colour is active.
+func Cut(s string, n int) string {
+	if Width(s) <= n {
+		return s
+	}
+	mark := Sign("…")
+	if Width(mark) > n { // the mark is wider than n only if it is ASCII, "..."
+		mark = mark[:max(0, n)]
+	}
+	kept := n - Width(mark)
+	var b strings.Builder
+	last := ""
+	for seen := 0; seen < kept; {
+		painted, k, columns := next(s)
+		if seen += columns; seen > kept {
+			break
+		}
+		if painted {
+			last = ResetColours
+		}
+		b.WriteString(s[:k])
+		s = s[k:]
+	}
+	return b.String() + mark + last
+}
+
+// next returns the length in bytes and the columns of the first unit of a text: a colour sequence,
+// or a character with its combining marks.
+func next(s string) (painted bool, length, columns int) {
+	if k := Colour(s); k > 0 {
+		return true, k, 0
+	}
+	r, length := utf8.DecodeRuneInString(s)
+	columns = Columns(r)
+	for length < len(s) {
+		r, k := utf8.DecodeRuneInString(s[length:])
+		if r < 0x300 || Columns(r) > 0 {
+			break
+		}
+		if r == emojiSign {
+			columns = 2
+		}
+		length += k
+	}
+	return false, length, columns
+}
+
+// emojiSign is the variation selector that makes a character an emoji, which is two columns wide.
+const emojiSign = 0xfe0f

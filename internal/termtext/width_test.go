@@ -1,0 +1,51 @@
+package termtext
+
+import (
+	"slices"
+	"testing"
+)
+
+// A cell that is too wide is cut and ends with a mark. It then fills the width, or is one column
+// narrower if the next character is two columns wide. A combining mark is never separated from its
+// letter.
+func TestCut(t *testing.T) {
+	for _, c := range [][2]string{
+		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
+		{"漢字漢字", "漢字漢字"}, {"漢字漢字漢", "漢字漢…"}, {"a漢字漢字", "a漢字漢…"}, {"😀😀😀😀😀", "😀😀😀…"},
+		{"e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301", "e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301…"},
+		{"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f", "❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f"}, {"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤", "❤\ufe0f❤\ufe0f❤\ufe0f…"},
+		{"\x1b[31m漢字漢字\x1b[0m", "\x1b[31m漢字漢字\x1b[0m"}, {"\x1b[31m漢字漢字漢\x1b[0m", "\x1b[31m漢字漢…\x1b[0m"},
+	} {
+		if got := Cut(c[0], 8); got != c[1] {
+			t.Errorf("%q: got %q, want %q", c[0], got, c[1])
+		}
+	}
+}
+
+// Width counts the columns that terminals use for each character.
+func TestColumnsOfCharacters(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
+	} {
+		if got := Width(text); got != want {
+			t.Errorf("%q (%U): got %d, want %d", text, []rune(text), got, want)
+		}
+	}
+}
+
+// Text that is too long for the window is wrapped, between words if possible. Colours take no
+// columns.
+func TestTextIsFoldedBetweenWords(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                             {""},
+		"ok: 1 of 2":                   {"ok: 1 of 2"},
+		"ok: 1 of 2 workers busy":      {"ok: 1 of 2", "workers", "busy"},
+		"0123456789ab cd":              {"0123456789", "ab cd"},
+		"\x1b[32mok\x1b[39m: 1 of 2 w": {"\x1b[32mok\x1b[39m: 1 of 2", "w"},
+		"界界界界界界":                       {"界界界界界", "界"},
+	} {
+		if got := Fold(10, text); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
