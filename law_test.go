@@ -52,7 +52,7 @@ var law = map[string][]string{
 	"store/faultstore":    {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
 	"mcp":                 {"queue", "control", "output", "internal/termtext"},
-	"dashboard":           {"queue", "control", "metrics", "output", "internal/termtext"},
+	"dashboard":           {"queue", "control", "metrics", "output", "internal/present", "internal/termtext"},
 	"metrics":             {"control"},
 	"traces":              {"queue"},
 	"runner/rundir":       {"runner/process", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile", "internal/pipe", "internal/sockpath"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -29,7 +30,7 @@ var functions = template.FuncMap{
 	"clock":   clock,
 	"count":   counted,
 	"waiting": waiting,
-	"used":    used,
+	"used":    func(j control.Job) int { return present.Attempts(&j) },
 	"detail":  detail,
 	"moment":  moment,
 	"text":    func(s *string) string { return visible(deref(s)) },
@@ -207,14 +208,6 @@ func waiting(jobs map[string]int64) (n int64) {
 		n += jobs[s]
 	}
 	return n
-}
-
-// used returns the number of attempts that a job has used, including a running one.
-func used(j control.Job) int {
-	if j.State == queue.Processing.String() {
-		return j.Attempts + 1
-	}
-	return j.Attempts
 }
 
 // line is one line of a job's output, split into runs of one colour.
