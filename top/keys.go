@@ -248,14 +248,18 @@ func (m *model) help() *page {
 	rows := [][2]string{{termtext.Sign("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, does string }{
 		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
-		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"}, {"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause or resume a running job, a queue or a schedule"},
-		{"hold", "h", "hold or release a waiting job"}, {"edit", "e", "edit a waiting job in $EDITOR"}, {"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
+		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"},
+		{"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"},
+		{"pause", "p", "pause or resume a running job, a queue or a schedule"},
+		{"hold", "h", "hold or release a waiting job"}, {"edit", "e", "edit a waiting job in $EDITOR"},
+		{"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
 	} {
 		if m.isAllowed(h.method, true) {
 			rows = append(rows, [2]string{h.key, h.does})
 		}
 	}
-	rows = append(rows, [][2]string{{"/", "find: show only matching rows; Esc shows all"}, {"Ctrl-Z", "suspend; return with fg"}, {"Ctrl-L", "redraw the screen"}, {"q Ctrl-C", "quit"}}...)
+	rows = append(rows, [][2]string{{"/", "find: show only matching rows; Esc shows all"},
+		{"Ctrl-Z", "suspend; return with fg"}, {"Ctrl-L", "redraw the screen"}, {"q Ctrl-C", "quit"}}...)
 	p := &page{title: "keys"}
 	for _, r := range rows {
 		p.paragraphs = append(p.paragraphs, fmt.Sprintf("%-9s %s", r[0], r[1]))

@@ -36,7 +36,8 @@ type listing struct {
 func listings() [listCount]listing {
 	return [listCount]listing{
 		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing running"},
-		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting, "nothing waiting"},
+		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting,
+			"nothing waiting"},
 		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failed, "nothing failed"},
 		{"Queues", "queues", nil, (*model).queues, present.NoQueues},
 		{"Schedules", "cron", nil, (*model).schedules, present.NoSchedules},
@@ -119,9 +120,11 @@ type column struct {
 // jobs returns a list of jobs with the columns that fit.
 func (m *model) jobs(list []row, columns []column) (t table) {
 	columns = slices.DeleteFunc(columns, func(c column) bool {
-		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.head == "QUEUE" && !slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
+		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.head == "QUEUE" &&
+			!slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
 			c.head == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.who.User }) ||
-			(c.head == "PROGRESS" || c.head == "%") && !slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
+			(c.head == "PROGRESS" || c.head == "%") &&
+				!slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
 	})
 	for _, c := range columns {
 		t.head = append(t.head, c.head)
@@ -139,9 +142,15 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 
 // Columns that several lists share.
 var (
-	idColumn      = column{head: "JOB", text: func(j *control.Job, _ *row) string { text, _ := present.Marked(j); return text }}
-	queueColumn   = column{head: "QUEUE", minWidth: narrowWindow, text: func(j *control.Job, _ *row) string { return j.Queue }}
-	userColumn    = column{head: "USER", minWidth: narrowWindow, text: func(j *control.Job, _ *row) string { return j.User }}
+	idColumn = column{head: "JOB", text: func(j *control.Job, _ *row) string {
+		text,
+			_ := present.Marked(j)
+		return text
+	}}
+	queueColumn = column{head: "QUEUE", minWidth: narrowWindow,
+		text: func(j *control.Job, _ *row) string { return j.Queue }}
+	userColumn = column{head: "USER", minWidth: narrowWindow,
+		text: func(j *control.Job, _ *row) string { return j.User }}
 	commandColumn = column{head: "COMMAND", text: func(j *control.Job, _ *row) string { return present.Title(j) }}
 )
 
@@ -150,7 +159,8 @@ var (
 func (m *model) withSearchResults(list []row) []row {
 	for i := range m.snapshot.found {
 		j := &m.snapshot.found[i]
-		if m.search != "" && m.snapshot.list == m.list && !slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
+		if m.search != "" && m.snapshot.list == m.list &&
+			!slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
 			list = append(list, row{job: j})
 		}
 	}

@@ -184,7 +184,8 @@ func (m *model) requestFetch() []effect {
 	}
 	m.fetching, m.refetch = true, false
 	_, rows := m.listLayout()
-	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetched), maxFetched), list: m.list, search: m.search, who: m.outage != nil}}
+	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetched), maxFetched), list: m.list,
+		search: m.search, who: m.outage != nil}}
 }
 
 // A fetch requests at least minFetched and at most maxFetched jobs for each part of the screen.

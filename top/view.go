@@ -73,7 +73,8 @@ func (m *model) view() string {
 		return "" // the size is not known yet
 	}
 	if m.tooSmall() {
-		return strings.Join(termtext.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
+		return strings.Join(termtext.Fold(max(m.width, 1),
+			fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
 	}
 	var lines []string
 	if m.page != nil {
@@ -140,7 +141,8 @@ func (m *model) verdict(full bool) []string {
 	if !full {
 		return []string{m.spread(status, clock)}
 	}
-	if right := clock + " " + termtext.Cut(termtext.Shown(m.who.User+"@"+m.host), m.width/4); termtext.Width(status)+1+termtext.Width(right) <= m.width {
+	if right := clock + " " + termtext.Cut(termtext.Shown(m.who.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
+		termtext.Width(right) <= m.width {
 		clock = right
 	}
 	lines := append(termtext.Fold(m.width, status), termtext.Fold(m.width, texts.Counts())...)
@@ -321,7 +323,8 @@ func (m *model) footer() []string {
 	case m.page != nil:
 		return []string{m.keys([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
 	default:
-		return []string{m.keys(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"}, keyHelp{"q", "", "quit"})}
+		return []string{m.keys(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"},
+			keyHelp{"q", "", "quit"})}
 	}
 	lines := termtext.Fold(m.width, text)
 	if len(lines) > maxFooterLines {

@@ -64,7 +64,8 @@ func (a *App) ReaderUnless(ctx context.Context, waits bool) (*control.Client, er
 
 // Answer calls a method of the chosen service and prints the reply: as JSON if the user asked for
 // that, otherwise with the function print.
-func Answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+func Answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P,
+	print func(R) error) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -82,7 +83,8 @@ func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
 
 // ReadAnswer calls a method and prints the reply, like answer. It is for commands that only read,
 // because those can read the directory of a private run while its service is stopped.
-func ReadAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+func ReadAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P,
+	print func(R) error) error {
 	c, err := a.ReadingClient(ctx)
 	if err != nil {
 		return err
@@ -92,7 +94,8 @@ func ReadAnswer[P, R any](ctx context.Context, a *App, method func(*control.Clie
 }
 
 // AnswerOf does the same as answer, but with a client that is already connected.
-func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client,
+	method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {
 	case err != nil:
@@ -105,4 +108,6 @@ func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client, method f
 
 // errNothingToCheck is the error of a health check if no queue exists. Unlike a list, a health
 // check must then fail.
-var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
+var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable,
+	Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo " +
+		"hello' (or run: queuectl service start)"}

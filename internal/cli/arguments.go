@@ -37,7 +37,8 @@ func asksAll(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	return slices.Contains(args, "--all") && (asksHelp(args) || slices.Contains(args, "--help") || slices.Contains(args, "-h"))
+	return slices.Contains(args, "--all") && (asksHelp(args) || slices.Contains(args, "--help") ||
+		slices.Contains(args, "-h"))
 }
 
 // withoutAll removes --all from arguments that ask for the complete help, because not every command
@@ -117,7 +118,9 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return fault.Usage("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
 		}
-		return fault.Usage("unknown command %q%s", use+" "+args[0], cmp.Or(hints.ForArguments(use, args), hints.ForGroup(use, args[0], verbs), hints.Near(args[0], names, "use one of: "+strings.Join(names, ", "))))
+		return fault.Usage("unknown command %q%s", use+" "+args[0],
+			cmp.Or(hints.ForArguments(use, args), hints.ForGroup(use, args[0], verbs),
+				hints.Near(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd
@@ -141,7 +144,8 @@ func helpVerb() *cobra.Command {
 			asked.InitDefaultHelpFlag()
 			return asked.Help()
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, words []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, words []string, prefix string) (names []cobra.Completion,
+			_ cobra.ShellCompDirective) {
 			if asked, _, err := cmd.Root().Find(words); err == nil {
 				for _, verb := range asked.Commands() {
 					if verb.IsAvailableCommand() && strings.HasPrefix(verb.Name(), prefix) {

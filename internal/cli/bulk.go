@@ -19,15 +19,17 @@ type bulkFunc func(*control.Client, context.Context, control.Selection) (control
 
 func retryVerb(a *App) *cobra.Command {
 	var only bool
-	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-		return c.Retry(ctx, control.Retry{Selection: s, Only: only})
-	}, "failed", "dead", "cancelled", "completed")
+	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again",
+		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return c.Retry(ctx, control.Retry{Selection: s, Only: only})
+		}, "failed", "dead", "cancelled", "completed")
 	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not the cancelled jobs that depend on them")
 	return cmd
 }
 
 func cancelVerb(a *App) *cobra.Command {
-	return a.jobsCommand("cancel", "Cancel waiting jobs and stop running ones", "is cancelled", (*control.Client).Cancel, "waiting", "processing")
+	return a.jobsCommand("cancel", "Cancel waiting jobs and stop running ones", "is cancelled", (*control.Client).Cancel,
+		"waiting", "processing")
 }
 
 func holdVerb(a *App) *cobra.Command {
@@ -39,7 +41,8 @@ func releaseVerb(a *App) *cobra.Command {
 }
 
 func requeueVerb(a *App) *cobra.Command {
-	return a.jobsCommand("requeue", "Stop and requeue running jobs; the attempt does not count", "is pending again", (*control.Client).Requeue, "processing")
+	return a.jobsCommand("requeue", "Stop and requeue running jobs; the attempt does not count", "is pending again",
+		(*control.Client).Requeue, "processing")
 }
 
 // endsMany lists the commands that end or remove jobs. With selection flags, they ask for
@@ -68,18 +71,20 @@ func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...st
 
 func killVerb(a *App) *cobra.Command {
 	var signal string
-	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
-	}, "processing")
+	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal",
+		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
+		}, "processing")
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: `NAME` or number")
 	return cmd
 }
 
 func rmVerb(a *App) *cobra.Command {
 	var force bool
-	cmd := a.jobsCommand("rm", "Remove jobs and their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
-	})
+	cmd := a.jobsCommand("rm", "Remove jobs and their history", "is removed",
+		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return c.Remove(ctx, control.Remove{Selection: s, Force: force})
+		})
 	cmd.Flags().BoolVar(&force, "force", false, "also stop and remove running jobs")
 	return cmd
 }
@@ -91,11 +96,13 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
-	return a.clearCommand("Remove all jobs that are not running, and their history", "jobs that are not running", (*control.Client).Clear)
+	return a.clearCommand("Remove all jobs that are not running, and their history", "jobs that are not running",
+		(*control.Client).Clear)
 }
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch.
-func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
+func (a *App) clearCommand(short, what string,
+	do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
 	var p control.Sure
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
@@ -135,7 +142,8 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 
 // RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
 // or refused.
-func (a *App) RunBulk(outcome string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
+func (a *App) RunBulk(outcome string, ids []string,
+	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = Unique(ids)
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0

@@ -31,7 +31,8 @@ func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
 func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completion) {
 	for _, j := range a.newest(states) {
 		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
-			ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, termtext.Cut(termtext.Escape(present.Title(&j)), 60))))
+			ids = append(ids, cobra.CompletionWithDesc(j.ID,
+				fmt.Sprintf("%s: %s", j.State, termtext.Cut(termtext.Escape(present.Title(&j)), 60))))
 		}
 	}
 	return ids
@@ -72,7 +73,8 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 }
 
 // completeList completes the last id in a list of unfinished jobs.
-func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion, _ cobra.ShellCompDirective) {
+func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
+	_ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	for _, id := range a.idsIn([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
 		lists = append(lists, before+id)
@@ -82,9 +84,11 @@ func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []
 
 // completeBatches completes the names of the newest jobs' batches. It omits names with characters
 // that control a terminal.
-func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion,
+	_ cobra.ShellCompDirective) {
 	for _, j := range a.newest(nil) {
-		if name := j.Labels["batch"]; name != "" && termtext.Escape(name) == name && strings.HasPrefix(name, typed) && !slices.Contains(names, name) {
+		if name := j.Labels["batch"]; name != "" && termtext.Escape(name) == name && strings.HasPrefix(name, typed) &&
+			!slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -113,12 +117,14 @@ func AllNodes(ctx context.Context, c *control.Client) (list []control.NodeView, 
 }
 
 // CompleteNodes completes the names of nodes.
-func (a *App) CompleteNodes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *App) CompleteNodes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return completeNames(a, cmd, typed, AllNodes, func(n *control.NodeView) string { return n.Name })
 }
 
 // CompleteQueues completes names of queues.
-func (a *App) CompleteQueues(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *App) CompleteQueues(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return completeNames(a, cmd, typed, func(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
 		list, err := c.QueueList(ctx, control.Queues{})
 		return list.Queues, err
@@ -127,7 +133,9 @@ func (a *App) CompleteQueues(cmd *cobra.Command, _ []string, typed string) ([]co
 
 // completeNames completes a name of an object. The function in the parameter all returns the
 // objects to choose from.
-func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+func completeNames[T any](a *App, cmd *cobra.Command, typed string,
+	all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion,
+	_ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

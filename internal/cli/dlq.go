@@ -80,7 +80,8 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&p.All, "all", false, "retry all dead jobs")
 	f.Var(input.GivenOnce(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
-	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`",
+		func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd

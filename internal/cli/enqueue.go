@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/enqueue"
@@ -65,7 +66,8 @@ func enqueueVerb(a *App) *cobra.Command {
 	cmd.Flags().Var(input.GivenOnce(&afterBatch), "after-batch", "run when all your jobs in batch `NAME` have succeeded")
 	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{input.ThemeOf: {input.ThemeOrder}}
 	input.SetsField(cmd.Flags().Lookup("after-batch"), "depends_on")
-	cmd.Flags().Var(input.NonEmpty(&key), "key", "idempotency `KEY`: a repeated request with the same key adds no second job")
+	cmd.Flags().Var(input.NonEmpty(&key), "key",
+		"idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	a.RequireFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&a.next, "next", false, "start before your other waiting jobs")
@@ -105,7 +107,8 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	}
 	switch {
 	case n >= manyInBatch:
-		fmt.Fprintf(a.Err, "queuectl: batch %s already has at least %d jobs; adding to it\n", a.Clean(a.Err, name), manyInBatch)
+		fmt.Fprintf(a.Err, "queuectl: batch %s already has at least %d jobs; adding to it\n", a.Clean(a.Err, name),
+			manyInBatch)
 	case n > 0:
 		fmt.Fprintf(a.Err, "queuectl: batch %s already has %s; adding to it\n", a.Clean(a.Err, name), present.Jobs(n))
 	}
@@ -215,7 +218,8 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return enqueue.PrintStored(ctx, &a.Output, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
-		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; a JSON array may have at most %d jobs and %d bytes; split the array, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
+		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; a JSON array may have at most %d jobs and %d bytes; split "+
+			"the array, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
 	}
 	for i := range specs {
 		if err := input.Prepare(&specs[i], noCwd); err != nil {
@@ -227,7 +231,8 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return err
 	}
 	defer c.Close()
-	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key, RequireLimits: a.RequireLimits, Next: a.next})
+	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key,
+		RequireLimits: a.RequireLimits, Next: a.next})
 	if err != nil {
 		return err
 	}
@@ -282,7 +287,15 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 		p.Cursor = *page.Next
 	}
 	if len(s.DependsOn) == 0 {
-		return fault.Usage("--after-batch: you have no jobs in batch %q; find the batch with: queuectl list --columns id,labels", name)
+		return fault.Usage("--after-batch: you have no jobs in batch %q; find the batch with: queuectl list "+
+			"--columns id,labels", name)
 	}
 	return nil
+}
+
+// RequireFlag adds the flag --require-limits, which rejects jobs whose limits cannot be enforced.
+func (a *App) RequireFlag(f *pflag.FlagSet) {
+	f.BoolVar(&a.RequireLimits, "require-limits", false,
+		"reject jobs with limits that this machine cannot enforce, instead of warning")
+	f.Lookup("require-limits").Annotations = map[string][]string{input.ThemeOf: {input.ThemeLimits}}
 }

@@ -33,7 +33,8 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range list {
-		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00", " "+r.ID+",", "\x00").Replace(r.Message + ",")
+		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00", " "+r.ID+",",
+			"\x00").Replace(r.Message + ",")
 		reason := string(r.Code) + r.Field + withoutID
 		if ids[reason] == nil {
 			reasons = append(reasons, reason)
@@ -77,9 +78,11 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 		}
 		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
 			program := a.args[max(0, slices.Index(a.args, words[0])):]
-			return fault.Usage("unknown flag %[1]s; if it belongs to the program, write -- before the program: queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
+			return fault.Usage("unknown flag %[1]s; if it belongs to the program, write -- before the program: "+
+				"queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
-		return fault.Usage("unknown flag %s%s", name, cmp.Or(hints.Lookup(name, hints.Flags(cmd.Name())), hints.Near(name, flagsOf(cmd), allFlagsHint(cmd))))
+		return fault.Usage("unknown flag %s%s", name,
+			cmp.Or(hints.Lookup(name, hints.Flags(cmd.Name())), hints.Near(name, flagsOf(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &bare):
 		return fault.Usage("--%s: no value given; write it after the flag", bare.GetFlag().Name)
 	case errors.As(err, &wrong):

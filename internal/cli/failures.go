@@ -14,7 +14,8 @@ const MaxFailures = 100
 
 // SayFailure prints that a job did not complete, and why.
 func (a *App) SayFailure(j *control.Job) {
-	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))), termtext.Cut(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
+	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))),
+		termtext.Cut(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
 }
 
 // sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is

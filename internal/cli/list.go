@@ -44,22 +44,29 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.VarP(input.GivenOnce(&l.queue), "queue", "Q", "only jobs of this `QUEUE`")
 	f.Var(input.GivenOnce(&l.batch), "batch", "only your jobs in the batch `NAME`")
 	f.Var(input.GivenOnce(&l.idGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
-	input.InstantVar(f, &l.since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; 2h means 2 hours ago")
-	input.InstantVar(f, &l.until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; 2h means 2 hours ago")
+	input.InstantVar(f, &l.since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; "+
+		"2h means 2 hours ago")
+	input.InstantVar(f, &l.until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; "+
+		"2h means 2 hours ago")
 	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
-	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+strings.Join(present.ColumnNames(), ", "))
-	f.Var(input.NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
+	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+
+		strings.Join(present.ColumnNames(), ", "))
+	f.Var(input.NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first "+
+		"running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
 	for _, flag := range []string{"columns", "sort"} {
 		// This call fails only if the flag does not exist.
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(present.ColumnNames(), cobra.ShellCompDirectiveNoFileComp))
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(present.ColumnNames(),
+			cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
-	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
+	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user,
+		IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, fault.Usage("--limit: %d is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", l.limit)
+		return p, fault.Usage("--limit: %d is too small; use 1 or more, or leave out --limit (50 jobs in a "+
+			"table, otherwise all)", l.limit)
 	}
 	return p, nil
 }
@@ -70,11 +77,13 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.arrange = true
-			return a.list(cmd, &l, (*control.Client).List, present.JobRow, []string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
+			return a.list(cmd, &l, (*control.Client).List, present.JobRow,
+				[]string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil,
+		"only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
 	cmd.Flags().BoolVar(&l.failed, "failed", false, "only dead and failed jobs")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only if the flag does not exist
 	return cmd
@@ -156,7 +165,8 @@ func (a *App) rowsInWindow(rows int) int {
 }
 
 // listArranged prints a table of up to limit jobs, the most interesting ones first.
-func (a *App) listArranged(ctx context.Context, c *control.Client, p control.List, limit int, row func(*control.Job) []string, head []string) error {
+func (a *App) listArranged(ctx context.Context, c *control.Client, p control.List, limit int,
+	row func(*control.Job) []string, head []string) error {
 	var jobs []control.Job
 	var more bool
 	var err error
@@ -183,7 +193,8 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 
 // listOnce prints up to limit jobs, or all if limit is 0. Without --sort it prints the newest jobs,
 // with --sort the first ones in that order.
-func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
+func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter,
+	row func(*control.Job) []string, head []string) error {
 	var rows [][]string
 	var inTable []control.Job
 	printed, seen, more := 0, 0, true
@@ -264,7 +275,8 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 }
 
 // endTable prints the table, and how many more jobs there are.
-func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List, more bool) error {
+func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List,
+	more bool) error {
 	if len(rows) == 0 {
 		a.Say("no jobs")
 		return nil
@@ -292,5 +304,6 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
-	return a.Println(termtext.Sign("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") + " (use --limit N)")
+	return a.Println(termtext.Sign("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") +
+		" (use --limit N)")
 }

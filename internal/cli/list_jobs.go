@@ -43,7 +43,8 @@ const tableLimit = 50
 
 // firstJobs returns the first limit jobs of the whole queue, or of some states, from the screen's
 // reply. It returns queue.ErrUnsupported if the reply has too few jobs of these states.
-func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
+func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
+	err error) {
 	for _, name := range p.State {
 		if _, err := queue.ParseStates(name); err != nil {
 			return nil, false, err
@@ -89,7 +90,8 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 // newestJobs returns the jobs for a table, read state by state. Reading each state separately finds
 // running and waiting jobs even if very many jobs have ended. Of each state it reads the newest
 // jobs.
-func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
+func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
+	err error) {
 	for _, name := range p.State {
 		if _, err := queue.ParseStates(name); err != nil {
 			return nil, false, err
@@ -138,7 +140,8 @@ func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) 
 
 // filtered reports whether a list is restricted by anything except states.
 func filtered(p control.List) bool {
-	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
+	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" ||
+		p.IDGlob != ""
 }
 
 func stateNames(asked []string) (names []string) {

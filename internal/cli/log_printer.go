@@ -16,7 +16,8 @@ func damaged(p *control.Piece) error {
 	if p.Stream != "" {
 		which = fmt.Sprintf("%s, from byte %d on, cannot be read", p.Stream, p.Damage.Offset)
 	}
-	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
+	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: "+
+		"queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
 }
 
 // logPrinter prints the pieces of one job's output. With a prefix it buffers an incomplete line, so
@@ -43,7 +44,8 @@ func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
 	screen := [2]*term.SafeWriter{term.NewSafeWriter(&a.Output, a.Out, live), term.NewSafeWriter(&a.Output, a.Out, live)}
 	t := term.TTYOutput{Renderer: termtext.Renderer{Colours: term.ColoursOn(a.Out)}}
-	return &logPrinter{a: a, screen: screen, ttys: [2]term.TTYOutput{t, t}, prefix: prefix, stamps: stamps, lineStart: true}
+	return &logPrinter{a: a, screen: screen, ttys: [2]term.TTYOutput{t, t}, prefix: prefix, stamps: stamps,
+		lineStart: true}
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {

@@ -28,7 +28,8 @@ func logsVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
-				return fault.Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out --attempt for the last one", p.Attempt)
+				return fault.Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
+					"--attempt for the last one", p.Attempt)
 			}
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
@@ -62,7 +63,8 @@ func logsVerb(a *App) *cobra.Command {
 	}
 	s.Add(cmd, "s")
 	f := cmd.Flags()
-	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new jobs too, until interrupted")
+	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new "+
+		"jobs too, until interrupted")
 	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
 	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
 	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
@@ -86,7 +88,8 @@ type logReader struct {
 
 // openLogs returns a logReader. The caller must call end, which completes the output and returns
 // err or its own error.
-func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error, err error) {
+func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error,
+	err error) {
 	c, err := a.ReaderUnless(ctx, p.Follow)
 	if err != nil {
 		return nil, nil, err
@@ -144,7 +147,8 @@ func (r *logReader) printLost(ctx context.Context, id string) {
 		return
 	}
 	if reason := queue.Reason(present.Or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died during the attempt\n", h.Attempt, id)
+		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died "+
+			"during the attempt\n", h.Attempt, id)
 	}
 }
 
@@ -178,7 +182,8 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 // their output arrives, each line with the job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	if p.Follow && len(ids) > control.MaxStreams {
-		return fault.Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow", len(ids), control.MaxStreams)
+		return fault.Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
+			len(ids), control.MaxStreams)
 	}
 	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {
@@ -227,7 +232,8 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	q := &queueReader{r: r, filter: of, following: map[string]int{}, live: make(chan struct{}, followedLive), ended: make(chan struct{}, readEnded), fail: cancel}
+	q := &queueReader{r: r, filter: of, following: map[string]int{}, live: make(chan struct{}, followedLive),
+		ended: make(chan struct{}, readEnded), fail: cancel}
 	err = q.follow(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -257,14 +263,15 @@ func (q *queueReader) follow(ctx context.Context) error {
 	c := control.NewClient(q.r.c.Path())
 	defer c.Close()
 	events := make(chan control.Event)
-	broken := Stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
-		select {
-		case events <- e:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	})
+	broken := Stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}},
+		func(e control.Event) error {
+			select {
+			case events <- e:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
 	running := q.filter
 	running.State = control.Texts{queue.Processing.String()}
 	runs, err := allPages(ctx, q.r.c, running)

@@ -119,7 +119,8 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 		return false, nil
 	case a.Program.Zone == nil:
 		if _, err := a.DaemonPath(); err != nil {
-			return false, fault.Usage("%s: this machine has no data for this time zone; install tzdata or set another TZ (queuectld has its own data, but cannot be started: %v)", source, err)
+			return false, fault.Usage("%s: this machine has no data for this time zone; install tzdata or set another TZ "+
+				"(queuectld has its own data, but cannot be started: %v)", source, err)
 		}
 		return true, nil
 	}
@@ -207,7 +208,8 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 		switch {
 		case asked != nil && asked != v:
 		case v.Build == nil: // queuectld implements it; this entry is only for the list of commands
-			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group, Run: func(*cobra.Command, []string) {}})
+			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group,
+				Run: func(*cobra.Command, []string) {}})
 		default:
 			cmd := v.Build(a)
 			cmd.GroupID = v.Group

@@ -8,12 +8,14 @@ import (
 
 func pauseVerb(a *App) *cobra.Command {
 	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused", (*control.Client).Pause,
-		"pause all running jobs and start no new jobs until queuectl resume --all", "everything is paused: no job runs or starts until queuectl resume --all")
+		"pause all running jobs and start no new jobs until queuectl resume --all",
+		"everything is paused: no job runs or starts until queuectl resume --all")
 }
 
 func resumeVerb(a *App) *cobra.Command {
 	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).Resume,
-		"undo pause --all; jobs that were paused individually stay paused", "everything is resumed: paused jobs continue and new jobs start")
+		"undo pause --all; jobs that were paused individually stay paused",
+		"everything is resumed: paused jobs continue and new jobs start")
 }
 
 // pauseCommand builds a command for running jobs or, with --all, for the whole queue. The argument

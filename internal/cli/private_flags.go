@@ -33,11 +33,15 @@ type PrivateFlags struct {
 }
 
 func (p *PrivateFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&p.enabled, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (default: .queuectl)")
-	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time; auto means one per processor")
+	f.BoolVar(&p.enabled, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir "+
+		"(default: .queuectl)")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time; auto "+
+		"means one per processor")
 	p.Source.Add(f)
-	f.Var(input.NonEmpty(&p.Log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
-	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added to the end of the list since the first run")
+	f.Var(input.NonEmpty(&p.Log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of "+
+		"GNU parallel; - is standard output")
+	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added to the end of the list "+
+		"since the first run")
 	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
@@ -58,7 +62,8 @@ func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 		return 0, err
 	}
 	if !p.Given() {
-		return 0, fault.Usage("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or -- PROGRAM {} ::: WORDS")
+		return 0, fault.Usage("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or " +
+			"-- PROGRAM {} ::: WORDS")
 	}
 	return count, nil
 }

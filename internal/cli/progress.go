@@ -26,7 +26,8 @@ func progressVerb(a *App) *cobra.Command {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.Usage("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl progress 40 'epoch 4 of 10'")
+			return fault.Usage("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl " +
+				"progress 40 'epoch 4 of 10'")
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			line, err := progressLine(args)
@@ -58,12 +59,14 @@ func progressLine(args []string) (string, error) {
 // another one.
 func tellProgress(path, line string) error {
 	if path == "" {
-		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the variable QUEUECTL_PROGRESS")
+		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the "+
+			"variable QUEUECTL_PROGRESS")
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		if f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); errors.Is(err, os.ErrNotExist) {
-			return queue.Errorf(queue.CodeWrongState, "the job of this process has ended and can no longer report progress (%s is gone)", path)
+			return queue.Errorf(queue.CodeWrongState, "the job of this process has ended and can no longer report "+
+				"progress (%s is gone)", path)
 		}
 	}
 	if err != nil {

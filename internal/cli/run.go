@@ -92,7 +92,8 @@ func runVerb(a *App) *cobra.Command {
 // can run them.
 func manyJobsError(program []string) error {
 	line := ProgramText(program)
-	return fault.Usage("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; to add them to this queue: queuectl enqueue -- %s ::: …", line, line)
+	return fault.Usage("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; to "+
+		"add them to this queue: queuectl enqueue -- %s ::: …", line, line)
 }
 
 // ProgramText returns a program and its arguments quoted for the shell, except words with
@@ -166,7 +167,8 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // any other error is reported when the job is followed
 	}
-	fmt.Fprintf(a.Err, "queuectl: view only, input is not sent to the job: %s\n", termtext.OneLine(a.Clean(a.Err, err.Error())))
+	fmt.Fprintf(a.Err, "queuectl: view only, input is not sent to the job: %s\n",
+		termtext.OneLine(a.Clean(a.Err, err.Error())))
 	return true
 }
 

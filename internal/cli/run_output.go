@@ -61,10 +61,11 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	id := f.id
 	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
-	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error {
-		waits.Stop() // sayWhy is no longer needed, because printAttempt prints when the next attempt starts
-		return a.printAttempt(ctx, c, id, attempt)
-	})
+	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true},
+		func(attempt int) error {
+			waits.Stop() // sayWhy is no longer needed, because printAttempt prints when the next attempt starts
+			return a.printAttempt(ctx, c, id, attempt)
+		})
 	if err != nil {
 		return a.lostError(ctx, c, id, err)
 	}
@@ -121,7 +122,8 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	default:
 		text += "; retrying now"
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s\n", termtext.OneLine(a.Clean(a.Err, fmt.Sprintf("%s (%s left)", text, present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
+	fmt.Fprintf(a.Err, "queuectl: %s\n", termtext.OneLine(a.Clean(a.Err,
+		fmt.Sprintf("%s (%s left)", text, present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
 	return nil
 }
 
@@ -156,7 +158,8 @@ func (a *App) lostError(ctx context.Context, c *control.Client, id string, err e
 		}
 		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
-	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again with: queuectl attach %s", id, err, id)
+	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again "+
+		"with: queuectl attach %s", id, err, id)
 }
 
 // jobExit returns the exit code of run for a job that has ended.
@@ -170,7 +173,9 @@ func jobExit(j *control.Job) int {
 		return 0
 	case reason == string(queue.ReasonTimedOut):
 		return fault.ExitTimeout
-	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonDependency), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
+	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonDependency),
+		reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted),
+		reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
 		return fault.ExitFailure
 	case j.State == queue.Cancelled.String():
 		return fault.ExitDetached

@@ -37,7 +37,8 @@ func (s *Selection) Add(cmd *cobra.Command, short string) {
 	failed, older, hidden := s.usage()
 	f.BoolVar(&s.Failed, "failed", false, failed)
 	f.Lookup("failed").Hidden = hidden
-	input.LabelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.LabelFlag, "label"), "select jobs with the label `NAME=VALUE`")
+	input.LabelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.LabelFlag, "label"),
+		"select jobs with the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
 	if s.LabelFlag != "" {
 		letter, name = "", "where-queue"
@@ -100,7 +101,8 @@ func (s *Selection) usage() (failed, older string, hidden bool) {
 // isQueue reports whether the flags select a whole queue, without a condition on states, users or
 // ids.
 func (s *Selection) isQueue() bool {
-	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" && s.OlderThan == 0
+	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" &&
+		s.OlderThan == 0
 }
 
 // Act adds the flags of a command that changes jobs.
@@ -123,14 +125,16 @@ func (s *Selection) Of(cmd *cobra.Command, ids []string) (control.Selection, err
 		return p, fault.Usage("%s: cannot be combined with job ids; use one of them", s.chosenBy(cmd))
 	}
 	if !p.Chosen() && len(ids) == 0 {
-		return p, fault.Usage("%s: no jobs given; give job ids, or select jobs with --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.LabelFlag, "label"))
+		return p, fault.Usage("%s: no jobs given; give job ids, or select jobs with --state, --failed, --%s, --queue, "+
+			"--batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.LabelFlag, "label"))
 	}
 	return p, nil
 }
 
 // chosenBy returns the first flag that selects jobs.
 func (s *Selection) chosenBy(cmd *cobra.Command) string {
-	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch", "user", "older-than"} {
+	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
+		"user", "older-than"} {
 		if cmd.Flags().Changed(name) {
 			return "--" + name
 		}
@@ -148,7 +152,8 @@ func (s *Selection) Resolved(cmd *cobra.Command, c *control.Client, ids []string
 	if err != nil {
 		return nil, err
 	}
-	list := control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob}
+	list := control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+		IDGlob: p.IDGlob}
 	if p.OlderThan != 0 {
 		list.Until = control.Time(time.Now().Add(-time.Duration(p.OlderThan)).UnixMilli())
 	}
@@ -245,7 +250,8 @@ func (a *App) onNone(dryRun bool) error {
 }
 
 // count counts the jobs that a dry run matches.
-func (a *App) count(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int, err error) {
+func (a *App) count(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int,
+	err error) {
 	for cursor := ""; ; {
 		v, err := dry(nil, cursor)
 		if err != nil {

@@ -21,7 +21,8 @@ func showVerb(a *App) *cobra.Command {
 	var before int
 	var s Selection
 	cmd := &cobra.Command{
-		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output", ValidArgsFunction: a.CompleteIDs(),
+		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output",
+		ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingIsEmpty = true
 			c, err := a.Reader(cmd.Context())
@@ -107,15 +108,23 @@ func (a *App) showJob(j *control.JobDetail) error {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", present.Title(&j.Job)}, {"State", present.Standing(&j.Job)}, {"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSince(&j.Job)}, {"Progress", a.Plain(present.Progress(&j.Job))}, {failure, a.Plain(present.Empty(j.Error))},
+		{"Job", j.ID}, {"Command", present.Title(&j.Job)}, {"State", present.Standing(&j.Job)},
+		{"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSince(&j.Job)},
+		{"Progress", a.Plain(present.Progress(&j.Job))}, {failure, a.Plain(present.Empty(j.Error))},
 		{code, present.Empty(j.ExitCode)}, {signal, present.SignalOf(&j.Job, "")},
 		{"Priority", present.PriorityOf(&j.Job)},
-		{"Attempts", present.AttemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Directory", j.Cwd},
+		{"Attempts", present.AttemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule},
+		{"Directory", j.Cwd},
 		{"Created", present.Local(j.CreatedAt)}, {"Due", present.Local(j.RunAt)},
-		{"Next retry", present.LocalOrNone(j.NextRetryAt)}, {"Expires", present.LocalOrNone(j.ExpiresAt)}, {"Started", present.LocalOrNone(j.StartedAt)}, {"Finished", present.LocalOrNone(j.FinishedAt)},
-		{"Waited", present.Span(j.QueueTimeMS)}, {"Ran", present.RanFor(j.RunTimeMS) + present.Typically(j) + present.AtMostMS(j)}, {"Typical", present.TypicalAlone(j)}, {"Worker", present.Empty(j.WorkerID)}, {"Node", j.Node}, {"Pid", present.Empty(j.PID)},
+		{"Next retry", present.LocalOrNone(j.NextRetryAt)}, {"Expires", present.LocalOrNone(j.ExpiresAt)},
+		{"Started", present.LocalOrNone(j.StartedAt)}, {"Finished", present.LocalOrNone(j.FinishedAt)},
+		{"Waited", present.Span(j.QueueTimeMS)}, {"Ran", present.RanFor(j.RunTimeMS) + present.Typically(j) +
+			present.AtMostMS(j)}, {"Typical", present.TypicalAlone(j)}, {"Worker", present.Empty(j.WorkerID)}, {"Node", j.Node},
+		{"Pid", present.Empty(j.PID)},
 	}
-	rows = append(append(append(rows, present.LimitsOf(j)...), present.SettingsOf(j)...), [][2]string{{"Labels", present.Labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}, {"Removed", present.RemovedInput(j.InputRemoved)}}...)
+	rows = append(append(append(rows, present.LimitsOf(j)...), present.SettingsOf(j)...),
+		[][2]string{{"Labels", present.Labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")},
+			{"Removed", present.RemovedInput(j.InputRemoved)}}...)
 	if err := a.Rows(11, rows); err != nil {
 		return err
 	}
@@ -128,11 +137,13 @@ func (a *App) showJob(j *control.JobDetail) error {
 	if len(j.Result) > 0 && string(j.Result) != "null" {
 		result = string(j.Result)
 	}
-	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyText(j, j.Output)}, {"Error output", a.ttyText(j, j.Stderr)}} {
+	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyText(j, j.Output)},
+		{"Error output", a.ttyText(j, j.Stderr)}} {
 		if out.text == "" {
 			continue
 		}
-		if err := a.Println("\n" + out.name + ":\n  " + termtext.Indent(termtext.LastLines(a.Clean(a.Out, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
+		if err := a.Println("\n" + out.name + ":\n  " +
+			termtext.Indent(termtext.LastLines(a.Clean(a.Out, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
 			return err
 		}
 	}
@@ -145,7 +156,8 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		return err
 	}
 	if first := j.History[0].Attempt; first > 1 {
-		if err := a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.HistoryTotal, first)); err != nil {
+		if err := a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.HistoryTotal,
+			first)); err != nil {
 			return err
 		}
 	}
@@ -162,9 +174,11 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		if j.Node != "" { // j.Node is empty if the queue has only one node
 			node = h.Node
 		}
-		table = append(table, []string{fmt.Sprint(h.Attempt), present.Local(h.StartedAt), present.RanFor(h.RunTimeMS), ended, h.Worker, node, present.Remarks(&h, j.Spec["allow_background"] == true)})
+		table = append(table, []string{fmt.Sprint(h.Attempt), present.Local(h.StartedAt), present.RanFor(h.RunTimeMS), ended,
+			h.Worker, node, present.Remarks(&h, j.Spec["allow_background"] == true)})
 	}
-	return a.Table(present.DropPlainColumns([]string{"ATTEMPT", "STARTED" + termtext.ZoneMark, "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
+	return a.Table(present.DropPlainColumns([]string{"ATTEMPT", "STARTED" + termtext.ZoneMark, "RAN", "EXIT", "WORKER",
+		"NODE", "ERROR"}, table))
 }
 
 // ttyText converts terminal output of a job to plain text. It returns the output of other jobs

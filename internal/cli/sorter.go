@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -18,7 +19,8 @@ func findColumn(flag, name string) (present.Column, error) {
 			return c, nil
 		}
 	}
-	return present.Column{}, fault.Usage("--%s: unknown column %q%s", flag, name, hints.Near(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
+	return present.Column{}, fault.Usage("--%s: unknown column %q%s", flag, name,
+		hints.Near(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
 }
 
 // columnFuncs returns the headings of the named columns, and a function that makes a row.
@@ -79,3 +81,27 @@ func (s *sorter) keep() []control.Job {
 	}
 	return s.jobs
 }
+
+// sortList sorts a list in place and stably. It avoids slices.SortStableFunc, which is compiled
+// again for each element type and would add kilobytes to queuectl each time. The lists of a command
+// line are too short for its speed to matter.
+func sortList[T any](list []T, compare func(a, b *T) int) {
+	sort.Stable(&sortable{
+		length: len(list),
+		less:   func(i, j int) bool { return compare(&list[i], &list[j]) < 0 },
+		swap:   func(i, j int) { list[i], list[j] = list[j], list[i] },
+	})
+}
+
+// sortable implements sort.Interface with functions.
+type sortable struct {
+	length int
+	less   func(i, j int) bool
+	swap   func(i, j int)
+}
+
+func (s *sortable) Len() int { return s.length }
+
+func (s *sortable) Less(i, j int) bool { return s.less(i, j) }
+
+func (s *sortable) Swap(i, j int) { s.swap(i, j) }

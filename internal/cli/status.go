@@ -107,8 +107,10 @@ func (a *App) statusDetails(st *control.Status) error {
 	}
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d (%d busy, %d idle)", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)}, {"Finished", present.Plural(st.Throughput, "attempt") + " in the last minute"},
-		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.Store, st.Database), present.Size(st.Bytes), present.Size(st.Outputs))}, {"Your jobs", present.Used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)},
+		{"Finished", present.Plural(st.Throughput, "attempt") + " in the last minute"},
+		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.Store, st.Database), present.Size(st.Bytes),
+			present.Size(st.Outputs))}, {"Your jobs", present.Used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
 		{"Service", st.Service}, {"Process", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {

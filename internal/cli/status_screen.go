@@ -76,13 +76,16 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	above := []string{p.verdict()}
 	if st.Reranking {
-		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting the waiting jobs again")
+		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting "+
+			"the waiting jobs again")
 	}
 	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
-		above = append(above, "your storage: "+present.Used(st.UserBytes, st.MaxBytesUser)+"; remove completed jobs with: queuectl rm --state done")
+		above = append(above, "your storage: "+present.Used(st.UserBytes, st.MaxBytesUser)+
+			"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.NearQuota {
-		above = append(above, "user "+p.a.Clean(p.a.Out, u.User)+" is close to the storage limit (setting max_bytes_per_user): "+present.Size(u.Bytes)+" used")
+		above = append(above, "user "+p.a.Clean(p.a.Out, u.User)+
+			" is close to the storage limit (setting max_bytes_per_user): "+present.Size(u.Bytes)+" used")
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
 	if terminal {
@@ -189,7 +192,8 @@ func (p *screenPrinter) parts() []section {
 		if last == "" && j.Progress != nil {
 			last = j.Progress.Text
 		}
-		running.rows = append(running.rows, []string{present.WithSign(&j.Job), j.Queue, j.Node, p.text.Runs(&j.Job), present.TypicalRun(&j.Job), present.Title(&j.Job), last})
+		running.rows = append(running.rows, []string{present.WithSign(&j.Job), j.Queue, j.Node, p.text.Runs(&j.Job),
+			present.TypicalRun(&j.Job), present.Title(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
 	// The percentage is the last column and has no heading, so that a narrow window keeps it.
@@ -211,19 +215,24 @@ func (p *screenPrinter) parts() []section {
 	}
 	for i := range s.Paused[:min(len(s.Paused), maxNotes)] {
 		q := &s.Paused[i]
-		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePause(q), present.WaitText(q.Waiting)))
+		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePause(q),
+			present.WaitText(q.Waiting)))
 	}
-	next.more, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), ": queuectl list -s waiting"
+	next.more, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
+		": queuectl list -s waiting"
 	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{present.WithSign(&j.Job), present.AttemptsText(&j.Job), p.text.Ago(j.FinishedAt), present.Title(&j.Job), p.text.Why(j)})
+		failed.rows = append(failed.rows, []string{present.WithSign(&j.Job), present.AttemptsText(&j.Job),
+			p.text.Ago(j.FinishedAt), present.Title(&j.Job), p.text.Why(j)})
 	}
-	failed.more, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)), termtext.Sign(": queuectl list --failed · run again: queuectl retry --failed")
+	failed.more, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)),
+		termtext.Sign(": queuectl list --failed · run again: queuectl retry --failed")
 	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{present.WithSign(j), present.RanRoughly(j), p.text.Ago(j.FinishedAt), present.Title(j)})
+		done.rows = append(done.rows, []string{present.WithSign(j), present.RanRoughly(j), p.text.Ago(j.FinishedAt),
+			present.Title(j)})
 	}
 	running.header, running.rows = present.DropPlainColumns(running.header, running.rows)
 	next.header, next.rows = present.DropPlainColumns(next.header, next.rows)

@@ -54,7 +54,8 @@ const everyAttempt = 1 << 30
 // JoinTerminal connects the user's terminal to the job's while an attempt runs. Like attached, it
 // follows the job to its end. It restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	j := &terminalSession{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), userLeft: make(chan struct{}), ended: make(chan int, 1)}
+	j := &terminalSession{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
+		ended: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -227,7 +228,8 @@ func (j *terminalSession) join(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // follow reports the error
 		default:
-			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n", termtext.OneLine(j.a.Clean(j.a.Err, err.Error())))
+			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n",
+				termtext.OneLine(j.a.Clean(j.a.Err, err.Error())))
 			return
 		}
 		select {
@@ -256,7 +258,8 @@ func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 	if other == 0 {
 		other = rows + 1
 	}
-	if _, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Rows: other, Cols: cols}); err != nil {
+	if _, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Rows: other,
+		Cols: cols}); err != nil {
 		return // the attempt has ended; any other error is reported by the method follow
 	}
 	select {
@@ -373,7 +376,8 @@ func (j *terminalSession) read(ctx context.Context) {
 				close(j.userLeft)
 				return
 			case actHelp:
-				fmt.Fprint(j.a.Err, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, ~? for this help\r\n")
+				fmt.Fprint(j.a.Err, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
+					"~? for this help\r\n")
 			}
 			if len(data) == 0 {
 				continue

@@ -38,8 +38,10 @@ func waitVerb(a *App) *cobra.Command {
 	s.Add(cmd, "s")
 	cmd.Flags().BoolVar(&f.any, "any", false, "return as soon as one of the jobs has ended")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
-	cmd.Flags().Var(input.NonEmpty(&f.log), "joblog", "write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
-	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
+	cmd.Flags().Var(input.NonEmpty(&f.log), "joblog",
+		"write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
+	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124",
+		func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
 	a.ownExit(cmd)
 	return cmd
 }

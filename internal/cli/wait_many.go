@@ -56,7 +56,8 @@ type waiter struct {
 // waitMany waits until jobs have ended. since is the number of an event older than the state in
 // jobs, so no event is missed. The exit code is that of the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
-	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
+	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{},
+		ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
 		log, err := OpenJobLog(f.log, a.Out, false)
 		if err != nil {
@@ -239,7 +240,8 @@ func (w *waiter) show(ctx context.Context) {
 		return
 	}
 	again := w.due.Describe(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
-	w.a.Draw(term.Bar{Done: int64(w.done), Of: int64(len(w.jobs)), From: int64(w.first), Since: w.began, Note: present.Notes(present.Count(int64(w.failed), "failed"), again), AtLeast: w.due.Wait()})
+	w.a.Draw(term.Bar{Done: int64(w.done), Of: int64(len(w.jobs)), From: int64(w.first), Since: w.began,
+		Note: present.Notes(present.Count(int64(w.failed), "failed"), again), AtLeast: w.due.Wait()})
 }
 
 // printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
@@ -293,7 +295,8 @@ func (w *waiter) counts() string {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := present.CountsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not finished")
+	text := present.CountsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead",
+		"cancelled", "removed", "not finished")
 	text += ", in " + present.Span(time.Since(w.began).Milliseconds())
 	if w.progress {
 		text += MoreFailures(w.failed, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))

@@ -46,7 +46,8 @@ func workerVerb(a *App) *cobra.Command {
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
 	start.Flags().BoolVar(&foreground, "foreground", false, "wait, and remove these workers when you press Ctrl-C")
-	return Group("worker", "Add, remove and list workers, which run the jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
+	return Group("worker", "Add, remove and list workers, which run the jobs", start, workerStopVerb(a),
+		workerScaleVerb(a), workerListVerb(a))
 }
 
 func workerStopVerb(a *App) *cobra.Command {
@@ -54,7 +55,8 @@ func workerStopVerb(a *App) *cobra.Command {
 	var count int
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
+		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish",
+		Args: Exactly(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
@@ -88,7 +90,8 @@ func workerStopVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers")
 	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
-	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the "+
+		"queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	cmd.Flags().BoolVar(&p.Force, "force", false, "same as --timeout 0")
 	return cmd
 }
@@ -99,7 +102,8 @@ func workerScaleVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
-				return fault.Usage("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]), control.MaxWorkers)
+				return fault.Usage("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]),
+					control.MaxWorkers)
 			}
 			return Answer(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n}, a.printCount)
 		},
@@ -128,10 +132,12 @@ func workerListVerb(a *App) *cobra.Command {
 				return term.PrintList(&a.Output, got.Workers)
 			}
 			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
-			return a.NamedTable(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head, func(i int) []string {
-				w := &got.Workers[i]
-				return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt), present.Local(w.LastHeartbeat), present.Dash(w.Job)}
-			})
+			return a.NamedTable(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head,
+				func(i int) []string {
+					w := &got.Workers[i]
+					return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt),
+						present.Local(w.LastHeartbeat), present.Dash(w.Job)}
+				})
 		},
 	}
 }
@@ -147,12 +153,14 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Err, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)\n", present.Workers(got.Workers), n)
+	fmt.Fprintf(a.Err, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)\n",
+		present.Workers(got.Workers), n)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
 	case <-signals:
-	case err := <-Stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
+	case err := <-Stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}},
+		func(control.Event) error { return nil }):
 		return err // the service has ended, and the error says so
 	}
 	signal.Stop(signals) // from now on, a second signal ends this process immediately

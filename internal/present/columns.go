@@ -65,7 +65,10 @@ func Columns() []Column {
 		}},
 		{"reason", "REASON", func(j *control.Job) Cell { return orDashCell(reasonOf(j)) }},
 		{"priority", "PRIORITY", func(j *control.Job) Cell { return Cell{Text: Rank(j), number: j.EffectivePriority} }},
-		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return Cell{Text: AttemptsText(j), number: int64(Attempts(j))} }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) Cell {
+			return Cell{Text: AttemptsText(j),
+				number: int64(Attempts(j))}
+		}},
 		{"created", "CREATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
 		{"updated", "UPDATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
 		{"run_at", "RUN_AT" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.RunAt) }},

@@ -53,7 +53,8 @@ func LimitsOf(j *control.JobDetail) (rows [][2]string) {
 		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
 	}
 	for _, f := range []struct{ field, name, before, after string }{
-		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, unmeasured}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
+		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, unmeasured},
+		{"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {
@@ -105,7 +106,8 @@ func SettingsOf(j *control.JobDetail) (rows [][2]string) {
 	}
 	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
 	var backoff []string
-	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "}, {"backoff_max", "at most "}, {"jitter", "jitter "}} {
+	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "},
+		{"backoff_max", "at most "}, {"jitter", "jitter "}} {
 		if text := specText(j.Spec[f.field]); text != "" {
 			backoff = append(backoff, f.before+text)
 		}

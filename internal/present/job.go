@@ -19,7 +19,8 @@ import (
 )
 
 func JobRow(j *control.Job) []string {
-	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(RanFor(j.RunTimeMS), "-"), Dash(j.ExitCode), Title(j)}
+	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(RanFor(j.RunTimeMS), "-"),
+		Dash(j.ExitCode), Title(j)}
 }
 
 // whenOf describes the relevant time of a job: how long it has been running, when it starts, or how

@@ -46,7 +46,8 @@ func NodeRow(n *control.NodeView) []string {
 	if n.This {
 		state += " (this node)"
 	}
-	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()), pairs(n.Labels), pairs(n.Resources), n.Version}
+	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()),
+		pairs(n.Labels), pairs(n.Resources), n.Version}
 }
 
 // pairs formats the entries of a map in order, or "-" if it is empty.

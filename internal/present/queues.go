@@ -17,12 +17,15 @@ const NoQueues = "no queues; a job creates one: queuectl enqueue -Q NAME -- prog
 
 // QueueHead returns the headings of the list of queues.
 func QueueHead() []string {
-	return []string{"QUEUE", "RUNNING", "WAITING", "OLDEST", "PER MIN", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
+	return []string{"QUEUE", "RUNNING", "WAITING", "OLDEST", "PER MIN", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS",
+		"PAUSED"}
 }
 
 // QueueRow returns a queue's row of that list.
 func QueueRow(q *control.QueueView, now time.Time) []string {
-	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), QueuePause(q)}
+	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now),
+		fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending),
+		defaultsText(q.Defaults), QueuePause(q)}
 }
 
 func anyOr(n int64) string {

@@ -7,7 +7,8 @@ import (
 )
 
 func StatsHead(first string) []string {
-	return []string{first, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50", "RUN P95"}
+	return []string{first, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50",
+		"RUN P95"}
 }
 
 // StatsRow formats one row of statistics.

@@ -31,7 +31,8 @@ func Columns(r rune) int {
 // Hangul filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the
 // other format characters, except those that are displayed with the following text.
 func Invisible(r rune) bool {
-	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
+	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
+		unicode.Variation_Selector) &&
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
@@ -49,7 +50,8 @@ func Visible(s string) string {
 	last := rune(0)
 	for _, r := range s {
 		switch {
-		case !Invisible(r), unicode.Is(unicode.Variation_Selector, r) && unicode.Is(unicode.S, last), unicode.Is(unicode.Join_Control, r) && last > unicode.MaxASCII:
+		case !Invisible(r), unicode.Is(unicode.Variation_Selector, r) &&
+			unicode.Is(unicode.S, last), unicode.Is(unicode.Join_Control, r) && last > unicode.MaxASCII:
 			b.WriteRune(r)
 		case r > 0xffff:
 			fmt.Fprintf(&b, `\U%08x`, r)

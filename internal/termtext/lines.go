@@ -6,7 +6,8 @@ import (
 )
 
 // lineBreaks replaces every sequence that may begin a new line with "\n".
-var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n",
+	"\u2029", "\n")
 
 // Indent indents all lines of a text except the first, so that none looks like a line of
 // queuectl's own.

@@ -214,7 +214,10 @@ func (m *Modes) mode(prefix, n string, do byte) {
 		for _, other := range strings.Fields(alternateScreens) {
 			m.set("?"+other, "", "", false)
 		}
-		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name == "u alternate" || c.name == "=u alternate" })
+		m.changes = slices.DeleteFunc(m.changes, func(c change) bool {
+			return c.name == "u alternate" ||
+				c.name == "=u alternate"
+		})
 	default:
 		undo := "\x1b[" + name + final(!on)
 		switch {

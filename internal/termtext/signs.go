@@ -10,6 +10,7 @@ func Sign(text string) string {
 	if !asciiOnly() {
 		return text
 	}
-	return strings.NewReplacer("…", "...", "·", "|", "–", "-", "◇", "#", "‖", "=", "○", "o", "↻", "~", "▶", ">", "✓", "+", "✗", "x",
+	return strings.NewReplacer("…", "...", "·", "|", "–", "-", "◇", "#", "‖", "=", "○", "o", "↻", "~", "▶", ">", "✓", "+",
+		"✗", "x",
 		"├─", "|-", "└─", "`-", "│", "|", "█", "#", "░", ".", "▏", "_", "↓", "Down", "↑", "Up").Replace(text)
 }

@@ -28,7 +28,8 @@ func BackupVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var force bool
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use", Args: cli.Exactly(1, "the name of the file to write"),
+		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use",
+		Args: cli.Exactly(1, "the name of the file to write"),
 		Long: `Back up the whole queue, including output, to one file while it is in use.
 
 The file is an SQLite database that only you can read. It contains every job
@@ -84,14 +85,16 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		name = real // the target of a symbolic link is replaced, so that the link itself is kept
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output", name)
+		return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output",
+			name)
 	} else if err == nil && !force {
 		ours, err := isBackup(name)
 		if err != nil {
 			return files.Unreadable("backup", name, err)
 		}
 		if !ours {
-			return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace the file with --force", name)
+			return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace "+
+				"the file with --force", name)
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, cli.StopSignals...)
@@ -144,7 +147,8 @@ func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (
 		return end, err
 	}
 	if bytes != end.Bytes || hex.EncodeToString(sum.Sum(nil)) != end.SHA256 {
-		return end, fmt.Errorf("the backup was damaged in transit: %d of %d bytes received; run the command again", bytes, end.Bytes)
+		return end, fmt.Errorf("the backup was damaged in transit: %d of %d bytes received; run the command again", bytes,
+			end.Bytes)
 	}
 	return end, nil
 }

@@ -67,7 +67,8 @@ func bash(r *cobra.Command, a command) error {
 	if err := r.GenBashCompletionV2(&script, true); err != nil {
 		return err
 	}
-	text := strings.NewReplacer("    _get_comp_words_by_ref ", "    __queuectl_words ", " _filedir", " __queuectl_filedir", `"_filedir`, `"__queuectl_filedir`).Replace(script.String())
+	text := strings.NewReplacer("    _get_comp_words_by_ref ", "    __queuectl_words ", " _filedir", " __queuectl_filedir",
+		`"_filedir`, `"__queuectl_filedir`).Replace(script.String())
 	return a.Println(bashAlone + "\n" + strings.TrimSuffix(text, "\n"))
 }
 
@@ -75,7 +76,8 @@ func bash(r *cobra.Command, a command) error {
 func CompletionVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: cli.Exactly(1, "one shell (bash, zsh, fish or powershell)"),
+		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script",
+		Args: cli.Exactly(1, "one shell (bash, zsh, fish or powershell)"),
 		Long: `Print a shell completion script. To use it in every session, add the line for
 your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 
@@ -90,7 +92,8 @@ your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 			}
 			write := shells[args[0]]
 			if write == nil {
-				return fault.Usage("there is no completion script for the shell %q%s", args[0], hints.Near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
+				return fault.Usage("there is no completion script for the shell %q%s", args[0],
+					hints.Near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
 			}
 			return write(cmd.Root(), a)
 		},

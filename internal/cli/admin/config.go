@@ -20,28 +20,33 @@ import (
 func ConfigVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	get := &cobra.Command{
-		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings", Args: cli.AtMostOne("the name of a setting"),
+		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings",
+		Args: cli.AtMostOne("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.MissingIsEmpty = true
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]}, func(v control.ConfigValue) error {
-				a.note(v)
-				// The text has the spelling of the name that the user typed; JSON has the setting's own
-				// name.
-				return a.Println(config.Spelled(args[0], v.Value))
-			})
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]},
+				func(v control.ConfigValue) error {
+					a.note(v)
+					// The text has the spelling of the name that the user typed; JSON has the setting's own
+					// name.
+					return a.Println(config.Spelled(args[0], v.Value))
+				})
 		},
 	}
 	set := &cobra.Command{
-		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently", Args: cli.Exactly(2, "the name of a setting and a value"),
+		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently",
+		Args: cli.Exactly(2, "the name of a setting and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigSet,
+				control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
 		},
 	}
 	unset := &cobra.Command{
-		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set", Args: cli.Exactly(1, "the name of a setting"),
+		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set",
+		Args: cli.Exactly(1, "the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
 		},
@@ -140,7 +145,8 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the %s value %s overrides it\n", v.Key, v.Origin, v.Value)
+				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the %s value %s overrides it\n", v.Key,
+					v.Origin, v.Value)
 			}
 		}
 	}

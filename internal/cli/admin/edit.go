@@ -59,9 +59,11 @@ func EditVerb(app *cli.App) *cobra.Command {
 					return err
 				}
 			case set == nil && len(ids) != 1:
-				return fault.Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit that job in $EDITOR", cmd.CommandPath())
+				return fault.Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit "+
+					"that job in $EDITOR", cmd.CommandPath())
 			case set == nil && !(term.IsTerminal(a.In) && term.IsTerminal(a.Out)):
-				return fault.Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)", cmd.CommandPath())
+				return fault.Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
+					cmd.CommandPath())
 			case set == nil:
 				p, err := s.Of(cmd, ids)
 				if err != nil {
@@ -74,9 +76,10 @@ func EditVerb(app *cli.App) *cobra.Command {
 			_ = changed.UnmarshalJSON(set)
 			enqueue.WarnExpired(&a.Output, &changed, a.Quiet || !term.IsTerminal(a.Err))
 			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changed)
-			return a.OnSelection(cmd, &s, ids, "is changed"+present.WhenDue(&changed, time.Now()), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-				return c.Edit(ctx, control.Edit{Selection: p, Set: set})
-			})
+			return a.OnSelection(cmd, &s, ids, "is changed"+present.WhenDue(&changed, time.Now()),
+				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+					return c.Edit(ctx, control.Edit{Selection: p, Set: set})
+				})
 		},
 	}
 	// The flag --user selects jobs, so a job's user can be changed only with JSON.

@@ -87,7 +87,8 @@ func (a command) applyTyped(ctx context.Context, c *control.Client, p control.Ed
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
-	return a.RunBulk("is changed"+present.WhenDue(&changed, time.Now()), []string{id}, func([]string, string) (control.BulkResult, error) { return v, nil })
+	return a.RunBulk("is changed"+present.WhenDue(&changed, time.Now()), []string{id},
+		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
 // editFile is one session of editing a text in a temporary file.

@@ -41,11 +41,15 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs()
-	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on which job or setting (for admins)")
-	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "print new events as they happen (with --since: past events first)")
+	cmd.Flags().BoolVar(&p.Audit, "audit", false,
+		"print the audit log: which user ran which command on which job or setting (for admins)")
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false,
+		"print new events as they happen (with --since: past events first)")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
-	cmd.Flags().Var(input.GivenOnce(&s.Batch), "batch", "only events of jobs that are in your batch `NAME` when queuectl starts")
-	cmd.Flags().Var(input.NonEmpty(&since), "since", "only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
+	cmd.Flags().Var(input.GivenOnce(&s.Batch), "batch",
+		"only events of jobs that are in your batch `NAME` when queuectl starts")
+	cmd.Flags().Var(input.NonEmpty(&since), "since",
+		"only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
 	input.InstantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd
 }
@@ -62,7 +66,8 @@ func (a command) eventsOfBatch(cmd *cobra.Command, s *cli.Selection, p *control.
 	case err != nil:
 		return false, err
 	case n > control.MaxNames:
-		return false, fault.Usage("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of the job ids instead", n, control.MaxNames)
+		return false, fault.Usage("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of "+
+			"the job ids instead", n, control.MaxNames)
 	case n == 0:
 		a.SayNoneSelected()
 		if a.JSON && !a.JSONL && !p.Follow {

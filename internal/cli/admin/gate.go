@@ -23,11 +23,13 @@ func GateVerb(app *cli.App) *cobra.Command {
 
 func gateListVerb(a command) *cobra.Command {
 	return allVerb(a.App, "List locks, rate limits and resources (shared and your own)",
-		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock KEY -- program args", present.GateColumns, allGates, present.GateRow)
+		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock "+
+			"KEY -- program args", present.GateColumns, allGates, present.GateRow)
 }
 
 // allVerb builds a command that lists all objects of one kind, one row each.
-func allVerb[T any](a *cli.App, short, empty string, head []string, all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
+func allVerb[T any](a *cli.App, short, empty string, head []string,
+	all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: short, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,11 +69,13 @@ func gateSetVerb(a command) *cobra.Command {
 	var lock int
 	var rate string
 	cmd := &cobra.Command{
-		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set a lock or rate limit that all users share", Args: cli.Exactly(1, "a key that begins with @"),
+		Use:   "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate",
+		Short: "Set a lock or rate limit that all users share", Args: cli.Exactly(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
 			if setsNothing(cmd) {
-				return fault.Usage("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl gate set %s --lock 3", cmd.CommandPath(), queue.Word(queue.Clip(p.Key)))
+				return fault.Usage("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
+					"gate set %s --lock 3", cmd.CommandPath(), queue.Word(queue.Clip(p.Key)))
 			}
 			if cmd.Flags().Changed("lock") {
 				p.Lock = &lock
@@ -85,10 +89,12 @@ func gateSetVerb(a command) *cobra.Command {
 				}
 				if !g.Set {
 					if g.Jobs != nil && *g.Jobs > 0 {
-						fmt.Fprintf(a.Err, "queuectl: %s %s keeps its limit until the jobs that use it have finished (%s)\n", g.Kind, g.Key, present.Jobs(int(*g.Jobs)))
+						fmt.Fprintf(a.Err, "queuectl: %s %s keeps its limit until the jobs that use it have finished (%s)\n", g.Kind,
+							g.Key, present.Jobs(int(*g.Jobs)))
 						return nil
 					}
-					a.Say("removed the %s limit of %s that applied to all users; list the other limits with: queuectl gate list", g.Kind, g.Key)
+					a.Say("removed the %s limit of %s that applied to all users; list the other limits with: queuectl gate list",
+						g.Kind, g.Key)
 					return nil
 				}
 				return a.Table(present.GateColumns[:4], [][]string{present.GateRow(&g)[:4]})
@@ -97,9 +103,11 @@ func gateSetVerb(a command) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with KEY at the same time")
-	f.Var(input.NonEmpty(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); PERIOD is s, m, h or d")
+	f.Var(input.NonEmpty(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); "+
+		"PERIOD is s, m, h or d")
 	f.Var(input.NonEmpty(&p.Unset), "unset", "`KIND` of limit to remove: lock or rate")
 	// This call fails only if the flag does not exist.
-	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

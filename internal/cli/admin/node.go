@@ -11,17 +11,20 @@ import (
 // NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
 func NodeVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	return cli.Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
+	return cli.Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a),
+		nodeRemoveVerb(a))
 }
 
 func nodeListVerb(a command) *cobra.Command {
-	return allVerb(a.App, "List nodes with their state, running jobs and labels", "", present.NodeColumns, cli.AllNodes, present.NodeRow)
+	return allVerb(a.App, "List nodes with their state, running jobs and labels", "", present.NodeColumns, cli.AllNodes,
+		present.NodeRow)
 }
 
 func nodeDrainVerb(a command) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
-		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue", Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
+		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue",
+		Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
@@ -44,12 +47,14 @@ func nodeDrainVerb(a command) *cobra.Command {
 
 func nodeRemoveVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost", Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
+		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost",
+		Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
-				a.Say("node %s was removed", n.Name)
-				return nil
-			})
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
+				func(n control.NodeView) error {
+					a.Say("node %s was removed", n.Name)
+					return nil
+				})
 		},
 	}
 }

@@ -22,7 +22,8 @@ import (
 // QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	return cli.Group("queue", "Configure, pause and list named queues", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
+	return cli.Group("queue", "Configure, pause and list named queues", queueListVerb(a), queueSetVerb(a),
+		queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
 }
 
 func queueListVerb(a command) *cobra.Command {
@@ -54,7 +55,8 @@ func (a command) printQueues(list []control.QueueView) error {
 		return term.PrintList(&a.Output, list)
 	}
 	now := time.Now()
-	return a.NamedTable(len(list), present.NoQueues, present.QueueHead(), func(i int) []string { return present.QueueRow(&list[i], now) })
+	return a.NamedTable(len(list), present.NoQueues, present.QueueHead(),
+		func(i int) []string { return present.QueueRow(&list[i], now) })
 }
 
 func queueSetVerb(a command) *cobra.Command {
@@ -62,11 +64,13 @@ func queueSetVerb(a command) *cobra.Command {
 	var spec queue.Spec
 	var unset []string
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.Exactly(1, "the name of a queue"), ValidArgsFunction: a.CompleteQueues,
+		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.Exactly(1, "the name of a queue"),
+		ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			if setsNothing(cmd) {
-				return fault.Usage("%s: no changes given; use flags such as --concurrency N, --weight N or --default FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)))
+				return fault.Usage("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
+					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)))
 			}
 			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {
@@ -87,27 +91,36 @@ func queueSetVerb(a command) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			return cli.AnswerOf(cmd.Context(), a.App, c, (*control.Client).QueueSet, p, func(got control.QueueView) error { return a.printQueues([]control.QueueView{got}) })
+			return cli.AnswerOf(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
+				func(got control.QueueView) error { return a.printQueues([]control.QueueView{got}) })
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Concurrency, readInt, "concurrency", "run at most `N` jobs of the queue at the same time; 0 means no limit")
-	given(f, &p.Weight, readInt, "weight", "weight of the queue: with weight 2 it starts twice as many jobs as with 1; `N` from 1 to 1000 (default 1)")
-	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
-	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h", func(text string) error {
-		name, value, found := strings.Cut(text, "=")
-		if !found {
-			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
-		}
-		if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-			// The text already names the field, so the field of the error is dropped.
-			return fmt.Errorf("%v", err)
-		}
-		return nil
-	})
-	given(f, &p.Retention, retentionAge, "retention", "when to remove completed and cancelled jobs: after `DURATION`, never, or default (settings retention_completed, retention_cancelled)")
-	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
-	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
+	given(f, &p.Concurrency, readInt, "concurrency",
+		"run at most `N` jobs of the queue at the same time; 0 means no limit")
+	given(f, &p.Weight, readInt, "weight", "weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
+		"`N` from 1 to 1000 (default 1)")
+	given(f, &p.MaxPending, queue.ReadInteger, "max-pending",
+		"reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
+	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h",
+		func(text string) error {
+			name, value, found := strings.Cut(text, "=")
+			if !found {
+				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
+			}
+			if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
+				// The text already names the field, so the field of the error is dropped.
+				return fmt.Errorf("%v", err)
+			}
+			return nil
+		})
+	given(f, &p.Retention, retentionAge, "retention",
+		"when to remove completed and cancelled jobs: after `DURATION`, never, or default (settings retention_completed, "+
+			"retention_cancelled)")
+	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs",
+		"keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
+	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output",
+		"keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd
 }
@@ -115,9 +128,11 @@ func queueSetVerb(a command) *cobra.Command {
 func queuePauseVerb(a command) *cobra.Command {
 	var p control.QueuePause
 	cmd := &cobra.Command{
-		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue", ValidArgsFunction: a.CompleteQueues,
+		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue",
+		ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
+			return a.onQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
+				error) {
 				p.Name = name
 				return c.QueuePause(ctx, p)
 			})
@@ -141,7 +156,8 @@ func queueResumeVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
+			return a.onQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
+				error) {
 				return c.QueueResume(ctx, control.QueueName{Name: name, All: all})
 			})
 		},
@@ -154,7 +170,8 @@ func queueRmVerb(a command) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onQueues(cmd, args, false, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
+			return a.onQueues(cmd, args, false, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
+				error) {
 				return c.QueueRemove(ctx, control.QueueRemove{Name: name})
 			})
 		},
@@ -163,7 +180,8 @@ func queueRmVerb(a command) *cobra.Command {
 
 // onQueues calls the function in the parameter do once for each named queue and prints the results.
 // If all queues are meant, it makes a single call.
-func (a command) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
+func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
+	do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
 		return fault.Usage("--all: cannot be combined with queue names; use one of them")

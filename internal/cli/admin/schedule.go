@@ -27,8 +27,10 @@ import (
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return cli.Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
-		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed", (*control.Client).ScheduleRemove),
-		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused", (*control.Client).SchedulePause),
+		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
+			(*control.Client).ScheduleRemove),
+		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused",
+			(*control.Client).SchedulePause),
 		a.scheduleCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ScheduleResume),
 		scheduleRunVerb(a))
 }
@@ -60,22 +62,30 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 				return fault.Usage("a schedule takes one job definition; give a JSON object, not an array")
 			}
 			if p.Spec.Command == nil && p.Spec.Argv == nil {
-				return fault.Usage("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)), queue.Word(queue.Clip(p.Cron)))
+				return fault.Usage("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup",
+					cmd.CommandPath(), queue.Word(queue.Clip(p.Name)), queue.Word(queue.Clip(p.Cron)))
 			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
 	}
 	input.SpecFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
-	f.Var(input.NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: your time zone)")
-	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
-	f.Var(input.NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
-	f.Var(input.NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue (let the new job wait) or replace (cancel the earlier job)")
-	f.Var(input.NewFieldFlag(&p.Spec, "jitter"), "backoff-jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
+	f.Var(input.NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
+		"(default: your time zone)")
+	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`",
+		func(d time.Duration) { p.Jitter = d })
+	f.Var(input.NonEmpty(&p.CatchUp), "catch-up",
+		"how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
+	f.Var(input.NonEmpty(&p.Overlap), "overlap",
+		"what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue "+
+			"(let the new job wait) or replace (cancel the earlier job)")
+	f.Var(input.NewFieldFlag(&p.Spec, "jitter"), "backoff-jitter",
+		"random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
 	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.RequireFlag(f)
-	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
+	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"},
+		"overlap": {"skip", "queue", "replace"}} {
 		// This call fails only if the flag does not exist.
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -92,7 +102,8 @@ func (a command) scheduleWords(p *control.ScheduleAdd, args []string, dash int) 
 	switch {
 	// The first word is a cron expression, so the name is missing.
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
-		return nil, fault.Usage("no schedule name given; write it before the cron expression: queuectl schedule add NAME %s …", queue.Word(words[0]))
+		return nil, fault.Usage("no schedule name given; write it before the cron expression: queuectl "+
+			"schedule add NAME %s …", queue.Word(words[0]))
 	// The second word is a command, so the cron expression is missing.
 	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, fault.Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
@@ -136,7 +147,8 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 		if a.Quiet {
 			return a.Println(d.Name)
 		}
-		return a.Rows(9, append([][2]string{{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}}, present.NextRows(&d)...))
+		return a.Rows(9, append([][2]string{{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}},
+			present.NextRows(&d)...))
 	})
 }
 
@@ -152,7 +164,8 @@ func scheduleListVerb(a command) *cobra.Command {
 			if a.Structured() {
 				return term.PrintList(&a.Output, list)
 			}
-			return a.NamedTable(len(list), present.NoSchedules, present.ScheduleHead(), func(i int) []string { return present.ScheduleRow(&list[i]) })
+			return a.NamedTable(len(list), present.NoSchedules, present.ScheduleHead(),
+				func(i int) []string { return present.ScheduleRow(&list[i]) })
 		},
 	}
 }
@@ -188,7 +201,8 @@ func (a command) printedSchedule(d control.ScheduleDetail) control.ScheduleDetai
 
 func scheduleShowVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Show a schedule, its next start times and its last results", Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
+		Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
@@ -203,8 +217,10 @@ func scheduleShowVerb(a command) *cobra.Command {
 
 func (a command) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
-		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.StateOfSchedule(&d.Schedule)}, {"Command", present.ScheduledTitle(&d.Schedule)},
-		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.Local(d.Created)}, {"Hidden", strings.Join(d.Hidden, ", ")},
+		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.StateOfSchedule(&d.Schedule)},
+		{"Command", present.ScheduledTitle(&d.Schedule)},
+		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.Local(d.Created)},
+		{"Hidden", strings.Join(d.Hidden, ", ")},
 	}, present.NextRows(&d)...)
 	if err := a.Rows(9, rows); err != nil || len(d.Runs) == 0 {
 		return err
@@ -232,7 +248,8 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 
 // scheduleCommand builds a command for schedules that are given by name. The parameter outcome
 // describes a changed schedule in messages, like "is paused".
-func (a command) scheduleCommand(name, short, outcome string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
+func (a command) scheduleCommand(name, short, outcome string,
+	do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -261,19 +278,22 @@ func (a command) scheduleCommand(name, short, outcome string, do func(*control.C
 
 func scheduleRunVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "run NAME", Short: "Create a job from a schedule now and print its ID", Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Use: "run NAME", Short: "Create a job from a schedule now and print its ID",
+		Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]}, func(got control.Enqueued) error {
-				a.Say("job %s enqueued", got.ID)
-				return a.Println(got.ID)
-			})
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
+				func(got control.Enqueued) error {
+					a.Say("job %s enqueued", got.ID)
+					return a.Println(got.ID)
+				})
 		},
 	}
 }
 
 // completeSchedules completes the names of schedules. It offers nothing if the service does not
 // answer.
-func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion,
+	_ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -287,7 +307,8 @@ func (a command) completeSchedules(_ *cobra.Command, given []string, prefix stri
 	}
 	for i := range page.Schedules {
 		if s := &page.Schedules[i]; strings.HasPrefix(s.Name, prefix) && !slices.Contains(given, s.Name) {
-			names = append(names, cobra.CompletionWithDesc(s.Name, s.Cron+": "+termtext.Cut(termtext.Escape(present.ScheduledTitle(s)), 60)))
+			names = append(names, cobra.CompletionWithDesc(s.Name,
+				s.Cron+": "+termtext.Cut(termtext.Escape(present.ScheduledTitle(s)), 60)))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

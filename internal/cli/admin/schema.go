@@ -15,7 +15,8 @@ import (
 func SchemaVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{
-		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: cli.AtMostOne("a protocol method, such as enqueue"),
+		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods",
+		Args: cli.AtMostOne("a protocol method, such as enqueue"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			list := control.Schemas()
 			if len(args) == 0 {
@@ -26,7 +27,8 @@ func SchemaVerb(app *cli.App) *cobra.Command {
 					return a.PrintIndented(s)
 				}
 			}
-			return fault.Usage("unknown method %q%s", args[0], hints.Near(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
+			return fault.Usage("unknown method %q%s", args[0],
+				hints.Near(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
 		},
 	}
 }

@@ -20,7 +20,8 @@ func DrainVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Drain
 	cmd := &cobra.Command{
-		Use: "drain [--wait | --off]", Short: "Start no new jobs until drain --off, even after a restart", Args: cli.Exactly(0, "no arguments"),
+		Use: "drain [--wait | --off]", Short: "Start no new jobs until drain --off, even after a restart",
+		Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {
@@ -46,17 +47,19 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Reload the settings file of the service", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
-				if len(got.Hidden) > 0 {
-					fmt.Fprintf(a.Err, "queuectl: overridden settings in the file have no effect: %s; list the values in use with: queuectl config list\n", strings.Join(got.Hidden, ", "))
-				}
-				if got.Note != "" {
-					fmt.Fprintf(a.Err, "queuectl: settings reloaded, but %s\n", got.Note)
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{},
+				func(got control.Reloaded) error {
+					if len(got.Hidden) > 0 {
+						fmt.Fprintf(a.Err, "queuectl: overridden settings in the file have no effect: %s; list the values in use with: "+
+							"queuectl config list\n", strings.Join(got.Hidden, ", "))
+					}
+					if got.Note != "" {
+						fmt.Fprintf(a.Err, "queuectl: settings reloaded, but %s\n", got.Note)
+						return nil
+					}
+					a.Say("settings reloaded")
 					return nil
-				}
-				a.Say("settings reloaded")
-				return nil
-			})
+				})
 		},
 	}
 }
@@ -98,12 +101,14 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	given(f, &p.Days, queue.ReadNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
-	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
+	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil,
+		"remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	// This call fails only if the flag does not exist.
-	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

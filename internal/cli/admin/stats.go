@@ -32,12 +32,14 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 	}
 	f := cmd.Flags()
 	f.VarP(input.GivenOnce(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
-	input.InstantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
+	input.InstantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+
+		"hours ago (default: 24h)")
 	input.InstantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
 	f.Var(input.NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
 	// This call and the next fail only if the flag does not exist.
 	cmd.RegisterFlagCompletionFunc("queue", a.CompleteQueues)
-	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -57,14 +57,16 @@ func TreeVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var dot bool
 	cmd := &cobra.Command{
-		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree", Args: cli.Exactly(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
+		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree",
+		Args: cli.Exactly(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])}, func(t control.TreeView) error {
-				if dot {
-					return a.printDot(&t)
-				}
-				return a.printTree(&t)
-			})
+			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])},
+				func(t control.TreeView) error {
+					if dot {
+						return a.printDot(&t)
+					}
+					return a.printTree(&t)
+				})
 		},
 	}
 	cmd.Flags().BoolVar(&dot, "dot", false, "print the graph in the DOT language of Graphviz")
@@ -133,7 +135,8 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 		if i == len(list)-1 {
 			branch, deeper = "└─ ", "   "
 		}
-		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.Sign(branch), below+termtext.Sign(deeper)); err != nil {
+		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.Sign(branch),
+			below+termtext.Sign(deeper)); err != nil {
 			return err
 		}
 	}

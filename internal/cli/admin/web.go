@@ -25,7 +25,8 @@ func webStartVerb(a command) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var(input.NonEmpty(&p.Listen), "listen", "listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
+	cmd.Flags().Var(input.NonEmpty(&p.Listen), "listen",
+		"listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
 	return cmd
 }
 

@@ -15,7 +15,8 @@ func WhoamiVerb(app *cli.App) *cobra.Command {
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.Rows(13, present.WhoamiRows(&w)) })
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).Whoami, control.Nothing{},
+				func(w control.Whoami) error { return a.Rows(13, present.WhoamiRows(&w)) })
 		},
 	}
 }

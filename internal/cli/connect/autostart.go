@@ -47,7 +47,8 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 		if errors.Is(err, os.ErrPermission) {
 			return c, err
 		}
-		return c, queue.Errorf(queue.CodeUnavailable, "no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.Start)
+		return c, queue.Errorf(queue.CodeUnavailable,
+			"no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.Start)
 	}
 	return c, f.StartAndReach(ctx, c, t)
 }
@@ -71,7 +72,8 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 		case over && (b.code != exitLostRace || waited > quickerWithin):
 			return f.notStarted(b.code, b.failure())
 		case waited > startWithin:
-			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background but does not answer; see its log: %s", b.log)
+			return queue.Errorf(queue.CodeUnavailable,
+				"a service was started in the background but does not answer; see its log: %s", b.log)
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):

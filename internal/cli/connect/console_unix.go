@@ -5,6 +5,7 @@ package connect
 // These are commands in messages, and the message about a service that ends at logout.
 const (
 	StartSystem  = "systemctl start queuectl"
-	EndsAtLogout = "lingering is off, so your service and its jobs end when you log out, and the service does not start at boot"
-	Staying      = "keep the service running with: loginctl enable-linger"
+	EndsAtLogout = "lingering is off, so your service and its jobs end when you log out, and the service " +
+		"does not start at boot"
+	Staying = "keep the service running with: loginctl enable-linger"
 )

@@ -4,5 +4,6 @@ package connect
 const (
 	StartSystem  = "sc start queuectl"
 	EndsAtLogout = "your service and its jobs end when you log off, and the service does not start at boot"
-	Staying      = "to keep the service running, install it for all users, in an elevated prompt (right-click, Run as administrator): queuectl service install"
+	Staying      = "to keep the service running, install it for all users, in an elevated prompt (right-click, Run as " +
+		"administrator): queuectl service install"
 )

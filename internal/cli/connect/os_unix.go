@@ -41,7 +41,8 @@ func trusted(self, path string) error {
 			return err
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
-			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s", path, uid, self, bothPrograms)
+			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s",
+				path, uid, self, bothPrograms)
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
 		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.Environ()
-		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags | leave}
+		const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags
+		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: flags | leave}
 		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
 		}
@@ -67,8 +68,10 @@ func endTogether(p *os.Process) error {
 		return err
 	}
 	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
-	if _, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation, uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits))); err != nil {
+	const flags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
+	limits.BasicLimitInformation.LimitFlags = flags
+	if _, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits))); err != nil {
 		return err
 	}
 	failed := p.WithHandle(func(h uintptr) { err = windows.AssignProcessToJobObject(job, windows.Handle(h)) })

@@ -108,7 +108,8 @@ func targetInDir(dir, named string) Target {
 	if user, err := config.User(); err == nil && dir == user.State {
 		return Target{Socket: user.Socket, Start: startHint}
 	}
-	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start", Serve: []string{"--dir", dir}}
+	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start",
+		Serve: []string{"--dir", dir}}
 }
 
 // targetAt returns the service of a socket. Its directory is derived from the socket's path if
@@ -160,7 +161,8 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	}
 	c = control.NewClient(t.Socket)
 	f.lastClient = c
-	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Err) && !f.messages.Quiet {
+	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Err) &&
+		!f.messages.Quiet {
 		if user, failed := config.User(); failed == nil {
 			if text := bothServices(user, config.System()); text != "" {
 				f.messages.Say("%s", text)
@@ -182,7 +184,8 @@ func bothServices(user, system config.Places) string {
 		return ""
 	}
 	mark.Close()
-	return "queuectl: using your own service (" + user.Socket + "); to use the machine's service, add --socket " + system.Socket
+	return "queuectl: using your own service (" + user.Socket + "); to use the machine's service, add --socket " +
+		system.Socket
 }
 
 // Client returns a client that is connected to the chosen service.
@@ -228,11 +231,14 @@ func (f *Finder) Skew(err error) string {
 	if err != nil || h.Version == f.Version {
 		return ""
 	}
-	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: queuectl service restart", h.Version, f.Version)
+	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: "+
+		"queuectl service restart", h.Version, f.Version)
 }
 
 // ErrNoQueue reports that no queue exists yet.
-var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
+var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
+	Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: " +
+		"queuectl service start)"}
 
 // Reached adds the next step to a connection error.
 func (t Target) Reached(err error) error {
@@ -251,7 +257,8 @@ func (t Target) Reached(err error) error {
 func (f *Finder) OwnDir() (string, error) {
 	dir, err := filepath.Abs(f.Dir)
 	if err != nil {
-		return "", fault.Usage("--dir: the current directory no longer exists (%v); change to another directory, or give --dir an absolute path", err)
+		return "", fault.Usage("--dir: the current directory no longer exists (%v); change to another directory, or give "+
+			"--dir an absolute path", err)
 	}
 	if file := files.NotDirPart(dir); file != "" {
 		return "", fault.Usage("--dir: %s is not a directory; give the directory of the service's data", file)

@@ -108,7 +108,9 @@ func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
 			return nil
 		}
 		if state[i] == visiting {
-			return fault.AtLine(queue.Invalid("depends_on", "job %q depends on itself through other jobs; remove one of these dependencies", queue.Clip(pending[i].ID)), pending[i].line)
+			return fault.AtLine(queue.Invalid("depends_on",
+				"job %q depends on itself through other jobs; remove one of these dependencies", queue.Clip(pending[i].ID)),
+				pending[i].line)
 		}
 		state[i] = visiting
 		for _, id := range pending[i].parents {

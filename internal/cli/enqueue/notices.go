@@ -49,14 +49,16 @@ func PrintFound(o *term.Output, what string, places []int, total int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), present.Jobs(total), what, text[1:])
+	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n",
+		len(places), present.Jobs(total), what, text[1:])
 }
 
 // PrintCancelled prints that a new job will not run, because a job it depends on has not ended as
 // required.
 func PrintCancelled(o *term.Output, got *control.Enqueued) {
 	if got.State != "" {
-		fmt.Fprintf(o.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl why %s\n", got.ID, got.State, got.ID)
+		fmt.Fprintf(o.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required "+
+			"result; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}
 }
 
@@ -102,5 +104,6 @@ func WarnUnenforced(o *term.Output, names []string) {
 	default:
 		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
 	}
-	fmt.Fprintf(o.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n", o.Clean(o.Err, strings.Join(parts, ", and ")))
+	fmt.Fprintf(o.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n",
+		o.Clean(o.Err, strings.Join(parts, ", and ")))
 }

@@ -118,7 +118,8 @@ func (u *Upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error 
 	}
 	if u.request.isFull(&j, maxJobs, maxBytes) {
 		if u.Key != "" {
-			return fault.Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
+			return fault.Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
+				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
 		}
 		if u.request.jobs = ready(u.request.jobs); len(u.request.jobs) > 0 {
 			if err := u.send(false); err != nil {
@@ -185,7 +186,8 @@ func (u *Upload) send(commit bool) error {
 		u.batch = control.NewKey()
 	}
 	jobs := u.request.jobs
-	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(jobs)), Commit: commit, RequireLimits: u.RequireLimits, Next: u.Next}
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(jobs)), Commit: commit,
+		RequireLimits: u.RequireLimits, Next: u.Next}
 	if commit {
 		p.Key = u.Key
 	}
@@ -211,7 +213,8 @@ func (u *Upload) showSent(commit bool) {
 	switch p := &u.Source; {
 	case commit:
 	case p.size > 0:
-		u.Out.Draw(term.Bar{Done: p.bytesRead.Load(), Of: p.size, Since: p.began, Note: present.Jobs(u.JobsRead) + " sent", Bytes: true})
+		u.Out.Draw(term.Bar{Done: p.bytesRead.Load(), Of: p.size, Since: p.began, Note: present.Jobs(u.JobsRead) + " sent",
+			Bytes: true})
 	default:
 		u.Out.Progress("%s sent", present.Jobs(u.JobsRead))
 	}
@@ -252,7 +255,8 @@ func (u *Upload) interrupted() {
 	u.starting.Lock()
 	u.Out.Progress("")
 	if u.commits {
-		fmt.Fprintln(u.Out.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
+		fmt.Fprintln(u.Out.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the "+
+			"queue; check with: queuectl list")
 		os.Exit(fault.ExitDetached)
 	}
 	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
@@ -289,7 +293,8 @@ func (u *Upload) End(err error, due string) error {
 	if u.expired.Never == u.JobsRead {
 		u.answers.maxAttempts = 0
 	}
-	u.Out.Say("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.found)), due, present.UpToAttempts(u.answers.maxAttempts))
+	u.Out.Say("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.found)), due,
+		present.UpToAttempts(u.answers.maxAttempts))
 	return nil
 }
 
@@ -314,10 +319,12 @@ func (u *Upload) Finish(err error) error {
 	failed := u.abort()
 	switch {
 	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
-		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was stored; run the same command again")
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was "+
+			"stored; run the same command again")
 	case u.commits:
 	case failed != nil:
-		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes, because cancelling the upload failed: %v", err, failed)
+		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes, because cancelling "+
+			"the upload failed: %v", err, failed)
 	}
 	return err
 }

@@ -47,7 +47,8 @@ func Unreadable(what, path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", what, path)
 	case errors.Is(err, fs.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file", what, path)
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file",
+			what, path)
 	case errors.As(err, &cause):
 		return fmt.Errorf("%s: cannot read %s: %w", what, path, cause.Err)
 	}

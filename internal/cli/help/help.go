@@ -28,10 +28,13 @@ func CommonFlags() map[string][]string {
 	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
 	enqueue := slices.Concat([]string{"queue", "batch", "lines", "file", "next"}, timing, settings)
 	return map[string][]string{
-		"enqueue":      enqueue,
-		"run":          slices.Concat([]string{"detach", "cancel-on-exit", "private", "workers", "lines", "file", "tty", "queue"}, timing[:4], settings[:8]),
-		"edit":         slices.Concat([]string{"state", "where-label", "where-queue", "batch", "user", "all", "dry-run", "yes", "queue"}, timing[:4], []string{"label"}, settings[2:]),
-		"schedule add": slices.Concat([]string{"tz", "jitter", "catch-up", "overlap", "replace", "queue", "priority"}, settings[:1], settings[2:]),
+		"enqueue": enqueue,
+		"run": slices.Concat([]string{"detach", "cancel-on-exit", "private", "workers", "lines", "file", "tty",
+			"queue"}, timing[:4], settings[:8]),
+		"edit": slices.Concat([]string{"state", "where-label", "where-queue", "batch", "user", "all", "dry-run",
+			"yes", "queue"}, timing[:4], []string{"label"}, settings[2:]),
+		"schedule add": slices.Concat([]string{"tz", "jitter", "catch-up", "overlap", "replace", "queue", "priority"},
+			settings[:1], settings[2:]),
 	}
 }
 

@@ -126,7 +126,8 @@ func ForArguments(verb string, args []string) string {
 			known = "worker scale " + word
 		}
 	case "gate":
-		return Lookup(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list")
+		return Lookup(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or "+
+			"rate); list the keys with: queuectl gate list")
 	case "config":
 		key, value, given := strings.Cut(word, "=")
 		if len(args) > 1 {

@@ -74,7 +74,8 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		for more := true; more; {
 			part, err := in.ReadSlice(end)
 			if raw = append(raw, part...); len(raw) > control.MaxLine {
-				return fault.AtLine(queue.Errorf(queue.CodeTooLarge, "this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
+				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
+					"this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
 			}
 			more = err == bufio.ErrBufferFull
 			if err != nil && !more {
@@ -135,7 +136,9 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 			return wrong(err)
 		}
 		if len(v) > control.MaxLine {
-			return fault.AtLine(queue.Errorf(queue.CodeTooLarge, "the definition of this job is larger than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+			return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
+				"the definition of this job is larger than %d bytes; put large input in a file that the job reads",
+				control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
 		}
 		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err

@@ -84,7 +84,8 @@ func placeholderAt(text string) (p piece, ok bool) {
 
 // parallelPlaces lists the texts between { and } in GNU parallel's replacement strings, including
 // those of its option --plus, after an optional argument number.
-var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..", "+...", ":", "::"}
+var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..",
+	"+...", ":", "::"}
 
 // foreignPlace finds a replacement string of GNU parallel, or a Perl expression between {= and =},
 // in text without supported replacement strings. It ignores other braces, like {1..3} of bash,

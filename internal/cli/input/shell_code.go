@@ -40,7 +40,8 @@ func (m *Source) WarnOfCode(o *term.Output) {
 	if place == "" {
 		return
 	}
-	text := fmt.Sprintf("%s is inside the code that %s runs, so an argument such as $(reboot) would be run as code", place, shell)
+	text := fmt.Sprintf("%s is inside the code that %s runs, so an argument such as $(reboot) would be run as code", place,
+		shell)
 	if form != "" {
 		text += fmt.Sprintf("; pass %[3]s as an argument: %[1]s -c '%[2]s' %[1]s %[3]s", shell, form, place)
 	}
@@ -75,7 +76,8 @@ func codeAfter(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {
 		lower := strings.ToLower(word)
-		switch found := lower == option || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && strings.HasSuffix(word, option[1:]); {
+		switch found := lower == option || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") &&
+			strings.HasSuffix(word, option[1:]); {
 		case word == "--" || !found:
 		case rest:
 			return words[i+1:]

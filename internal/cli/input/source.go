@@ -31,7 +31,8 @@ type Source struct {
 func (m *Source) Add(f *pflag.FlagSet) {
 	f.Var(NonEmpty(&m.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
 	f.Var(NonEmpty(&m.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "for each line of `FILE`, run the program after \"--\"; the line replaces {} or is added at the end; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "for each line of `FILE`, run the program after \"--\"; the line replaces "+
+		"{} or is added at the end; - is stdin")
 	f.BoolVar(&m.Null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
@@ -80,13 +81,15 @@ func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) er
 	case m.Null && m.argFile == "":
 		return fault.Usage("--null: works only with --arg-file; add --arg-file FILE")
 	case perArgument && (dash != 0 || len(args) == 0):
-		return fault.Usage("%s: no program given; write it after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
+		return fault.Usage("%s: no program given; write it after --, with {} for the argument: queuectl %s --arg-file FILE "+
+			"-- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
 	case !perArgument && len(args) > 0:
 		return fault.Usage("%s: cannot be combined with a command; use one of them", sources[0])
 	}
 	for _, name := range manyFlags {
 		if f.Changed(name) {
-			return fault.Usage("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name, sources[0])
+			return fault.Usage("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name,
+				sources[0])
 		}
 	}
 	if m.Command = args; perArgument {
@@ -107,9 +110,11 @@ func elsewhereSources(verb string, args []string, dash int) error {
 	case has("::::"), has("::::+"):
 		return fault.Usage(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
 	case has(":::+"):
-		return fault.Usage(":::+ is not supported; write one command per line and use --lines, or write the jobs as JSON and use --file")
+		return fault.Usage(":::+ is not supported; write one command per line and use --lines, or write the jobs as " +
+			"JSON and use --file")
 	case has(":::") && dash < 0:
-		return fault.Usage("::: works only with a program after --, not with a shell command; write: queuectl %s -- PROGRAM {} ::: …", verb)
+		return fault.Usage("::: works only with a program after --, not with a shell command; write: queuectl %s "+
+			"-- PROGRAM {} ::: …", verb)
 	}
 	return nil
 }
@@ -229,11 +234,13 @@ func (m *Source) checkPlaces() error {
 		before := ""
 		for _, p := range Pieces(word) {
 			if p.arg > given && !(repeats(before) && len(p.placeholder) == len("{1}")) {
-				return fault.Usage("%s: no argument has this number; each job has %s", p.placeholder, present.Plural(given, "argument"))
+				return fault.Usage("%s: no argument has this number; each job has %s", p.placeholder,
+					present.Plural(given, "argument"))
 			}
 			before = p.text
 			if text, found := foreignPlace(p.text); found {
-				return fault.Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by number, as in {2} or {2.}", queue.Clip(text))
+				return fault.Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by "+
+					"number, as in {2} or {2.}", queue.Clip(text))
 			}
 		}
 	}

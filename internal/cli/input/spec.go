@@ -119,7 +119,8 @@ func valuesOf(field string) []string {
 func FlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
-	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindCodes) && singular != name {
+	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindCodes) &&
+		singular != name {
 		names = []string{singular, name}
 	}
 	if f.Alias != "" {
@@ -153,9 +154,12 @@ func (f *fieldFlag) String() string { return "" }
 
 // metavars lists the names that the help uses for values of text and list fields. It is a string
 // because a switch would make queuectl larger.
-const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND on_dead=COMMAND on_ended=COMMAND" +
-	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR stdin=STRING stdin_file=FILE" +
-	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION resources=NAME=N env_secret=NAME=FILE "
+const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
+	"on_dead=COMMAND on_ended=COMMAND" +
+	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR " +
+	"stdin=STRING stdin_file=FILE" +
+	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION " +
+	"resources=NAME=N env_secret=NAME=FILE "
 
 // Type returns the metavar of the value.
 func (f *fieldFlag) Type() string {
@@ -246,7 +250,8 @@ func WholePaths(s *queue.Spec) error {
 		}
 		whole, err := filepath.Abs(*path)
 		if err != nil {
-			return queue.Invalid(field, "the current directory no longer exists (%v); change to another one, give an absolute path, or run in your home directory with --no-cwd", err)
+			return queue.Invalid(field, "the current directory no longer exists (%v); change to another one, give an absolute "+
+				"path, or run in your home directory with --no-cwd", err)
 		}
 		*path = whole
 	}
@@ -276,7 +281,8 @@ func Complete(s *queue.Spec, noCwd bool) error {
 		return slices.IndexFunc(names, func(n string) bool { return sameVariable(n, name) })
 	}
 	given := slices.Collect(maps.Keys(s.Env))
-	inTrace := namesTrace(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 && len(os.Getenv(queue.Tracestate)) <= maxTracestate
+	inTrace := namesTrace(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 &&
+		len(os.Getenv(queue.Tracestate)) <= maxTracestate
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {

@@ -14,11 +14,15 @@ type fieldTheme struct {
 
 // Themes lists the groups of job flags, in the order of the help.
 var Themes = []fieldTheme{
-	{"What to run", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets", "stdin", "stdin_file", "tty", "user"}},
+	{"What to run", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets",
+		"stdin", "stdin_file", "tty", "user"}},
 	{"Start time and order", []string{"priority", "run_at", "delay", "expires_at"}},
-	{"Timeouts, retries and exit codes", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
+	{"Timeouts, retries and exit codes", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries",
+		"max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes",
+		"defer_codes", "on_lost", "allow_background"}},
 	{"Commands to run afterwards", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
-	{ThemeOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources", "unique", "unique_for", "on_conflict"}},
+	{ThemeOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources",
+		"unique", "unique_for", "on_conflict"}},
 	{ThemeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 

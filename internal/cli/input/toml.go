@@ -29,14 +29,16 @@ const jobTable = "jobs"
 // job as JSON and the number of its first line, or 0 if the line is unknown. Jobs with a known line
 // come in the order of the file.
 func EachTable(
-	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader, each func(raw []byte, line int) error,
+	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
+	each func(raw []byte, line int) error,
 ) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {
 		return err
 	}
 	if len(text) > control.MaxLine {
-		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name, control.MaxLine)
+		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name,
+			control.MaxLine)
 	}
 	file, err := parse(name, text)
 	if err != nil {
@@ -44,7 +46,8 @@ func EachTable(
 	}
 	jobs, is := file[jobTable].(map[string]any)
 	if !is {
-		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] with its fields below", name)
+		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] "+
+			"with its fields below", name)
 	}
 	delete(file, jobTable)
 	for field := range file {
@@ -58,7 +61,8 @@ func EachTable(
 	for _, id := range ids {
 		own, is := jobs[id].(map[string]any)
 		if !is {
-			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
+			return fault.AtLine(queue.Errorf(queue.CodeInvalid,
+				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
 		}
 		fields := maps.Clone(file)
 		maps.Copy(fields, own)

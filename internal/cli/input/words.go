@@ -24,13 +24,17 @@ func ReadWords(in io.Reader, verb string, s *queue.Spec, args []string, dash int
 	case dash == 0 && len(args) > 0:
 		s.Argv = args
 	case dash > 0:
-		return nil, fault.Usage("unexpected words before --; write the whole program after --: queuectl %s -- %s", verb, queue.CommandText("", args))
+		return nil, fault.Usage("unexpected words before --; write the whole program after --: queuectl %s -- %s", verb,
+			queue.CommandText("", args))
 	case len(args) > 1:
-		return nil, fault.Usage("%d words given; quote them as one shell command: queuectl %s %s, or run the program without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.Word(strings.Join(args, " ")), queue.CommandText("", args))
+		return nil, fault.Usage("%d words given; quote them as one shell command: queuectl %s %s, or run the program "+
+			"without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.Word(strings.Join(args, " ")),
+			queue.CommandText("", args))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
 		specs, err := parseArray([]byte(args[0]))
 		if err == nil && given {
-			return nil, fault.Usage("job flags cannot be combined with a JSON array; put the settings into the objects of the array")
+			return nil, fault.Usage("job flags cannot be combined with a JSON array; put the settings into the " +
+				"objects of the array")
 		}
 		return specs, err
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
@@ -63,7 +67,8 @@ func readStdin(in io.Reader) (string, error) {
 		return "", fmt.Errorf("cannot read standard input: %w", err)
 	}
 	if len(raw) > queue.MaxStdin {
-		return "", queue.Invalid("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file", queue.MaxStdin)
+		return "", queue.Invalid("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file",
+			queue.MaxStdin)
 	}
 	return string(raw), nil
 }

@@ -74,7 +74,8 @@ func (f *runFollower) run(ctx context.Context) error {
 	}
 	if open, _ := f.counts(); open > 0 {
 		f.a.Exit = fault.ExitDetached
-		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command\n", present.Jobs(int(open)))
+		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, "+
+			"repeat the command\n", present.Jobs(int(open)))
 	}
 	return nil
 }
@@ -169,7 +170,8 @@ func (f *runFollower) draw(ctx context.Context) {
 	open, ended := f.counts()
 	all := func(int64) bool { return true }
 	f.a.Draw(term.Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, From: f.endedBefore,
-		Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"), f.retries.Describe(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.Wait()})
+		Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"),
+			f.retries.Describe(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.Wait()})
 }
 
 // waiting returns the job that is next to run for the first time, if no job runs. It returns "" if
@@ -239,12 +241,14 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	}
 	took := time.Since(f.began)
 	if f.a.JSON {
-		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.endedBefore, "elapsed_ms": took.Milliseconds()})
+		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.endedBefore,
+			"elapsed_ms": took.Milliseconds()})
 	}
 	if f.a.Structured() || f.a.Quiet {
 		return nil
 	}
-	text := present.CountsText(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed", "dead", "cancelled", "held")
+	text := present.CountsText(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed",
+		"dead", "cancelled", "held")
 	if f.endedBefore > 0 {
 		text += fmt.Sprintf(" (%d in earlier runs)", f.endedBefore)
 	}

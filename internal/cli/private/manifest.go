@@ -94,10 +94,12 @@ func (a *runManifest) source() string {
 // changes describes the differences between two manifests. It names each by the flag that sets it.
 func (a *runManifest) changes(now *runManifest) (list []string) {
 	if a.From != now.From {
-		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(), now.source()))
+		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
+			now.source()))
 	}
 	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.From == now.From {
-		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Cut(termtext.OneLine(was), 60), termtext.Cut(termtext.OneLine(is), 60)))
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Cut(termtext.OneLine(was), 60),
+			termtext.Cut(termtext.OneLine(is), 60)))
 	}
 	for _, f := range queue.Fields() {
 		was, is := a.Fields[f.Name], now.Fields[f.Name]

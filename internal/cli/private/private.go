@@ -65,7 +65,8 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	f.WarnOfCode(&a.Output)
 	files.KeepPrivate()
 	a.Dir = a.PrivateDir()
-	p := &privateJobs{PrivateFlags: f, a: a, common: *common, storedLines: map[int]string{}, allStored: make(chan struct{}), noneRunning: make(chan struct{})}
+	p := &privateJobs{PrivateFlags: f, a: a, common: *common, storedLines: map[int]string{},
+		allStored: make(chan struct{}), noneRunning: make(chan struct{})}
 	var err error
 	if p.manifest, err = p.newManifest(); err != nil {
 		return err

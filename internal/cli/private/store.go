@@ -39,7 +39,9 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
 			if err != nil || !ours {
-				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains jobs that were not added by run --private, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
+				return queue.Errorf(queue.CodeWrongState,
+					"the queue in %s contains jobs that were not added by run --private, such as %s; choose another "+
+						"directory with --dir", p.a.Dir, j.ID)
 			}
 			p.storedLines[n] = j.ID
 		}
@@ -68,7 +70,8 @@ func (p *privateJobs) sameFlags() error {
 	if more := len(list) - maxNamed; more > 0 {
 		list = append(list[:maxNamed], fmt.Sprintf("%d more differences", more))
 	}
-	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
+	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same "+
+		"flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
 // store stores the jobs of all new lines. It returns an error if a line has changed.
@@ -80,15 +83,18 @@ func (p *privateJobs) store() error {
 	// Only lines that this list no longer contains are left in storedLines.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
 		if n > p.lastLine && len(p.changedLines) < maxNamed {
-			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.storedCommand(p.storedLines[n]), p.storedLines[n]))
+			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n,
+				p.storedCommand(p.storedLines[n]), p.storedLines[n]))
 		}
 	}
 	switch {
 	case err != nil:
 	case len(p.changedLines) > 0:
-		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
+		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or "+
+			"start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
 	case p.added > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with --add-new, or remove them from the list", present.Jobs(p.added), p.firstNew)
+		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
+			"--add-new, or remove them from the list", present.Jobs(p.added), p.firstNew)
 	}
 	if err != nil || p.upload.JobsRead > 0 {
 		return p.upload.Finish(err)
@@ -111,7 +117,8 @@ func (p *privateJobs) storedCommand(id string) string {
 // changed describes how a line differs from the stored job.
 func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)), 60))
+	current := fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)),
+		60))
 	if current == stored {
 		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, stored)
 	}
@@ -130,7 +137,8 @@ func (p *privateJobs) nameParents(spec *queue.Spec) error {
 		}
 		id, known := p.ids[name]
 		if !known {
-			return queue.Invalid("depends_on", "no line above this one has the job id %q; in a private run, a job can only depend on jobs above it in the list", queue.Clip(name))
+			return queue.Invalid("depends_on", "no line above this one has the job id %q; in a private run, a job can only "+
+				"depend on jobs above it in the list", queue.Clip(name))
 		}
 		spec.DependsOn[i] = id + strings.TrimPrefix(text, name)
 	}

@@ -12,7 +12,8 @@ import (
 // IsTerminal reports whether a file is a terminal. An output must be a console that shows colours.
 func IsTerminal(f *os.File) bool {
 	var mode uint32
-	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil && mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
+	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil &&
+		mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
 }
 
 // readerPollEvery is how often a pipe is polled for a reader, since Windows has no notification for
@@ -52,7 +53,8 @@ func pipeState(f *os.File) uint32 {
 	if kind, err := windows.GetFileType(h); err != nil || kind != windows.FILE_TYPE_PIPE {
 		return pipeUnknown
 	}
-	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&about)), uint32(unsafe.Sizeof(about)), pipeLocalInformation) != nil {
+	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&about)), uint32(unsafe.Sizeof(about)),
+		pipeLocalInformation) != nil {
 		return pipeUnknown
 	}
 	return about.state

@@ -134,7 +134,8 @@ func (o *Output) CleanText(s string) string { return o.Clean(o.Out, o.Plain(s)) 
 func (o *Output) Rows(width int, rows [][2]string) error {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			if err := o.Println(fmt.Sprintf("%-*s %s", width, name+":", termtext.Indent(o.Clean(o.Out, value), width+1))); err != nil {
+			if err := o.Println(fmt.Sprintf("%-*s %s", width, name+":",
+				termtext.Indent(o.Clean(o.Out, value), width+1))); err != nil {
 				return err
 			}
 		}

@@ -115,7 +115,8 @@ func ParseStep(text string) (s step, err error) {
 	}
 	s.months = n * perUnit[words[1]]
 	if err != nil || s.months > maxMonths {
-		return s, fmt.Errorf("%q is not supported as a duration; months and years must be whole numbers, at most 10 years", queue.Clip(text))
+		return s, fmt.Errorf("%q is not supported as a duration; months and years must be whole numbers, at most 10 years",
+			queue.Clip(text))
 	}
 	return s, nil
 }

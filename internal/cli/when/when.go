@@ -53,12 +53,14 @@ func Parse(text string, now time.Time, open direction) (time.Time, error) {
 // noInstant returns the error for a text that is not a time, with examples in the given direction.
 func noInstant(text string, open direction) error {
 	if open == Backward {
-		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
+		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
+			"2026-03-01T15:04:05Z", queue.Clip(text))
 	}
 	if span, ok := ShortSpan(text); ok {
 		return fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s", queue.Clip(text), span)
 	}
-	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.Clip(text))
+	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", "+
+		"\"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.Clip(text))
 }
 
 // splitAtT splits the first word at the T of ISO 8601, between a date and a time.
@@ -256,7 +258,8 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	}
 	for n := 0; n != step*(maxLeapYears+1); n += step {
 		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
-		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), time.UTC), now.Location())
+		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(),
+			time.UTC), now.Location())
 		// The variable there is false for a day that does not exist, like Feb 30.
 		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {

@@ -1,0 +1,55 @@
+package enqueue
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A request is full when one more job would exceed one of its bounds. An empty request is never full,
+// so that a job of any size can be sent.
+func TestRequestIsFullAtItsBounds(t *testing.T) {
+	const maxJobs, maxBytes = 3, 20
+	job := pendingJob{raw: []byte("123456789"), entries: 1} // takes 10 bytes in a request
+	var r request
+	if big := (pendingJob{raw: make([]byte, 100)}); r.isFull(&big, maxJobs, maxBytes) {
+		t.Error("an empty request is full")
+	}
+	r.add(job)
+	if fits := (pendingJob{raw: []byte("1234567890")}); r.isFull(&fits, maxJobs, maxBytes) {
+		t.Error("a request with 10 of 20 bytes is full for a job of 10 bytes")
+	}
+	if longer := (pendingJob{raw: []byte("12345678901")}); !r.isFull(&longer, maxJobs, maxBytes) {
+		t.Error("a request with 10 of 20 bytes takes a job of 11 bytes")
+	}
+	if r.isFull(&job, 2, 100) || !r.isFull(&job, 1, 100) {
+		t.Error("a request with one job must be full if it may have one, and not if it may have two")
+	}
+	many := pendingJob{entries: control.MaxEntries}
+	if !r.isFull(&many, maxJobs, 1000) {
+		t.Error("a request takes more arguments and variables than the service accepts")
+	}
+}
+
+// The answers of several requests become one: ids in order, each limit and queue once, and the lines of
+// jobs that were found.
+func TestAnswersAreMerged(t *testing.T) {
+	var a answers
+	limits := []string{"memory"}
+	a.add(&control.EnqueuedBatch{IDs: []string{"1", "2"}, Found: []int{1}, Unenforced: limits, Notes: []string{"n"}, MaxAttempts: 3}, []int{10, 11})
+	a.add(&control.EnqueuedBatch{IDs: []string{"3"}, Unenforced: limits, Notes: []string{"n"}, MaxAttempts: 1}, []int{12})
+	if !slices.Equal(a.ids, []string{"1", "2", "3"}) || !slices.Equal(a.found, []int{11}) ||
+		!slices.Equal(a.unenforced, limits) || len(a.notes) != 1 || a.maxAttempts != 3 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// An error about a job of a request names the line of that job.
+func TestErrorNamesLineOfJob(t *testing.T) {
+	err := queue.Invalid("cwd", "must not be empty").At(2)
+	if got, want := lineOf(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
+		t.Errorf("got %q, want it to begin with %q", got, want)
+	}
+}

@@ -1,0 +1,50 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Each kind of error has its exit code, even inside another error. A chosen exit code takes precedence.
+func TestExitCodeFollowsKind(t *testing.T) {
+	usage := Usage("--limit: %d is too small; use 1 or more", 0)
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{usage, 2}, {fmt.Errorf("serve: %w", usage), 2}, {WithExit(usage, 9), 9},
+		{fmt.Errorf("cannot start: %w", WithExit(errors.New("crash"), 7)), 7},
+	} {
+		if got := ExitCode(c.err); got != c.want {
+			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// A message about a denial says so first, unless it already begins with its subject.
+func TestMessageNamesDenial(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{queue.Errorf(queue.CodeDenied, "only admins may do this; ask one"), "denied: only admins may do this; ask one"},
+		{queue.Errorf(queue.CodeDenied, "--user: you may not; ask an admin"), "--user: you may not; ask an admin"},
+		{Usage("queuectl queue: no command given"), "queue: no command given"},
+	} {
+		if got := Message(c.err); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// An error about a line of a file names the line, and its cause is still found.
+func TestAtLineNamesLine(t *testing.T) {
+	cause := queue.Invalid("cwd", "must not be empty")
+	err := AtLine(cause, 3)
+	if want := "line 3: " + cause.Error(); err.Error() != want || !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}

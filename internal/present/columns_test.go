@@ -1,0 +1,51 @@
+package present
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// A list is sorted by what a column means: numbers by value, times by time, and jobs without a value
+// first. The text is not what counts.
+func TestColumnsSortByValue(t *testing.T) {
+	jobs := []control.Job{
+		{ID: "a", Seq: 10, StartedAt: 20, RunTimeMS: new(int64(90_000)), Progress: &control.JobProgress{Percent: 9}},
+		{ID: "b", Seq: 9, StartedAt: 100, RunTimeMS: new(int64(1_200)), Progress: &control.JobProgress{Percent: 10}},
+		{ID: "c", Seq: 100},
+	}
+	for name, want := range map[string]string{
+		"id": "abc", "seq": "bac", "started": "cab", "ran": "cba", "progress": "cab",
+	} {
+		columns := Columns()
+		i := slices.IndexFunc(columns, func(c Column) bool { return c.Name == name })
+		if i < 0 {
+			t.Fatalf("there is no column %s", name)
+		}
+		sorted := slices.Clone(jobs)
+		slices.SortFunc(sorted, func(a, b control.Job) int {
+			return CompareCells(columns[i].Value(&a), columns[i].Value(&b))
+		})
+		got := ""
+		for _, j := range sorted {
+			got += j.ID
+		}
+		if got != want {
+			t.Errorf("sorted by %s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Every state has a sign of its own, so that a cell's sign identifies its state.
+func TestSignsIdentifyStates(t *testing.T) {
+	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead", "cancelled"} {
+		sign := SignOf(state)
+		if sign.Sign == "" || LeadingSign(sign.Sign+" 17") != sign {
+			t.Errorf("%s: the sign %+v is found as %+v", state, sign, LeadingSign(sign.Sign+" 17"))
+		}
+	}
+	if got := LeadingSign("17"); got.Sign != "" {
+		t.Errorf("a cell without a sign: got %+v", got)
+	}
+}
