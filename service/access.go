@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
@@ -15,6 +16,33 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
+
+// rights decides which rights a peer has, as the settings section [access] defines.
+type rights struct {
+	places    config.Places
+	directory *directory
+	settings  *keeper
+
+	access atomic.Pointer[access]
+}
+
+// guard decides which jobs a peer may see and change, and records actions in the audit log.
+type guard struct {
+	store  store.Store
+	owners *owners
+	rights *rights
+}
+
+// Users tells peers who they are.
+type Users struct {
+	places    config.Places
+	store     store.Store
+	directory *directory
+	quota     *quota
+	rights    *rights
+	runAs     *runAs
+	settings  *keeper
+}
 
 // access holds the settings section [access], with the ids of the users and groups on this machine instead
 // of their names. The names are looked up when the settings are read.
@@ -25,10 +53,10 @@ type access struct {
 
 // resolveAccess resolves the names in the current settings. A network directory may answer slowly, so
 // resolveAccess holds no lock. If the settings change in the meantime, it starts over.
-func (s *Service) resolveAccess() {
+func (r *rights) resolveAccess() {
 	for {
-		old, c := s.access.Load(), s.config.Load()
-		if s.access.CompareAndSwap(old, resolve(&s.directory, &c.Settings)) && s.config.Load() == c {
+		old, c := r.access.Load(), r.settings.config.Load()
+		if r.access.CompareAndSwap(old, resolve(&r.directory.Directory, &c.Settings)) && r.settings.config.Load() == c {
 			return
 		}
 	}
@@ -56,16 +84,16 @@ func resolve(d *accounts.Directory, c *config.Settings) *access {
 
 // unknownNames returns a message that lists the names of [access] that this machine does not know, or "" if
 // it knows all.
-func (s *Service) unknownNames() string {
-	if list := s.access.Load().unknown; len(list) > 0 {
+func (r *rights) unknownNames() string {
+	if list := r.access.Load().unknown; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
 	}
 	return ""
 }
 
 // Right implements control.Authorizer. Root and the service's own user have all rights.
-func (s *Service) Right(p *control.Peer) control.Right {
-	switch c := s.config.Load(); {
+func (r *rights) Right(p *control.Peer) control.Right {
+	switch c := r.settings.config.Load(); {
 	case p.UID == anonymousUID && c.WebAnonymous == "read", p.UID == scraperUID && c.WebMetrics == "true":
 		return control.Read
 	case p.UID == anonymousUID, p.UID == scraperUID:
@@ -74,33 +102,33 @@ func (s *Service) Right(p *control.Peer) control.Right {
 	if p.Root() || p.UID == accounts.Self() {
 		return control.Admin
 	}
-	return s.access.Load().Of(p)
+	return r.access.Load().Of(p)
 }
 
 // peerName returns the name of a peer's user.
-func (s *Service) peerName(uid int) string {
+func (r *rights) peerName(uid int) string {
 	if uid == anonymousUID || uid == scraperUID {
 		return "anybody"
 	}
-	return s.directory.UserName(uid)
+	return r.directory.UserName(uid)
 }
 
 // Refuse implements control.Authorizer.
-func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
-	you := s.peerName(p.UID)
+func (r *rights) Refuse(p *control.Peer, what string, needs control.Right) error {
+	you := r.peerName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, s.directory.UserName(accounts.Self()), s.howToGetRight(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, r.directory.UserName(accounts.Self()), r.howToGetRight(control.Submit, you))
 	}
-	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, s.howToGetRight(needs, ""))
+	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, r.howToGetRight(needs, ""))
 }
 
 // howToGetRight returns advice on how a user can get a right. name is the user's name if the user has no
 // right at all; it is "" if the user has some right.
-func (s *Service) howToGetRight(needs control.Right, name string) string {
-	c := s.config.Load()
-	grant := "ask an admin to grant it in the section [access] of " + s.opt.Places.File
+func (r *rights) howToGetRight(needs control.Right, name string) string {
+	c := r.settings.config.Load()
+	grant := "ask an admin to grant it in the section [access] of " + r.places.File
 	if name != "" {
-		grant = "ask an admin to grant you a right in the section [access] of " + s.opt.Places.File
+		grant = "ask an admin to grant you a right in the section [access] of " + r.places.File
 	}
 	for _, right := range control.Rights() {
 		if !right.Covers(needs) {
@@ -121,39 +149,39 @@ func (s *Service) howToGetRight(needs control.Right, name string) string {
 
 // mayAct returns an error if the peer may not use a method on a job, for example because the job belongs to
 // another user.
-func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
-	return s.mayActOn(p, method, "job", j)
+func (g *guard) mayAct(p *control.Peer, method string, j *queue.Job) error {
+	return g.mayActOn(p, method, "job", j)
 }
 
 // mayActOn is mayAct for a job or a schedule; what says which of them. For a schedule, j represents the
 // jobs that it creates.
-func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) error {
-	isOwner := s.isOwner(p, j)
+func (g *guard) mayActOn(p *control.Peer, method, what string, j *queue.Job) error {
+	isOwner := g.isOwner(p, j)
 	needs := control.Needs(method, isOwner)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
+		return g.rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}
 	if isOwner {
-		return s.Refuse(p, method, needs)
+		return g.rights.Refuse(p, method, needs)
 	}
-	return s.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
+	return g.rights.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
 }
 
 // visibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
-func (s *Service) visibilityFor(p *control.Peer, j *queue.Job) control.Visibility {
+func (g *guard) visibilityFor(p *control.Peer, j *queue.Job) control.Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.Admin) {
 		return control.Outline
 	}
-	return control.Sees(p.Right, s.isOwner(p, j))
+	return control.Sees(p.Right, g.isOwner(p, j))
 }
 
 // hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
 // only to operators and to the user that it runs for.
-func (s *Service) hides(p *control.Peer, j *queue.Job) bool {
-	return j.Private() != nil && !p.Right.Covers(control.Operate) && !s.isOwner(p, j)
+func (g *guard) hides(p *control.Peer, j *queue.Job) bool {
+	return j.Private() != nil && !p.Right.Covers(control.Operate) && !g.isOwner(p, j)
 }
 
 // mayRead reports whether a peer may know of a job. The parameter private is the uid of the only user who
@@ -163,9 +191,9 @@ func mayRead(p *control.Peer, private *int) bool {
 }
 
 // get reads a job without its large fields. It returns a not-found error if the job is hidden from the peer.
-func (s *Service) get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
-	j, err := s.store.Get(ctx, id)
-	if err == nil && s.hides(p, &j) {
+func (g *guard) get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
+	j, err := g.store.Get(ctx, id)
+	if err == nil && g.hides(p, &j) {
 		return queue.Job{}, errNoJob(id)
 	}
 	return j, err
@@ -178,8 +206,8 @@ func errNoJob(id string) error {
 
 // isOwner reports whether a job belongs to a peer. It also compares names, because a running job keeps its
 // uid even if another account has that uid now.
-func (s *Service) isOwner(p *control.Peer, j *queue.Job) bool {
-	return j.UID == p.UID && (j.AsUID != nil || s.checkRenamed(j.UID, j.User) == nil)
+func (g *guard) isOwner(p *control.Peer, j *queue.Job) bool {
+	return j.UID == p.UID && (j.AsUID != nil || g.owners.checkRenamed(j.UID, j.User) == nil)
 }
 
 // onlyOwnUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
@@ -193,18 +221,18 @@ func onlyOwnUID(p *control.Peer, method string) *int {
 
 // audit records an action for which no other event exists. The caller calls it before it executes the
 // action. j is the job that the action concerns; nil if it concerns no single job. See docs/decisions/0074.
-func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) error {
+func (g *guard) audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
 	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
 	if j != nil {
 		a.Job, a.ID = j.Seq, j.ID
 	}
-	return s.store.Audit(ctx, a)
+	return g.store.Audit(ctx, a)
 }
 
 // userResolver resolves the names of the users that the jobs of one request run as.
 type userResolver struct {
-	s        *Service
+	r        *runAs
 	peer     *control.Peer
 	resolved map[string]jobUser
 }
@@ -220,15 +248,15 @@ func (a *userResolver) resolve(name string) (jobUser, error) {
 	if user, known := a.resolved[name]; known {
 		return user, nil
 	}
-	uid, ok := a.s.directory.UserID(name)
-	user := jobUser{uid: uid, name: a.s.directory.UserName(uid)}
+	uid, ok := a.r.directory.UserID(name)
+	user := jobUser{uid: uid, name: a.r.directory.UserName(uid)}
 	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
 	// for the peer and the service.
 	unnamed := user.name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != a.peer.UID && uid != accounts.Self() {
 		return jobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
-	if err := a.s.mayRunAs(a.peer, user); err != nil {
+	if err := a.r.mayRunAs(a.peer, user); err != nil {
 		return jobUser{}, err
 	}
 	if a.resolved == nil {
@@ -239,24 +267,24 @@ func (a *userResolver) resolve(name string) (jobUser, error) {
 }
 
 // mayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
-func (s *Service) mayRunAs(p *control.Peer, user jobUser) error {
+func (r *runAs) mayRunAs(p *control.Peer, user jobUser) error {
 	needs := control.Needs("enqueue", false)
 	switch {
-	case user.uid == s.account.RunsAs(&queue.Job{UID: p.UID}), s.account.Each && p.Right.Covers(needs):
+	case user.uid == r.account.RunsAs(&queue.Job{UID: p.UID}), r.account.Each && p.Right.Covers(needs):
 		return nil
-	case s.account.Each:
-		return s.Refuse(p, "a job that runs as another user ("+user.name+")", needs)
+	case r.account.Each:
+		return r.rights.Refuse(p, "a job that runs as another user ("+user.name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
-		user.name, s.jobsRunAs(p), s.opt.Places.File)}
+		user.name, r.jobsRunAs(p), r.places.File)}
 }
 
 // jobsRunAs returns the name of the user that the peer's jobs run as.
-func (s *Service) jobsRunAs(p *control.Peer) string {
-	if uid := s.account.RunsAs(&queue.Job{UID: p.UID}); uid != s.account.UID {
-		return s.directory.UserName(uid)
+func (r *runAs) jobsRunAs(p *control.Peer) string {
+	if uid := r.account.RunsAs(&queue.Job{UID: p.UID}); uid != r.account.UID {
+		return r.directory.UserName(uid)
 	}
-	return s.account.User
+	return r.account.User
 }
 
 // executionFields lists the fields that define what a job executes, and its input and environment.
@@ -271,7 +299,7 @@ type editScope struct {
 }
 
 // editScope checks a merge patch. Only admins may change the user that a job runs as.
-func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
+func (r *runAs) editScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
 	err = queue.Members(set, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(executionFields, name)
 		switch name {
@@ -281,7 +309,7 @@ func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, 
 			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
 		case "user":
 			if !p.Right.Covers(control.Admin) {
-				return s.Refuse(p, "changing the user that a job runs as", control.Admin)
+				return r.rights.Refuse(p, "changing the user that a job runs as", control.Admin)
 			}
 			e.changesUser = true
 			var name *string
@@ -291,9 +319,9 @@ func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, 
 			if name == nil {
 				return nil
 			}
-			user, err := (&userResolver{s: s, peer: p}).resolve(*name)
+			user, err := (&userResolver{r: r, peer: p}).resolve(*name)
 			if err == nil {
-				err = s.mayRun(user.uid)
+				err = r.mayRun(user.uid)
 			}
 			e.user = &user
 			return err
@@ -307,13 +335,13 @@ func (s *Service) editScope(p *control.Peer, set json.RawMessage) (e editScope, 
 // submitter, or a user that an admin has chosen for the job. With root's runners, both are checked, because
 // the service could apply another run_as at its next start. It also rejects edits that would overwrite
 // values that the peer cannot see. See docs/decisions/0075.
-func (s *Service) mayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
+func (r *runAs) mayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {
 	case e.hasPlaceholder && j.UID != p.UID:
 		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables that you do not change")
-	case e.changesExecution && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, "changing a job that runs as another user", control.Admin)
+	case e.changesExecution && r.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
+		return r.rights.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}
 	return nil
 }
@@ -333,24 +361,27 @@ func (e *editScope) apply(j *queue.Job) {
 const maxGroups = 1000
 
 // Whoami implements control.API.
-func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoami, err error) {
+func (h *Users) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoami, err error) {
 	p := control.PeerFrom(ctx)
 	w = control.Whoami{
-		UID: p.UID, User: s.peerName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
-		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
-		Service: string(s.opt.Places.Kind()), Socket: s.opt.Places.Socket,
+		UID: p.UID, User: h.rights.peerName(p.UID), GID: p.GID, Group: h.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
+		Right: p.Right, Rights: p.Right.Included(), RunAs: h.settings.config.Load().RunAs,
+		Service: string(h.places.Kind()), Socket: h.places.Socket,
 	}
 	for _, g := range p.Groups[:min(len(p.Groups), maxGroups)] {
-		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: s.directory.GroupName(g)})
+		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: h.directory.GroupName(g)})
 	}
 	if p.Right.Covers(control.Submit) {
-		w.JobsRunAs = s.jobsRunAs(&p)
-		c := s.config.Load()
-		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingUser, c.MaxRunningUser, s.maxBytesUser()
-		w.Bytes = s.store.UserBytes(p.UID)
+		w.JobsRunAs = h.runAs.jobsRunAs(&p)
+		c := h.settings.config.Load()
+		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingUser, c.MaxRunningUser, h.quota.maxBytesUser()
+		w.Bytes = h.store.UserBytes(p.UID)
 	}
 	if p.Right == control.None {
-		w.Next = s.howToGetRight(control.Submit, w.User)
+		w.Next = h.rights.howToGetRight(control.Submit, w.User)
 	}
 	return w, nil
 }
+
+// directory looks up accounts in the system's users and groups.
+type directory struct{ accounts.Directory }

@@ -2,11 +2,9 @@ package service
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 )
@@ -22,40 +20,36 @@ func dora(database, key string) (string, error) {
 // A user who exists only in a network directory can be named wherever a local user can. These places are
 // [access], the account of all jobs, --user and names in replies.
 func TestUsersOfADirectory(t *testing.T) {
-	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}, Runners: Runners{Socket: "/run/q/spawn.sock"}}}
-	s.directory.Ask = dora
-	settings := func(pairs map[string]string) {
+	with := func(settings map[string]string) *rig {
 		t.Helper()
-		s.layers = []config.Layer{{Origin: config.FromFile, Values: pairs}}
-		if err := errors.Join(s.merge(), s.resolveAccount()); err != nil {
-			t.Fatal(err)
-		}
-		s.resolveAccess()
+		d := &directory{}
+		d.Ask = dora
+		return newRig(t, rigOptions{settings: settings, runners: Runners{Socket: "/run/q/spawn.sock"}, directory: d})
 	}
-	settings(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "socket_group": "dirgroup", "access.admin": "none"})
-	if got := s.unknownNames(); got != "" {
+	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "socket_group": "dirgroup", "access.admin": "none"})
+	if got := s.rights.unknownNames(); got != "" {
 		t.Error(got)
 	}
 	for want, p := range map[control.Right]*control.Peer{control.Submit: {UID: 61401, GID: 1, Groups: []int{61411}}, control.Operate: {UID: 61400}, control.None: {UID: 61402}} {
-		if got := s.Right(p); got != want {
+		if got := s.rights.Right(p); got != want {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
-	if perms, err := s.socketPerms(&s.config.Load().Settings); err != nil || perms.GID != 61411 {
+	if perms, err := s.endpoint.socketPerms(&s.settings.config.Load().Settings); err != nil || perms.GID != 61411 {
 		t.Errorf("the socket's group: %+v, %v", perms, err)
 	}
-	as, err := (&userResolver{s: s, peer: peer(61300, control.Admin)}).resolve("dora")
-	if f, failed := s.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (jobUser{61400, "dora"}) || *f.UID != as.uid {
+	as, err := (&userResolver{r: s.runAs, peer: peer(61300, control.Admin)}).resolve("dora")
+	if f, failed := s.filters.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (jobUser{61400, "dora"}) || *f.UID != as.uid {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
-	if w := s.userName(61400); w != "dora" {
+	if w := s.owners.userName(61400); w != "dora" {
 		t.Errorf("she is called %s", w)
 	}
-	settings(map[string]string{"run_as": "fixed:dora"})
-	if a := s.account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" || s.jobsRunAs(peer(61300, control.Submit)) != "dora" {
+	s = with(map[string]string{"run_as": "fixed:dora"})
+	if a := s.account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" || s.runAs.jobsRunAs(peer(61300, control.Submit)) != "dora" {
 		t.Errorf("jobs run as %+v", a)
 	}
-	if _, err := s.accountNamed("DORA"); err == nil {
+	if _, err := s.directory.accountNamed("DORA"); err == nil {
 		t.Error("all jobs may run as an account by another name of its")
 	}
 }
@@ -69,12 +63,8 @@ func blockDirectory(d *accounts.Directory, wait func()) {
 // While the change of one setting waits for a directory that hangs, another setting can be changed.
 func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.settingsToken = make(chan struct{}, 1)
-	for len(s.layers) <= layerRunning {
-		s.layers = append(s.layers, config.Layer{Origin: config.FromStored, Values: map[string]string{}})
-	}
 	called, answer := make(chan struct{}), make(chan struct{})
-	blockDirectory(&s.directory, func() {
+	blockDirectory(&s.directory.Directory, func() {
 		close(called)
 		<-answer
 	})
@@ -82,14 +72,14 @@ func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if v, err := s.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil || v.Value != "dora" {
+		if v, err := s.administration.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil || v.Value != "dora" {
 			t.Errorf("%+v, %v", v, err)
 		}
 	}()
 	<-called
 	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
 	defer cancel()
-	if _, err := s.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
+	if _, err := s.administration.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
 		t.Error(err)
 	}
 	close(answer)

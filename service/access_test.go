@@ -14,30 +14,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newService returns a service with the given settings. The service runs no jobs. It has root's runners if
+// newSettingsRig returns a service with the given settings. The service runs no jobs. It has root's runners if
 // its run_as needs them.
-func newService(t testing.TB, pairs ...string) *Service {
+func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	t.Helper()
-	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}}
-	values := map[string]string{}
+	o := rigOptions{settings: map[string]string{}}
 	for i := 0; i < len(pairs); i += 2 {
-		values[pairs[i]] = pairs[i+1]
+		o.settings[pairs[i]] = pairs[i+1]
 	}
-	s.layers = []config.Layer{{Origin: config.FromFile, Values: values}}
-	if err := s.merge(); err != nil {
-		t.Fatal(err)
-	}
-	if s.config.Load().RunAs != config.RunAsService {
-		s.opt.Runners = Runners{Socket: "/run/q/spawn.sock", Policy: filepath.Join(t.TempDir(), "runner.conf")}
-		if err := os.WriteFile(s.opt.Runners.Policy, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
+	if runAs := o.settings["run_as"]; runAs != "" && runAs != config.RunAsService {
+		o.runners = Runners{Socket: "/run/q/spawn.sock", Policy: filepath.Join(t.TempDir(), "runner.conf")}
+		if err := os.WriteFile(o.runners.Policy, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.resolveAccess()
-	if err := s.resolveAccount(); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return newRig(t, o)
 }
 
 func peer(uid int, right control.Right) *control.Peer {
@@ -47,7 +38,7 @@ func peer(uid int, right control.Right) *control.Peer {
 // Only admins may choose the user that a job runs as. Other users may name only the user that the job would
 // run as anyway. If a choice is rejected, the error names the setting that would allow it.
 func TestUserIsNamedByAdmins(t *testing.T) {
-	self := newService(t).account.User
+	self := newSettingsRig(t).account.User
 	other := otherUserName(t)
 	for _, c := range []struct {
 		runAs string
@@ -69,8 +60,8 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		if !runsAs(c.runAs) {
 			continue
 		}
-		s := newService(t, "run_as", c.runAs)
-		a := userResolver{s: s, peer: c.peer}
+		s := newSettingsRig(t, "run_as", c.runAs)
+		a := userResolver{r: s.runAs, peer: c.peer}
 		as, err := a.resolve(c.name)
 		var e *queue.Error
 		switch {
@@ -93,18 +84,18 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 		runAs string
 		runs  int
 		shown string
-	}{{"submitter", 61301, "bob"}, {"service", self, newService(t).account.User}, {"fixed:daemon", 1, "daemon"}} {
+	}{{"submitter", 61301, "bob"}, {"service", self, newSettingsRig(t).account.User}, {"fixed:daemon", 1, "daemon"}} {
 		if !runsAs(c.runAs) {
 			continue
 		}
-		s := newService(t, "run_as", c.runAs)
+		s := newSettingsRig(t, "run_as", c.runAs)
 		if got := s.account.RunsAs(&job); got != c.runs {
 			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
 		}
-		if user, owner := s.names(&job); user != c.shown || owner != "61300" {
+		if user, owner := s.runAs.names(&job); user != c.shown || owner != "61300" {
 			t.Errorf("%s: shown as %s of %s, want %s", c.runAs, user, owner, c.shown)
 		}
-		if user, _ := s.names(&ended); user != "bob" {
+		if user, _ := s.runAs.names(&ended); user != "bob" {
 			t.Errorf("%s: it ran and is shown as %s", c.runAs, user)
 		}
 	}
@@ -132,19 +123,19 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		if !runsAs(c.runAs) {
 			continue
 		}
-		s := newService(t, "run_as", c.runAs)
+		s := newSettingsRig(t, "run_as", c.runAs)
 		p := peer(61300, c.right)
-		e, err := s.editScope(p, json.RawMessage(c.set))
+		e, err := s.runAs.editScope(p, json.RawMessage(c.set))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.mayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		if err := s.runAs.mayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
-		if err := s.mayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
+		if err := s.runAs.mayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
 			t.Errorf("%s by %s with %s, of one's own job that names another user: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
-		if err := s.mayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
+		if err := s.runAs.mayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
 			t.Errorf("%s of one's own job: %v", c.set, err)
 		}
 	}
@@ -153,10 +144,10 @@ func TestEditsOfOthersJobs(t *testing.T) {
 // Admins see the URL of the database without its password. This holds for the value in effect and for a value
 // that waits for a restart.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
-	s := newService(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
-	s.recordStartConfig()
-	s.layers[0].Values["store"] = "postgres://q:three@h2/d"
-	if err := s.merge(); err != nil {
+	s := newSettingsRig(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
+	s.settings.recordStartConfig()
+	s.settings.layers[layerFile].Values["store"] = "postgres://q:three@h2/d"
+	if err := s.settings.mergeLocked(); err != nil {
 		t.Fatal(err)
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
@@ -164,7 +155,7 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx", Origin: "file",
 			Note: "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
 	} {
-		if got, err := s.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
+		if got, err := s.administration.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
 		}
 	}

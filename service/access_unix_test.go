@@ -45,7 +45,7 @@ func otherUserName(*testing.T) string {
 // applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
 // service's own user always have all rights.
 func TestNamesAreResolved(t *testing.T) {
-	s := newService(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
+	s := newSettingsRig(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
 	daemon, ok := s.directory.UserID("daemon")
 	if !ok {
 		daemon = 61377 // this machine has no user named daemon, so use any uid
@@ -57,22 +57,22 @@ func TestNamesAreResolved(t *testing.T) {
 		{control.Peer{UID: 61300}, control.Read}, {control.Peer{UID: 61301}, control.Submit}, {control.Peer{UID: 61302, Groups: []int{61310}}, control.Read},
 		{control.Peer{UID: 61303}, control.None}, {control.Peer{UID: os.Geteuid()}, control.Admin}, {control.Peer{}, control.Admin},
 	} {
-		if got := s.Right(&c.peer); got != c.want {
+		if got := s.rights.Right(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
-	if got := s.Right(&control.Peer{UID: daemon}); ok && got != control.Operate {
+	if got := s.rights.Right(&control.Peer{UID: daemon}); ok && got != control.Operate {
 		t.Errorf("daemon: got %s, want the strongest", got)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.unknownNames(), name) {
-			t.Errorf("%s is not reported: %s", name, s.unknownNames())
+		if !strings.Contains(s.rights.unknownNames(), name) {
+			t.Errorf("%s is not reported: %s", name, s.rights.unknownNames())
 		}
 	}
-	if finding := s.examineAccess(); len(finding) != 1 {
+	if finding := s.doctor.examineAccess(); len(finding) != 1 {
 		t.Errorf("doctor finds %+v", finding)
 	}
-	if got := newService(t, "access.read", "61300").unknownNames(); got != "" {
+	if got := newSettingsRig(t, "access.read", "61300").rights.unknownNames(); got != "" {
 		t.Errorf("a number without a name: %s", got)
 	}
 }
@@ -80,7 +80,7 @@ func TestNamesAreResolved(t *testing.T) {
 // An error about a missing right names the required right, the user's right, and how to get it: from the
 // group that has it, or from an admin who edits the settings file.
 func TestRefusalsHelp(t *testing.T) {
-	s := newService(t, "run_as", "submitter", "access.operate", "alice @ops")
+	s := newSettingsRig(t, "run_as", "submitter", "access.operate", "alice @ops")
 	for _, c := range []struct {
 		right, needs control.Right
 		what, want   string
@@ -90,12 +90,12 @@ func TestRefusalsHelp(t *testing.T) {
 		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` + new(accounts.Directory).UserName(os.Geteuid()) + `; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
 	} {
 		var e *queue.Error
-		if err := s.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
+		if err := s.rights.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
-	own := newService(t)
-	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+"; ask an admin to grant you a right in the section [access]") {
+	own := newSettingsRig(t)
+	if err := own.rights.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+"; ask an admin to grant you a right in the section [access]") {
 		t.Errorf("of a service of one's own: %v", err)
 	}
 }
@@ -103,10 +103,10 @@ func TestRefusalsHelp(t *testing.T) {
 // A job that names a user stores and shows the uid and name of that user. A job that names no user shows
 // its submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
-	s := newService(t, "run_as", "submitter")
-	a := &userResolver{s: s, peer: peer(61300, control.Admin)}
+	s := newSettingsRig(t, "run_as", "submitter")
+	a := &userResolver{r: s.runAs, peer: peer(61300, control.Admin)}
 	spec := queue.Spec{Command: new("true"), User: new("root")}
-	j, err := s.draft(&spec, s.config.Load().Defaults(), "61300", a)
+	j, err := s.intake.draft(&spec, s.settings.config.Load().Defaults(), "61300", a)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
 		t.Fatalf("got %+v, %v", j, err)
 	}
@@ -114,29 +114,29 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		t.Error("the spec of the job names another user")
 	}
 	plain := queue.Spec{Command: new("true")}
-	if j, err := s.draft(&plain, s.config.Load().Defaults(), "61300", a); err != nil || j.User != "61300" || j.AsUID != nil || queue.SpecOf(&j).User != nil {
+	if j, err := s.intake.draft(&plain, s.settings.config.Load().Defaults(), "61300", a); err != nil || j.User != "61300" || j.AsUID != nil || queue.SpecOf(&j).User != nil {
 		t.Errorf("without a user: %+v, %v", j, err)
 	}
-	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.config.Load().Defaults()); err != nil || j.User != "root" || j.AsUID == nil {
+	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.settings.config.Load().Defaults()); err != nil || j.User != "root" || j.AsUID == nil {
 		t.Errorf("after an edit of something else: %+v, %v", j, err)
 	}
 	for set, want := range map[string]struct {
 		as   *int
 		name string
 	}{`{"user":null}`: {nil, ""}, `{"user":"0"}`: {new(0), "root"}, `{"priority":8}`: {j.AsUID, "root"}} {
-		e, err := s.editScope(a.peer, json.RawMessage(set))
+		e, err := s.runAs.editScope(a.peer, json.RawMessage(set))
 		if err != nil {
 			t.Fatal(err)
 		}
 		edited := j
-		if err := edited.Edit(json.RawMessage(set), s.config.Load().Defaults()); err != nil {
+		if err := edited.Edit(json.RawMessage(set), s.settings.config.Load().Defaults()); err != nil {
 			t.Fatal(err)
 		}
 		if e.apply(&edited); !reflect.DeepEqual(edited.AsUID, want.as) || edited.User != want.name {
 			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
 		}
 	}
-	if _, err := s.editScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
+	if _, err := s.runAs.editScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("the user edited by an operator: %v", err)
 	}
 }

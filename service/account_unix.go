@@ -23,8 +23,8 @@ import (
 )
 
 // accountOf returns the account of a uid. If the system does not know the uid, it returns defaults.
-func (s *Service) accountOf(uid int) worker.Account {
-	u, err := s.directory.User(uint32(uid))
+func (d *directory) accountOf(uid int) worker.Account {
+	u, err := d.User(uint32(uid))
 	if err != nil {
 		return worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
 	}
@@ -32,8 +32,8 @@ func (s *Service) accountOf(uid int) worker.Account {
 }
 
 // accountName returns the system's name for a uid, or "" if the uid has no name.
-func (s *Service) accountName(uid int) string {
-	a, err := s.directory.User(uint32(uid))
+func (d *directory) accountName(uid int) string {
+	a, err := d.User(uint32(uid))
 	if err != nil {
 		return ""
 	}
@@ -41,8 +41,8 @@ func (s *Service) accountName(uid int) string {
 }
 
 // accountNamed returns the account of a user.
-func (s *Service) accountNamed(name string) (worker.Account, error) {
-	u, err := s.directory.Named(name)
+func (d *directory) accountNamed(name string) (worker.Account, error) {
+	u, err := d.Named(name)
 	if err == nil && u.Name != name {
 		// A directory may know an account under several names, but runners use only the account's main
 		// name.
@@ -52,10 +52,10 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 }
 
 // peerNamed returns a peer as if the user had connected to the socket, with the user's current groups.
-func (s *Service) peerNamed(name string) (control.Peer, error) {
-	u, err := s.directory.Named(name)
+func (d *directory) peerNamed(name string) (control.Peer, error) {
+	u, err := d.Named(name)
 	if err == nil {
-		u, err = s.directory.Grouped(u)
+		u, err = d.Grouped(u)
 	}
 	p := control.Peer{UID: int(u.UID), GID: int(u.GID), PID: os.Getpid()}
 	for _, gid := range u.Groups {

@@ -21,7 +21,7 @@ import (
 )
 
 // accountOf returns the account of the service itself.
-func (s *Service) accountOf(uid int) worker.Account {
+func (d *directory) accountOf(uid int) worker.Account {
 	a := worker.Account{UID: uid}
 	if u, err := user.Current(); err == nil {
 		a.User, a.Home = u.Username, u.HomeDir
@@ -31,11 +31,11 @@ func (s *Service) accountOf(uid int) worker.Account {
 
 // accountName returns "", so the owners of jobs are not checked. On Windows, no second account ever gets
 // the same uid or SID, so the check is not needed.
-func (s *Service) accountName(int) string { return "" }
+func (d *directory) accountName(int) string { return "" }
 
 // peerNamed returns a peer as if the user had connected to the pipe.
-func (s *Service) peerNamed(name string) (control.Peer, error) {
-	id, known := s.directory.UserID(name)
+func (d *directory) peerNamed(name string) (control.Peer, error) {
+	id, known := d.UserID(name)
 	if !known {
 		return control.Peer{}, accounts.ErrNone("there is no such account")
 	}
@@ -43,7 +43,7 @@ func (s *Service) peerNamed(name string) (control.Peer, error) {
 }
 
 // accountNamed returns the account of a user.
-func (s *Service) accountNamed(name string) (worker.Account, error) {
+func (d *directory) accountNamed(name string) (worker.Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return worker.Account{}, err
@@ -66,7 +66,7 @@ func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 
 // bootstrapRoot does nothing, since Windows has no runners of root. If the settings need them,
 // checkOwnRunners reports that to the user.
-func (s *Service) bootstrapRoot() error { return nil }
+func (*startup) bootstrapRoot() error { return nil }
 
 const lockName = "service.lock"
 

@@ -20,6 +20,12 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
+// outputFiles finds the output files of attempts on this node.
+type outputFiles struct {
+	home   runner.Home
+	places config.Places
+}
+
 // backupPiece is the number of bytes of a backup in one message.
 const backupPiece = 256 << 10
 
@@ -30,15 +36,15 @@ var errNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in Po
 const progressInterval = 100 * time.Millisecond
 
 // Backup implements control.API.
-func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
-	if err := s.audit(ctx, "backup", "", nil); err != nil {
+func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
+	if err := h.guard.audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err
 	}
-	if s.files == nil {
+	if h.files == nil {
 		return control.BackupEnd{}, errNoFiles
 	}
 	var lastReport time.Time
-	made, err := s.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return s.openOutput(ref) }, func(done, total int64) error {
+	made, err := h.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.outputFiles.openOutput(ref) }, func(done, total int64) error {
 		if time.Since(lastReport) < progressInterval {
 			return nil
 		}
@@ -85,10 +91,10 @@ func restoreDir(p config.Places) string { return filepath.Join(p.State, "restore
 
 // openOutput opens an attempt's output file. If root's runners are used, openOutput also searches the
 // service's own directory, since restored files are there.
-func (s *Service) openOutput(ref string) (*os.File, error) {
-	f, err := s.home.Output(ref)
-	if errors.Is(err, os.ErrNotExist) && s.home.Socket != "" {
-		f, err = runner.Home{Dir: runnersDir(s.opt.Places)}.Output(ref)
+func (o *outputFiles) openOutput(ref string) (*os.File, error) {
+	f, err := o.home.Output(ref)
+	if errors.Is(err, os.ErrNotExist) && o.home.Socket != "" {
+		f, err = runner.Home{Dir: runnersDir(o.places)}.Output(ref)
 	}
 	return f, err
 }

@@ -7,6 +7,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// bootAdvisor knows whether the service starts at boot.
+type bootAdvisor struct {
+	adviseBoot func() string // see Options.BootAdvice; may be nil
+}
+
 // longDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
 // reboot is too unlikely.
 const longDelay = time.Hour
@@ -20,32 +25,32 @@ type receiptNotes struct {
 }
 
 // addNotes adds notes on jobs that are about to be enqueued.
-func (s *Service) addNotes(m *receiptNotes, drafts []queue.Job) {
+func (in *intake) addNotes(m *receiptNotes, drafts []queue.Job) {
 	delayed := false
-	now := s.store.Now()
+	now := in.store.Now()
 	for i := range drafts {
 		j := &drafts[i]
 		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
 		delayed = delayed || j.Delay > longDelay || j.RunAt > now.Add(longDelay)
 	}
 	if delayed {
-		m.notes = s.bootNotes()
+		m.notes = in.boot.bootNotes()
 	}
 }
 
 // bootAdvice returns advice on how to make the service start at boot. It returns "" if the service already
 // does so, or if that is unknown.
-func (s *Service) bootAdvice() string {
-	if s.opt.BootAdvice == nil {
+func (b *bootAdvisor) bootAdvice() string {
+	if b.adviseBoot == nil {
 		return ""
 	}
-	return s.opt.BootAdvice()
+	return b.adviseBoot()
 }
 
 // bootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
 // start at boot, bootNotes returns nothing.
-func (s *Service) bootNotes() []string {
-	advice := s.bootAdvice()
+func (b *bootAdvisor) bootNotes() []string {
+	advice := b.bootAdvice()
 	if advice == "" {
 		return nil
 	}
@@ -53,8 +58,8 @@ func (s *Service) bootNotes() []string {
 }
 
 // examineBoot reports a service that does not start at boot.
-func (s *Service) examineBoot() []store.Finding {
-	advice := s.bootAdvice()
+func (d *Examiner) examineBoot() []store.Finding {
+	advice := d.boot.bootAdvice()
 	if advice == "" {
 		return nil
 	}

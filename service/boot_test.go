@@ -16,7 +16,7 @@ import (
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
 	advice := ""
-	s.opt.BootAdvice = func() string { return advice }
+	s.boot.adviseBoot = func() string { return advice }
 	ctx := asPeer(t, owner, control.Submit)
 	at := func(d time.Duration) *queue.Millis { return new(s.store.Now().Add(d)) }
 	for _, c := range []struct {
@@ -34,11 +34,11 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	} {
 		advice = c.advice
 		c.spec.Command = new("true")
-		one, err := s.Enqueue(ctx, control.Enqueue{Spec: c.spec})
+		one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: c.spec})
 		if err != nil {
 			t.Fatal(err)
 		}
-		many, err := s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
+		many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		}
 	}
 	advice = "do"
-	d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", Spec: queue.Spec{Command: new("true")}})
+	d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", Spec: queue.Spec{Command: new("true")}})
 	if err != nil || len(d.Notes) != 1 {
 		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
 	}
@@ -57,21 +57,21 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.opt.BootAdvice = func() string { return "do" }
+	s.boot.adviseBoot = func() string { return "do" }
 	ctx := asPeer(t, owner, control.Submit)
-	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for set, noted := range map[string]bool{
 		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false, `{"priority":1}`: false,
 	} {
-		got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{one.ID}}, Set: json.RawMessage(set)})
+		got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{one.ID}}, Set: json.RawMessage(set)})
 		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
 			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
 		}
 	}
-	got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"nobody"}}, Set: json.RawMessage(`{"delay":"2h"}`)})
+	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"nobody"}}, Set: json.RawMessage(`{"delay":"2h"}`)})
 	if err != nil || len(got.Notes) > 0 {
 		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
 	}
@@ -84,16 +84,16 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 	ctx := asPeer(t, owner, control.Submit)
 	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
 	for i, want := range []int{1, 2, 3} {
-		got, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
+		got, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
 		if err != nil || got.MaxAttempts != want {
 			t.Errorf("%d retries: got %d attempts, %v, want %d", i, got.MaxAttempts, err, want)
 		}
 	}
-	again, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(2), Key: "k2"})
+	again, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: spec(2), Key: "k2"})
 	if err != nil || !again.Duplicate || again.MaxAttempts != 0 {
 		t.Errorf("again: got %+v, %v", again, err)
 	}
-	many, err := s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
+	many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
 	if err != nil || many.MaxAttempts != 5 {
 		t.Errorf("batch: got %d attempts, %v, want 5", many.MaxAttempts, err)
 	}
@@ -102,14 +102,14 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
-	if list := s.examineBoot(); len(list) > 0 {
+	if list := s.doctor.examineBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}
-	s.opt.BootAdvice = func() string { return "do" }
-	if list := s.examineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" || list[0].Next != "do" {
+	s.boot.adviseBoot = func() string { return "do" }
+	if list := s.doctor.examineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" || list[0].Next != "do" {
 		t.Errorf("got %+v, want a warning", list)
 	}
-	if !slices.ContainsFunc(diagnose(s.examineBoot()).Findings, func(f control.Finding) bool { return f.Next == "do" }) {
+	if !slices.ContainsFunc(diagnose(s.doctor.examineBoot()).Findings, func(f control.Finding) bool { return f.Next == "do" }) {
 		t.Error("the diagnosis leaves it out")
 	}
 }

@@ -21,12 +21,12 @@ const serviceGroup = "queuectl-service"
 // bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It
 // opens the control socket and starts the launcher, which starts root's runners. Then it switches this
 // process to the service's account for good.
-func (s *Service) bootstrapRoot() error {
+func (b *startup) bootstrapRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
 		return err
 	}
-	state, r := s.opt.Places.State, &s.opt.Runners
+	state, r := b.opt.Places.State, &b.opt.Runners
 	err = os.Mkdir(state, 0o700)
 	if err == nil {
 		err = os.Chown(state, uid, gid)
@@ -34,15 +34,15 @@ func (s *Service) bootstrapRoot() error {
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the state directory: %w", err)
 	}
-	if filepath.Dir(s.opt.Places.Socket) != state {
-		if s.boundSocket, err = bindForGroup(s.opt.Places.Socket); err != nil {
+	if filepath.Dir(b.opt.Places.Socket) != state {
+		if b.boundSocket, err = bindForGroup(b.opt.Places.Socket); err != nil {
 			return err
 		}
 	}
-	if s.launcher, err = runner.StartLauncher(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
+	if b.launcher, err = runner.StartLauncher(b.opt.Runner, r.Dir, r.Policy, uid, gid, b.opt.Log); err != nil {
 		return err
 	}
-	r.Socket = s.launcher.Socket
+	r.Socket = b.launcher.Socket
 	return dropPrivileges(uid, gid)
 }
 

@@ -27,22 +27,22 @@ type nodeResult struct {
 
 // broadcast concurrently sends a request to all other live nodes, and waits at most broadcastTimeout. It
 // returns the answers in order of the nodes' names.
-func (s *Service) broadcast(ctx context.Context, req nodeRequest) ([]nodeResult, error) {
-	if s.cluster == nil || !s.cluster.HasOthers() {
+func (r *jobRouter) broadcast(ctx context.Context, req nodeRequest) ([]nodeResult, error) {
+	if r.cluster == nil || !r.cluster.HasOthers() {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, broadcastTimeout)
 	defer cancel()
-	nodes, err := s.nodes(ctx)
+	nodes, err := r.nodeList.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.sendToNodes(ctx, nodes, req), nil
+	return r.sendToNodes(ctx, nodes, req), nil
 }
 
 // sendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
 // have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
-func (s *Service) sendToNodes(ctx context.Context, nodes []store.NodeState, req nodeRequest) []nodeResult {
+func (r *jobRouter) sendToNodes(ctx context.Context, nodes []store.NodeState, req nodeRequest) []nodeResult {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
 	list := make([]nodeResult, len(nodes))
 	slots := make(chan struct{}, maxParallelRequests)
@@ -51,7 +51,7 @@ func (s *Service) sendToNodes(ctx context.Context, nodes []store.NodeState, req 
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			reply, err := s.router().sendRequest(ctx, n.ID, req)
+			reply, err := r.sendRequest(ctx, n.ID, req)
 			list[i] = nodeResult{n, reply, err}
 		})
 	}
@@ -59,49 +59,49 @@ func (s *Service) sendToNodes(ctx context.Context, nodes []store.NodeState, req 
 	return list
 }
 
-// applyOnAllNodes calls f while it holds settingsToken, then asks the other nodes to apply the changed
+// applyOnAllNodes calls f while it holds token, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
-func (s *Service) applyOnAllNodes(ctx context.Context, f func() error) error {
-	err := s.withSettingsLock(ctx, f)
+func (ch *changer) applyOnAllNodes(ctx context.Context, f func() error) error {
+	err := ch.lock.withSettingsLock(ctx, f)
 	if err == nil {
-		s.notifyNodes(ctx, nodeRequest{Command: "obey"})
+		ch.notifyNodes(ctx, nodeRequest{Command: "obey"})
 	}
 	return err
 }
 
 // notifyNodes sends a request to the other nodes and logs which nodes did not answer.
-func (s *Service) notifyNodes(ctx context.Context, req nodeRequest) []nodeResult {
-	list, err := s.broadcast(ctx, req)
-	s.warnUnconfirmed(list)
+func (ch *changer) notifyNodes(ctx context.Context, req nodeRequest) []nodeResult {
+	list, err := ch.router.broadcast(ctx, req)
+	ch.warnUnconfirmed(list)
 	if err != nil {
-		s.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database", "error", err)
+		ch.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database", "error", err)
 	}
 	return list
 }
 
 // warnUnconfirmed logs which nodes have not confirmed a change.
-func (s *Service) warnUnconfirmed(list []nodeResult) {
+func (ch *changer) warnUnconfirmed(list []nodeResult) {
 	for i := range list {
 		if list[i].failed != nil {
-			s.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database", "node", list[i].node.Name, "error", list[i].failed)
+			ch.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database", "node", list[i].node.Name, "error", list[i].failed)
 		}
 	}
 }
 
 // reloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
-func (s *Service) reloadShared(ctx context.Context) error {
-	return errors.Join(s.readDrained(ctx), s.applyShared(ctx))
+func (ch *changer) reloadShared(ctx context.Context) error {
+	return errors.Join(ch.drains.readDrained(ctx), ch.applyShared(ctx))
 }
 
 // waitIdle waits until no job runs on a draining node. It does not wait for the jobs of a lost node.
-func (s *Service) waitIdle(ctx context.Context, n *store.NodeState) error {
+func (r *jobRouter) waitIdle(ctx context.Context, n *store.NodeState) error {
 	if n.This {
-		return s.pool.Quiet(ctx)
+		return r.pool.Quiet(ctx)
 	}
 	for {
-		reply, err := s.router().sendRequest(ctx, n.ID, nodeRequest{Command: "quiet"})
+		reply, err := r.sendRequest(ctx, n.ID, nodeRequest{Command: "quiet"})
 		switch {
-		case err != nil && ctx.Err() == nil && !s.isNodeAlive(ctx, n.ID):
+		case err != nil && ctx.Err() == nil && !r.nodeList.isNodeAlive(ctx, n.ID):
 			return nil
 		case err != nil || !reply.TryAgain:
 			return err
@@ -111,31 +111,31 @@ func (s *Service) waitIdle(ctx context.Context, n *store.NodeState) error {
 
 // isNodeAlive reports whether a node's lease is valid. If the nodes cannot be read, isNodeAlive returns
 // true.
-func (s *Service) isNodeAlive(ctx context.Context, id int64) bool {
-	list, err := s.nodes(ctx)
+func (l *nodeList) isNodeAlive(ctx context.Context, id int64) bool {
+	list, err := l.nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
 	return err != nil || i >= 0 && list[i].Alive
 }
 
 // waitAllIdle waits until no job runs on any node. The caller has drained all nodes, so no job starts.
-func (s *Service) waitAllIdle(ctx context.Context) error {
-	nodes, err := s.nodes(ctx)
+func (r *jobRouter) waitAllIdle(ctx context.Context) error {
+	nodes, err := r.nodeList.nodes(ctx)
 	for i := range nodes {
 		if n := &nodes[i]; err == nil && n.Alive {
-			err = s.waitIdle(ctx, n)
+			err = r.waitIdle(ctx, n)
 		}
 	}
 	return err
 }
 
 // lostNodes returns a problem for each node that has disappeared without a normal stop.
-func (s *Service) lostNodes(ctx context.Context) (list []string) {
-	if s.cluster == nil {
+func (l *nodeList) lostNodes(ctx context.Context) (list []string) {
+	if l.cluster == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, broadcastTimeout)
 	defer cancel()
-	nodes, err := s.nodes(ctx)
+	nodes, err := l.nodes(ctx)
 	if err != nil {
 		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
 	}

@@ -11,6 +11,16 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// bulk applies an operation to many jobs.
+type bulk struct {
+	shares  *control.Shares
+	store   store.Store
+	filters *filters
+	guard   *guard
+	reader  *jobReader
+	rights  *rights
+}
+
 const (
 	// maxParallelBulk is the number of jobs that a bulk operation changes concurrently, so that their changes
 	// share commits.
@@ -23,10 +33,10 @@ const (
 )
 
 // bulkByID is like bulkByRef, but first looks up the jobs by their ids.
-func (s *Service) bulkByID(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
-	b := s.newBulk(ctx, method, ids, do)
+func (h *bulk) bulkByID(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+	b := h.newBulk(ctx, method, ids, do)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
-		refs, errs, err := s.readRefs(ctx, ids[done:min(done+readStep, len(ids))])
+		refs, errs, err := h.reader.readRefs(ctx, ids[done:min(done+readStep, len(ids))])
 		if err != nil {
 			return b.results(err)
 		}
@@ -40,12 +50,12 @@ func (s *Service) bulkByID(ctx context.Context, method string, ids []string, do 
 
 // bulkByRef applies an operation to jobs and returns the results in the order of the request. It stops when
 // ctx ends, for example because the client disconnects.
-func (s *Service) bulkByRef(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+func (h *bulk) bulkByRef(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	b := s.newBulk(ctx, method, ids, do)
+	b := h.newBulk(ctx, method, ids, do)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
 		b.apply(i, refs[i], nil)
 	}
@@ -54,12 +64,12 @@ func (s *Service) bulkByRef(ctx context.Context, method string, refs []store.Ref
 
 // readRefs reads references to the jobs with these ids. For each id that does not exist, errs contains an
 // error at the same index.
-func (s *Service) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
+func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
-	err = s.shares.Do(ctx, control.One, func() error {
+	err = r.shares.Do(ctx, control.One, func() error {
 		for i, id := range ids {
-			j, err := s.get(ctx, &peer, id)
+			j, err := r.guard.get(ctx, &peer, id)
 			refs[i], errs[i] = store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
 		}
 		return nil
@@ -69,7 +79,7 @@ func (s *Service) readRefs(ctx context.Context, ids []string) (refs []store.Ref,
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	s      *Service
+	h      *bulk
 	ctx    context.Context
 	peer   control.Peer
 	method string
@@ -80,8 +90,8 @@ type bulkOperation struct {
 	calls  sync.WaitGroup
 }
 
-func (s *Service) newBulk(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *bulkOperation {
-	return &bulkOperation{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
+func (h *bulk) newBulk(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *bulkOperation {
+	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
 }
 
 // apply applies the operation to the i-th job. If err is not nil, the job could not be read, and apply
@@ -92,7 +102,7 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
-		err = b.s.mayAct(&b.peer, b.method, j)
+		err = b.h.guard.mayAct(&b.peer, b.method, j)
 	}
 	if b.errs[i] = err; err != nil {
 		return
@@ -106,7 +116,7 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 		defer func() { <-b.slots }()
 		b.errs[i] = b.do(b.ctx, j)
 	}
-	end, ok := b.s.shares.Helper(b.ctx)
+	end, ok := b.h.shares.Helper(b.ctx)
 	if !ok {
 		do()
 		return

@@ -8,28 +8,45 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
+
+// leaseKeeper renews the node lease and takes over the jobs of lost nodes.
+type leaseKeeper struct {
+	cluster  store.Cluster // nil if no other node can use the store
+	log      *slog.Logger
+	pool     *worker.Pool
+	drains   *drains
+	nodeList *nodeList
+	settings *keeper
+
+	workersChanged chan struct{}                // wake-up: the number of workers has changed
+	leaseTrouble   atomic.Pointer[leaseTrouble] // why the last renewal of the node lease failed; nil if it succeeded
+	orphans        chan struct{}                // wake-up: a lost node has left jobs to take over
+}
 
 // nodeFile is the name of a file in the state directory. It contains a random id that distinguishes this node
 // from others with the same name.
 const nodeFile = "node.id"
 
 // member returns the identity with which this service joins a queue that several nodes share.
-func (s *Service) member() (member, error) {
-	m := member{Name: s.nodeName(), Version: s.opt.Version, Lease: s.config.Load().NodeLease}
-	path := filepath.Join(s.opt.Places.State, nodeFile)
+func (b *startup) member() (member, error) {
+	m := member{Name: b.nodeName(), Version: b.opt.Version, Lease: b.settings.config.Load().NodeLease}
+	path := filepath.Join(b.opt.Places.State, nodeFile)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = makeNodeFile(path)
@@ -75,9 +92,9 @@ func replaceFile(path string, content []byte) error {
 
 // replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
 // node's directory, as on machines that were created from one image.
-func (s *Service) replaceNodeID() error {
-	path := filepath.Join(s.opt.Places.State, nodeFile)
-	s.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
+func (b *startup) replaceNodeID() error {
+	path := filepath.Join(b.opt.Places.State, nodeFile)
+	b.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
 	_, err := makeNodeFile(path)
 	return err
 }
@@ -191,13 +208,13 @@ func outputsSince(dir string) time.Time {
 // endOrphans ends the processes that dead runners have left. It is called when the service is about to
 // start or has failed to start. The store may be unavailable for a long time, and other nodes will soon
 // take over this node's leases. A dead runner cannot end its jobs.
-func (s *Service) endOrphans() {
-	if url, err := s.config.Load().StoreURL(); err != nil || url == "" || s.config.Load().OnPartition != "stop" {
+func (b *startup) endOrphans() {
+	if url, err := b.settings.config.Load().StoreURL(); err != nil || url == "" || b.settings.config.Load().OnPartition != "stop" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.Home{Dir: runnersDir(s.opt.Places)}.Find()
+	dirs, err := runner.Home{Dir: runnersDir(b.opt.Places)}.Find()
 	for _, dir := range dirs {
 		if alive, unknown := runner.Lives(dir); alive || unknown != nil {
 			continue
@@ -207,7 +224,7 @@ func (s *Service) endOrphans() {
 		}
 	}
 	if err != nil {
-		s.log.Warn("processes left behind by a dead runner may still be running", "error", err)
+		b.log.Warn("processes left behind by a dead runner may still be running", "error", err)
 	}
 }
 
@@ -215,36 +232,40 @@ func (s *Service) endOrphans() {
 const endOrphansTimeout = 5 * time.Second
 
 // isStoreUnavailable reports whether an error means that the database server is unavailable.
-func (s *Service) isStoreUnavailable(err error) bool {
-	return s.cluster != nil && errors.Is(err, queue.ErrUnavailable)
+func (l *nodeList) isStoreUnavailable(err error) bool {
+	return l.cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
 // leaseMargin returns how long before the end of the node lease the runners end their jobs.
 func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
+func newLeaseKeeper(c store.Cluster, log *slog.Logger, pool *worker.Pool, d *drains, l *nodeList, settings *keeper) *leaseKeeper {
+	return &leaseKeeper{cluster: c, log: log, pool: pool, drains: d, nodeList: l, settings: settings, workersChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1)}
+}
+
 // extendLease renews the node lease and extends the time for which the runners may run jobs.
-func (s *Service) extendLease(ctx context.Context) error {
-	if s.cluster == nil {
+func (k *leaseKeeper) extendLease(ctx context.Context) error {
+	if k.cluster == nil {
 		return nil
 	}
-	lease := s.cluster.Lease()
+	lease := k.cluster.Lease()
 	sent := time.Now()
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
-	recordDrain := s.beginDrainRead()
-	m, err := s.cluster.Extend(timeoutCtx, s.load())
+	recordDrain := k.drains.beginDrainRead()
+	m, err := k.cluster.Extend(timeoutCtx, k.nodeList.load())
 	if err != nil {
 		return err
 	}
-	if s.config.Load().OnPartition == "stop" {
-		s.pool.Prolong(sent.Add(lease - leaseMargin(lease)))
+	if k.settings.config.Load().OnPartition == "stop" {
+		k.pool.Prolong(sent.Add(lease - leaseMargin(lease)))
 	} else {
-		s.pool.Prolong(time.Time{})
+		k.pool.Prolong(time.Time{})
 	}
 	recordDrain(m.Drained)
 	if m.Orphans {
 		select {
-		case s.orphans <- struct{}{}:
+		case k.orphans <- struct{}{}:
 		default: // a take-over is already requested
 		}
 	}
@@ -253,24 +274,24 @@ func (s *Service) extendLease(ctx context.Context) error {
 
 // takeOverLostNodes takes over the jobs of lost nodes until ctx ends. It runs separately from keepLease, so
 // that a take-over does not delay the renewal of the node lease.
-func (s *Service) takeOverLostNodes(ctx context.Context) {
+func (k *leaseKeeper) takeOverLostNodes(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.orphans:
-			s.takeOver(ctx)
+		case <-k.orphans:
+			k.takeOver(ctx)
 		}
 	}
 }
 
 // takeOver takes over the jobs of nodes whose leases have expired.
-func (s *Service) takeOver(ctx context.Context) {
+func (k *leaseKeeper) takeOver(ctx context.Context) {
 	for more := true; more; {
-		list, err := s.cluster.TakeOver(ctx)
+		list, err := k.cluster.TakeOver(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
+				k.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
 			}
 			return
 		}
@@ -280,9 +301,9 @@ func (s *Service) takeOver(ctx context.Context) {
 				byNode[list[i].From]++
 			}
 			for _, name := range slices.Sorted(maps.Keys(byNode)) {
-				s.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name, "jobs", byNode[name])
+				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name, "jobs", byNode[name])
 			}
-			s.pool.Lost(list)
+			k.pool.Lost(list)
 		}
 		more = len(list) == store.MaxTakeOver
 	}
@@ -295,40 +316,40 @@ type leaseTrouble struct {
 }
 
 // keepLease renews the node lease periodically until ctx ends.
-func (s *Service) keepLease(ctx context.Context) {
-	if s.cluster == nil {
+func (k *leaseKeeper) keepLease(ctx context.Context) {
+	if k.cluster == nil {
 		return
 	}
-	lease := s.cluster.Lease()
+	lease := k.cluster.Lease()
 	failing, renewed := false, time.Now()
-	defer s.leaseTrouble.Store(nil)
+	defer k.leaseTrouble.Store(nil)
 	for wait := lease / 3; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-		case <-s.workersChanged: // the renewal also stores the number of workers
+		case <-k.workersChanged: // the renewal also stores the number of workers
 		}
 		wait = lease / 3
 		started := time.Now()
-		err := s.extendLease(ctx)
+		err := k.extendLease(ctx)
 		if err == nil {
 			renewed = started
 		}
 		switch {
 		case err == nil && failing:
 			failing = false
-			s.leaseTrouble.Store(nil)
-			s.log.Info("this node's right to run jobs (node lease) is renewed again")
+			k.leaseTrouble.Store(nil)
+			k.log.Info("this node's right to run jobs (node lease) is renewed again")
 		case err != nil && ctx.Err() == nil:
 			wait = lease / 10
-			s.leaseTrouble.Store(&leaseTrouble{
+			k.leaseTrouble.Store(&leaseTrouble{
 				text:  fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %v; check the database server", err),
 				lapse: renewed.Add(lease - leaseMargin(lease)),
 			})
 			if !failing {
 				failing = true
-				s.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
+				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", k.settings.config.Load().OnPartition)
 			}
 		}
 	}
@@ -336,11 +357,11 @@ func (s *Service) keepLease(ctx context.Context) {
 
 // serveCluster answers requests of other nodes and applies shared settings that other nodes have changed,
 // until ctx ends.
-func (s *Service) serveCluster(ctx context.Context) {
-	if s.cluster == nil {
+func (r *responder) serveCluster(ctx context.Context) {
+	if r.cluster == nil {
 		return
 	}
-	defer s.requestHandlers.Wait()
+	defer r.requestHandlers.Wait()
 	changedAt, lastError := time.Time{}, ""
 	for {
 		wait := time.Hour
@@ -350,22 +371,22 @@ func (s *Service) serveCluster(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.nodeRequests.Hints():
-			s.answerRequests(ctx)
-		case <-s.cluster.Changes():
+		case <-r.cluster.Hints():
+			r.answerRequests(ctx)
+		case <-r.cluster.Changes():
 			if changedAt.IsZero() {
 				changedAt = time.Now()
 			}
 		case <-time.After(wait):
 			changedAt = time.Time{}
-			switch err := s.reloadShared(ctx); {
+			switch err := r.changes.reloadShared(ctx); {
 			case err == nil:
 				lastError = ""
 			case ctx.Err() == nil:
 				changedAt = time.Now()
 				if lastError != err.Error() { // log each error only once, since it may last long
 					lastError = err.Error()
-					s.log.Warn("settings changed on another node are not applied on this node yet", "error", err)
+					r.log.Warn("settings changed on another node are not applied on this node yet", "error", err)
 				}
 			}
 		}
@@ -377,27 +398,27 @@ func (s *Service) serveCluster(ctx context.Context) {
 const sharedReloadDelay = 500 * time.Millisecond
 
 // applyShared applies the settings and rules that are in the store now.
-func (s *Service) applyShared(ctx context.Context) error {
-	return s.withSettingsLock(ctx, func() error {
-		stored, err := s.store.Settings(ctx)
+func (ch *changer) applyShared(ctx context.Context) error {
+	return ch.lock.withSettingsLock(ctx, func() error {
+		stored, err := ch.store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		var bound error
-		if s.reapplyShared || !slices.Equal(stored, s.sharedSettings) {
-			if err := s.setStored(stored); err != nil {
+		if ch.reapplyShared || !slices.Equal(stored, ch.sharedSettings) {
+			if err := ch.stored.setStored(stored); err != nil {
 				return err
 			}
-			s.sharedSettings = stored
-			bound = s.applyToStore(ctx)
+			ch.sharedSettings = stored
+			bound = ch.applyToStore(ctx)
 			// If applyToStore failed, the next check calls it again.
-			s.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
-			s.applyHere()
-			s.applyDrain()
-			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {
-				s.pool.PauseAll(paused)
+			ch.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
+			ch.applyHere()
+			ch.drains.applyDrain()
+			if paused := ch.pauses.paused.Load() != nil; paused != ch.pool.Frozen() {
+				ch.pool.PauseAll(paused)
 			}
 		}
-		return errors.Join(bound, s.loadRules(ctx), s.loadGates(ctx))
+		return errors.Join(bound, ch.queueRules.loadRules(ctx), ch.gateRules.loadGates(ctx))
 	})
 }

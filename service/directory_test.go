@@ -11,17 +11,17 @@ import (
 // While a directory hangs, only the reload that reads the settings waits. Requests and other changes of
 // settings do not wait.
 func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
-	s := newService(t, "access.read", "61300")
+	s := newSettingsRig(t, "access.read", "61300")
 	called, answer := make(chan struct{}), make(chan struct{})
-	blockDirectory(&s.directory, func() {
+	blockDirectory(&s.directory.Directory, func() {
 		close(called)
 		<-answer
 	})
 	change := func(readers string) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.layers[0].Values["access.read"] = readers
-		if err := s.merge(); err != nil {
+		s.settings.mu.Lock()
+		defer s.settings.mu.Unlock()
+		s.settings.layers[layerFile].Values["access.read"] = readers
+		if err := s.settings.mergeLocked(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -29,17 +29,17 @@ func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	go func() {
 		defer close(done)
 		change("dora 61301")
-		s.resolveAccess()
+		s.rights.resolveAccess()
 	}()
 	<-called
 	change("61302")
-	s.resolveAccess()
-	if got := s.Right(&control.Peer{UID: 61302}); got != control.Read {
+	s.rights.resolveAccess()
+	if got := s.rights.Right(&control.Peer{UID: 61302}); got != control.Read {
 		t.Errorf("after another change: %s", got)
 	}
 	close(answer)
 	<-done
-	if got := s.Right(&control.Peer{UID: 61301}); got != control.None || s.unknownNames() != "" {
-		t.Errorf("what was overtaken holds: %s, %s", got, s.unknownNames())
+	if got := s.rights.Right(&control.Peer{UID: 61301}); got != control.None || s.rights.unknownNames() != "" {
+		t.Errorf("what was overtaken holds: %s, %s", got, s.rights.unknownNames())
 	}
 }

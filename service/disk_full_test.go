@@ -36,11 +36,11 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				s := &Service{log: slog.New(slog.NewTextHandler(&said, nil))}
+				w := &diskWait{log: slog.New(slog.NewTextHandler(&said, nil))}
 				ctx, cancel := context.WithTimeout(t.Context(), c.within)
 				defer cancel()
 				tries := 0
-				err := s.retryWhileFull(ctx, func() error {
+				err := w.retryWhileFull(ctx, func() error {
 					tries++
 					return c.answers[min(tries, len(c.answers))-1]
 				})

@@ -13,54 +13,78 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
+// Examiner checks the queue and its environment.
+type Examiner struct {
+	files       store.Maintainer // the store's maintenance operations; nil if it has none
+	home        runner.Home
+	inherited   []string // restrictions that the service inherited; see Options
+	places      config.Places
+	pool        *worker.Pool
+	store       store.Store
+	unit        systemd.Unit // the systemd unit of the service
+	version     string
+	boot        *bootAdvisor
+	endpoint    *endpoint
+	health      *healthCheck
+	outputFiles *outputFiles
+	owners      *owners
+	quota       *quota
+	reader      *jobReader
+	rights      *rights
+	settings    *keeper
+
+	programs []programFile
+}
+
 // doctorTimeout is how long doctor waits for a runner to answer.
 const doctorTimeout = 2 * time.Second
 
 // Doctor implements control.API.
-func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
+func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
 	var list []store.Finding
-	if known, can := s.store.(store.Examiner); can {
+	if known, can := d.store.(store.Examiner); can {
 		list = known.Examine(ctx)
 	}
-	if s.files == nil { // a store in files checks the state directory in Examine
-		list = append(list, examineStoreDir(s.opt.Places.State)...)
+	if d.files == nil { // a store in files checks the state directory in Examine
+		list = append(list, examineStoreDir(d.places.State)...)
 	}
-	mode, _ := s.config.Load().Socket()
-	if s.socketInherited {
+	mode, _ := d.settings.config.Load().Socket()
+	if d.endpoint.inherited {
 		mode = 0o777 // allow any mode, since the systemd socket unit defines it
 	}
-	list = append(list, examinePlaces(s.opt.Places, mode)...)
-	list = append(list, s.examineAccess()...)
-	list = append(list, examineStoreFile(s.config.Load().StoreFile)...)
-	list = append(list, s.examineOwners(ctx)...)
-	list = append(list, s.examineUsers()...)
-	list = append(list, s.examinePrograms()...)
-	list = append(list, s.examineRunners()...)
-	list = append(list, s.examineLauncher()...)
-	list = append(list, s.examineEnforcement(ctx)...)
-	list = append(list, examineLimits(s.config.Load())...)
-	list = append(list, s.examineInherited()...)
-	list = append(list, s.examineBoot()...)
-	if problems, failing := s.problems(ctx); len(problems) > 0 {
+	list = append(list, examinePlaces(d.places, mode)...)
+	list = append(list, d.examineAccess()...)
+	list = append(list, examineStoreFile(d.settings.config.Load().StoreFile)...)
+	list = append(list, d.examineOwners(ctx)...)
+	list = append(list, d.examineUsers()...)
+	list = append(list, d.examinePrograms()...)
+	list = append(list, d.examineRunners()...)
+	list = append(list, d.examineLauncher()...)
+	list = append(list, d.examineEnforcement(ctx)...)
+	list = append(list, examineLimits(d.settings.config.Load())...)
+	list = append(list, d.examineInherited()...)
+	list = append(list, d.examineBoot()...)
+	if problems, failing := d.health.problems(ctx); len(problems) > 0 {
 		level := store.Warning
 		if failing {
 			level = store.Failure
 		}
 		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
 	}
-	if p.Verify && s.files == nil {
+	if p.Verify && d.files == nil {
 		return control.Diagnosis{}, errNoFiles
 	}
 	// If a slow disk delays the store, the check would only wait for the disk.
-	if p.Verify && s.files.Slow() == nil {
+	if p.Verify && d.files.Slow() == nil {
 		var lastReport time.Time
-		found, err := s.files.Verify(ctx, s.outputs(), func(done, total int64) error {
+		found, err := d.files.Verify(ctx, d.outputFiles.outputs(), func(done, total int64) error {
 			if time.Since(lastReport) < progressInterval {
 				return nil
 			}
@@ -128,25 +152,25 @@ func outputsOf(p config.Places) store.OutputDirs {
 	return store.OutputDirs{Dirs: list, Since: outputsSince(p.State)}
 }
 
-func (s *Service) outputs() store.OutputDirs {
-	list := runner.Home{Dir: runnersDir(s.opt.Places)}.Outputs()
-	if s.home.Socket != "" {
-		list = append(list, s.home.Outputs()...)
+func (o *outputFiles) outputs() store.OutputDirs {
+	list := runner.Home{Dir: runnersDir(o.places)}.Outputs()
+	if o.home.Socket != "" {
+		list = append(list, o.home.Outputs()...)
 	}
-	return store.OutputDirs{Dirs: list, Since: outputsSince(s.opt.Places.State)}
+	return store.OutputDirs{Dirs: list, Since: outputsSince(o.places.State)}
 }
 
 // examineAccess checks whether the names in [access] exist.
-func (s *Service) examineAccess() []store.Finding {
-	if unknown := s.unknownNames(); unknown != "" {
+func (d *Examiner) examineAccess() []store.Finding {
+	if unknown := d.rights.unknownNames(); unknown != "" {
 		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
 	}
 	return nil
 }
 
 // examineInherited reports the attributes that the service inherited from the process that started it.
-func (s *Service) examineInherited() (list []store.Finding) {
-	for _, attribute := range s.opt.Inherited {
+func (d *Examiner) examineInherited() (list []store.Finding) {
+	for _, attribute := range d.inherited {
 		list = append(list, store.Finding{
 			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
 			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
@@ -183,29 +207,29 @@ func programFiles(runner string) (list []programFile) {
 }
 
 // examinePrograms checks whether the program files are still those that are running.
-func (s *Service) examinePrograms() (list []store.Finding) {
-	for _, p := range s.programs {
+func (d *Examiner) examinePrograms() (list []store.Finding) {
+	for _, p := range d.programs {
 		now, err := os.Stat(p.path)
 		switch {
 		case err != nil:
 			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install queuectl again; this file is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, s.opt.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("the running version and the installed version are both %s", s.opt.Version)})
+		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("the running version and the installed version are both %s", d.version)})
 	}
 	return list
 }
 
 // enforcement describes how a job's output, time and process tree are limited on this machine. The
 // parameter grouped says whether control groups enforce the limits.
-func (s *Service) enforcement(grouped bool) string {
+func (d *Examiner) enforcement(grouped bool) string {
 	if grouped {
 		return enforcementInGroups
 	}
-	if s.home.Socket != "" && s.opt.Unit != "" {
+	if d.home.Socket != "" && d.unit != "" {
 		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees, unless the runner's log reports otherwise"
 	}
 	return enforcement
@@ -221,14 +245,14 @@ func howToEnd(pid int64) string {
 }
 
 // examineRunners checks whether the runners answer.
-func (s *Service) examineRunners() []store.Finding {
-	live, unresponsive := s.pool.Runners(doctorTimeout)
+func (d *Examiner) examineRunners() []store.Finding {
+	live, unresponsive := d.pool.Runners(doctorTimeout)
 	var list []store.Finding
 	for _, pid := range unresponsive {
 		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: howToEnd(pid)})
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), s.pool.Busy())})
+		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.pool.Busy())})
 	}
 	return list
 }

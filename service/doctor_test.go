@@ -35,7 +35,7 @@ func TestRunnersToEndAreFound(t *testing.T) {
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{opt: Options{Places: p}, home: runner.Home{Dir: runnersDir(p)}}
+		s := &Service{startup: &startup{opt: Options{Places: p}}, home: runner.Home{Dir: runnersDir(p)}}
 		if c.roots != "" {
 			s.home = runner.Home{Dir: c.roots, Socket: "spawn.sock"}
 		}

@@ -13,6 +13,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
+// drains stops the pool from claiming jobs while the store contains a drain of this node.
+type drains struct {
+	cluster    store.Cluster // nil if no other node can use the store
+	pool       *worker.Pool
+	drainState *drainState
+
+	mu sync.Mutex // makes the pool drain in the order of the changes
+}
+
 // A drain is stored first. A drain of all nodes is stored as a setting, and a drain of one node in that
 // node's row. Then the service sends each affected node a request to confirm it. A node confirms once it
 // has read the stored drain and no job can start on it any more. If a node does not confirm in time, the
@@ -25,51 +34,47 @@ const drainKey = "drain"
 const confirmTimeout = worker.MaxNoStartsWait + broadcastTimeout
 
 // Drain implements control.API.
-func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
+func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
 	value := "on"
 	if p.Off {
 		value = ""
 	}
-	err := s.withSettingsLock(ctx, func() error {
-		err := s.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
+	err := h.lock.withSettingsLock(ctx, func() error {
+		err := h.changes.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			s.mu.Lock()
-			s.allDrained = !p.Off
-			s.mu.Unlock()
-			s.applyDrain()
+			h.drainState.setAll(!p.Off)
+			h.drains.applyDrain()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case p.Off:
-		s.notifyNodes(ctx, nodeRequest{Command: "obey"})
+		h.changes.notifyNodes(ctx, nodeRequest{Command: "obey"})
 	default:
-		err = s.confirmDrainOfAll(ctx, p.Wait)
+		err = h.confirmDrainOfAll(ctx, p.Wait)
 	}
 	if err != nil {
 		return control.Draining{}, err
 	}
-	state := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
-	if s.cluster != nil { // count in the store, which includes jobs that run on other nodes
-		state.Running = int(s.store.Counts().States[queue.Processing])
+	state := control.Draining{Draining: h.pool.Draining(), Running: h.pool.Busy()}
+	if h.cluster != nil { // count in the store, which includes jobs that run on other nodes
+		state.Running = int(h.store.Counts().States[queue.Processing])
 	}
 	return state, nil
 }
 
 // confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
 // runs.
-func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
-	nodes, err := s.nodes(ctx)
+func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
+	nodes, err := h.nodeList.nodes(ctx)
 	if err == nil {
-		err = s.confirmDrain(ctx, nodes)
+		err = h.confirmDrain(ctx, nodes)
 	}
 	if err == nil && wait {
-		err = s.waitAllIdle(ctx)
+		err = h.router.waitAllIdle(ctx)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil && !s.allDrained {
+	if err == nil && !h.drainState.isAll() {
 		return errDrainEnded
 	}
 	return err
@@ -79,8 +84,8 @@ func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
 var errDrainEnded = queue.Errorf(queue.CodeWrongState, "the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
 // NodeDrain implements control.API.
-func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
-	n, err := s.nodeNamed(ctx, p.Name, "queuectl drain")
+func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
+	n, err := h.nodeList.nodeNamed(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err
 	}
@@ -88,22 +93,22 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	if p.Off {
 		verb = "node.drain off"
 	}
-	if err := s.audit(ctx, verb, p.Name, nil); err != nil {
+	if err := h.guard.audit(ctx, verb, p.Name, nil); err != nil {
 		return v, err
 	}
-	if err := s.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
+	if err := h.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
 		return v, err
 	}
 	if p.Off {
-		err = s.endNodeDrain(ctx, n)
+		err = h.endNodeDrain(ctx, n)
 	} else {
-		err = s.confirmDrain(ctx, []store.NodeState{n})
+		err = h.confirmDrain(ctx, []store.NodeState{n})
 	}
 	if err == nil && p.Wait && n.Alive {
-		err = s.waitIdle(ctx, &n)
+		err = h.router.waitIdle(ctx, &n)
 	}
 	if err == nil {
-		n, err = s.nodeNamed(ctx, p.Name, "")
+		n, err = h.nodeList.nodeNamed(ctx, p.Name, "")
 	}
 	if err == nil && !p.Off && !n.Drained {
 		err = errDrainEnded
@@ -116,28 +121,28 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 
 // endNodeDrain ends a node's drain, so that jobs start there again. A node that does not answer ends its
 // drain when it next reads the store.
-func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
+func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.This {
-		return s.readDrained(ctx)
+		return h.drains.readDrained(ctx)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, broadcastTimeout)
 	defer cancel()
-	s.warnUnconfirmed(s.sendToNodes(timeoutCtx, []store.NodeState{n}, nodeRequest{Command: "obey"}))
+	h.changes.warnUnconfirmed(h.router.sendToNodes(timeoutCtx, []store.NodeState{n}, nodeRequest{Command: "obey"}))
 	return nil
 }
 
 // confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
 // may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
-func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
+func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	thisNode := nodeResult{}
 	var local sync.WaitGroup
 	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); i >= 0 {
 		thisNode.node = nodes[i]
-		local.Go(func() { thisNode.failed = s.confirmDrainHere(timeoutCtx) })
+		local.Go(func() { thisNode.failed = h.confirmDrainHere(timeoutCtx) })
 	}
-	others := s.sendToNodes(timeoutCtx, nodes, nodeRequest{Command: "drained"})
+	others := h.router.sendToNodes(timeoutCtx, nodes, nodeRequest{Command: "drained"})
 	local.Wait()
 	var problems []string
 	for _, result := range append(others, thisNode) {
@@ -145,12 +150,12 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 		case err == nil || isNodeLost(err):
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case s.cluster == nil:
+		case h.cluster == nil:
 			return err
 		case result.node.This || result.Error != "":
 			problems = append(problems, "on "+result.node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", result.node.Name, s.cluster.Lease()))
+			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", result.node.Name, h.cluster.Lease()))
 		}
 	}
 	if more := len(problems) - maxNamedNodes; more > 0 {
@@ -163,58 +168,99 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 }
 
 // confirmDrainHere waits until no job can start on this node any more.
-func (s *Service) confirmDrainHere(ctx context.Context) error {
-	if s.cluster != nil {
-		if err := s.readDrained(ctx); err != nil {
+func (h *Nodes) confirmDrainHere(ctx context.Context) error {
+	if h.cluster != nil {
+		if err := h.drains.readDrained(ctx); err != nil {
 			return err
 		}
 	}
-	return s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+	return h.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+}
+
+// drainState holds which drains the store contains, as far as this node knows.
+type drainState struct {
+	mu    sync.Mutex
+	all   bool // the store contains a drain of all nodes; guarded by mu
+	node  bool // the store contains a drain of this node; guarded by mu
+	reads int  // number of reads of this node's drain that have begun; guarded by mu
+	// The number of the newest read whose result was applied, as counted in reads; guarded by mu.
+	lastRead int
+}
+
+// setAll records whether all nodes are drained.
+func (d *drainState) setAll(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = on
+}
+
+// isAll reports whether all nodes are drained.
+func (d *drainState) isAll() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all
+}
+
+// isOn reports whether all nodes or this node are drained.
+func (d *drainState) isOn() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all || d.node
+}
+
+// beginRead numbers a read of whether this node is drained.
+func (d *drainState) beginRead() (number int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reads++
+	return d.reads
+}
+
+// record records the result of a read of whether this node is drained. Reads may finish in a different order
+// than they began. So record ignores a result if the result of a later read was already recorded.
+func (d *drainState) record(number int, on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if number > d.lastRead {
+		d.lastRead, d.node = number, on
+	}
+}
+
+// endCommand returns the command that a user can enter to end the drain of this node.
+func (d *drainState) endCommand(node string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.node && !d.all {
+		return "queuectl node drain " + queue.Word(node) + " --off"
+	}
+	return "queuectl drain --off"
 }
 
 // beginDrainRead must be called before each read of whether this node is drained. The caller passes the
-// result of the read to the returned function record. Reads may finish in a different order than they
-// began. So record ignores a result if the result of a later read was already applied.
-func (s *Service) beginDrainRead() (record func(on bool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drainReads++
-	number := s.drainReads
+// result of the read to the returned function record.
+func (d *drains) beginDrainRead() (record func(on bool)) {
+	number := d.drainState.beginRead()
 	return func(on bool) {
-		s.mu.Lock()
-		if number > s.lastDrainRead {
-			s.lastDrainRead, s.nodeDrained = number, on
-		}
-		s.mu.Unlock()
-		s.applyDrain()
+		d.drainState.record(number, on)
+		d.applyDrain()
 	}
 }
 
 // readDrained reads from the store whether this node is drained, and stops or resumes starting jobs
 // accordingly.
-func (s *Service) readDrained(ctx context.Context) error {
-	record := s.beginDrainRead()
-	drained, err := s.cluster.Drained(ctx)
+func (d *drains) readDrained(ctx context.Context) error {
+	record := d.beginDrainRead()
+	drained, err := d.cluster.Drained(ctx)
 	if err == nil {
 		record(drained)
 	}
 	return err
 }
 
-// endDrain returns the command that a user can enter to end the drain of this service.
-func (s *Service) endDrain() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.nodeDrained && !s.allDrained {
-		return "queuectl node drain " + queue.Word(s.node) + " --off"
-	}
-	return "queuectl drain --off"
-}
-
 // applyDrain stops the pool from claiming jobs if all nodes or this node are drained. If neither is
 // drained, it lets the pool claim.
-func (s *Service) applyDrain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pool.Drain(s.allDrained || s.nodeDrained)
+func (d *drains) applyDrain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pool.Drain(d.drainState.isOn())
 }

@@ -54,28 +54,37 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 }
 
 // newSharedService returns a service on node a whose store is shared with node b.
-func newSharedService(t *testing.T) (*Service, *drainCluster) {
+func newSharedService(t *testing.T) (*rig, *drainCluster) {
 	t.Helper()
-	s := newServiceWithStore(t)
-	c := &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
+	c := newDrainCluster()
+	return newSharedServiceOn(t, c), c
+}
+
+// newSharedServiceOn is newSharedService with a given store.
+func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
+	t.Helper()
+	return newRigWithStore(t, rigOptions{cluster: c, node: "a"})
+}
+
+// newDrainCluster returns a store that the nodes a and b share.
+func newDrainCluster() *drainCluster {
+	return &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
 		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
 		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
 	}}
-	s.cluster, s.nodeRequests, s.node, s.settingsToken = c, c, "a", make(chan struct{}, 1)
-	return s, c
 }
 
 // A drain succeeds only if every affected node confirms that no job can start on it. If a node does not
 // confirm, the error contains the answer of each node.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	const hangs = `{"code":"unavailable","error":"job 7 is still starting; draining has begun, but this job may still start"}`
-	drains := map[string]func(*Service) error{
-		"node drain b": func(s *Service) error {
-			_, err := s.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
+	drains := map[string]func(*rig) error{
+		"node drain b": func(s *rig) error {
+			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
 			return err
 		},
-		"drain": func(s *Service) error {
-			_, err := s.Drain(asPeer(t, owner, control.Admin), control.Drain{})
+		"drain": func(s *rig) error {
+			_, err := s.nodes.Drain(asPeer(t, owner, control.Admin), control.Drain{})
 			return err
 		},
 	}
@@ -124,12 +133,12 @@ func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool
 // While a node waits for its runners, a drain does not report that this node does not answer. This holds
 // even if the node waits for the maximum time.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
-	s, cluster := newSharedService(t)
+	cluster := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"
 	cluster.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
-	s.nodeRequests = &slowCluster{cluster, worker.MaxNoStartsWait + broadcastTimeout - time.Millisecond}
+	s := newSharedServiceOn(t, &slowCluster{cluster, worker.MaxNoStartsWait + broadcastTimeout - time.Millisecond})
 	synctest.Test(t, func(t *testing.T) {
-		err := s.confirmDrain(t.Context(), cluster.nodes[1:])
+		err := s.nodes.confirmDrain(t.Context(), cluster.nodes[1:])
 		if want := "on b: " + hangs; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -140,10 +149,10 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedService(t)
 	ctx := asPeer(t, owner, control.Admin)
-	_, err := s.Drain(ctx, control.Drain{})
-	_, err2 := s.Drain(ctx, control.Drain{Off: true})
-	_, err3 := s.NodeDrain(ctx, control.NodeDrain{Name: "b"})
-	_, err4 := s.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
+	_, err := s.nodes.Drain(ctx, control.Drain{})
+	_, err2 := s.nodes.Drain(ctx, control.Drain{Off: true})
+	_, err3 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"})
+	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
 	if got, want := strings.Join(c.requests, " "), "drained obey drained obey"; got != want || errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
 	}
@@ -151,15 +160,15 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 
 // A drain fails if another request ends it while it waits for confirmation, because jobs start again.
 func TestDrainFailsIfItIsEnded(t *testing.T) {
-	s, c := newSharedService(t)
+	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
+	s := newSharedServiceOn(t, ends)
 	ctx := asPeer(t, owner, control.Admin)
-	ends := &drainEndingCluster{c, func() { s.Drain(ctx, control.Drain{Off: true}) }}
-	s.nodeRequests = ends
-	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
+	ends.end = func() { s.nodes.Drain(ctx, control.Drain{Off: true}) }
+	if _, err := s.nodes.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
-	ends.end = func() { s.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true}) }
-	if _, err := s.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
+	ends.end = func() { s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true}) }
+	if _, err := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("node drain: got %v, want the wrong state", err)
 	}
 }
@@ -181,13 +190,13 @@ func (c *drainEndingCluster) Ask(ctx context.Context, node int64, raw []byte, sl
 // An older read of the store must not overwrite the result of a newer read that was already applied.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	s, _ := newSharedService(t)
-	older, newer := s.beginDrainRead(), s.beginDrainRead()
+	older, newer := s.drains.beginDrainRead(), s.drains.beginDrainRead()
 	newer(true)
 	older(false)
 	if !s.pool.Draining() {
 		t.Error("the older read has ended the drain")
 	}
-	s.beginDrainRead()(false)
+	s.drains.beginDrainRead()(false)
 	if s.pool.Draining() {
 		t.Error("a later read has not ended the drain")
 	}

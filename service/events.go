@@ -12,10 +12,36 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/upkeep"
 	"github.com/queuectl/queuectl/worker"
 )
+
+// healthCheck finds the problems that keep the queue from running jobs.
+type healthCheck struct {
+	files      store.Maintainer // the store's maintenance operations; nil if it has none
+	home       runner.Home
+	node       string // name of this node
+	pool       *worker.Pool
+	store      store.Store
+	drainState *drainState
+	lease      *leaseKeeper
+	nodeList   *nodeList
+	owners     *owners
+	pauses     *allPause
+	settings   *keeper
+}
+
+// EventLog sends events and removes old jobs.
+type EventLog struct {
+	shares *control.Shares
+	store  store.Store
+	guard  *guard
+	reader *jobReader
+	rights *rights
+	views  *viewer
+}
 
 // These constants limit one read of events: the number of events, and the bytes of their text. The next
 // read returns the events beyond these limits.
@@ -25,8 +51,8 @@ const (
 )
 
 // Events implements control.API.
-func (s *Service) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
-	after, _ := s.store.LastEvent()
+func (h *EventLog) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
+	after, _ := h.store.LastEvent()
 	switch {
 	case p.Since != nil:
 		after = *p.Since
@@ -35,12 +61,12 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	}
 	peer := control.PeerFrom(ctx)
 	if p.Audit && !peer.Right.Covers(control.Admin) {
-		return control.EventsEnd{}, s.Refuse(&peer, "reading audit events", control.Admin)
+		return control.EventsEnd{}, h.rights.Refuse(&peer, "reading audit events", control.Admin)
 	}
-	sender := &eventSender{s: s, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
+	sender := &eventSender{h: h, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
 	for _, id := range p.ID {
 		sender.ids[id] = true
-		switch _, err := s.findJob(ctx, control.Name(id)); {
+		switch _, err := h.reader.findJob(ctx, control.Name(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
 			sender.unknown[id] = true
 		case err != nil:
@@ -48,9 +74,9 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		}
 	}
 	for {
-		last, changed := s.store.LastEvent()
+		last, changed := h.store.LastEvent()
 		more := false
-		err := s.shares.Step(ctx, control.Many, func() (err error) {
+		err := h.shares.Step(ctx, control.Many, func() (err error) {
 			more, err = sender.step(ctx, last)
 			return err
 		})
@@ -74,7 +100,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 
 // eventSender sends the events that a request selects.
 type eventSender struct {
-	s     *Service
+	h     *EventLog
 	p     control.Events
 	peer  control.Peer // the peer that receives the events
 	each  func(control.Event) error
@@ -87,7 +113,7 @@ type eventSender struct {
 // step reads the next events, in a bounded number, and sends those that the request selects. The parameter
 // last is the number of the newest event. more reports whether step read any event.
 func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
-	list, err := t.s.store.Events(ctx, t.after, eventStep)
+	list, err := t.h.store.Events(ctx, t.after, eventStep)
 	if err != nil {
 		return false, err
 	}
@@ -108,7 +134,7 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 		if !t.selects(e) {
 			continue
 		}
-		v := t.s.viewEvent(e)
+		v := t.h.views.viewEvent(e)
 		if t.p.Audit {
 			v.Audit(e)
 		}
@@ -133,10 +159,10 @@ func isOmitted(audit bool, e *queue.Event) bool {
 	return e.Kind == queue.EventAudit
 }
 
-func (s *Service) viewEvent(e *queue.Event) control.Event {
+func (w *viewer) viewEvent(e *queue.Event) control.Event {
 	v := control.ViewEvent(e)
 	if e.Detail.UID != nil {
-		v.User = s.userName(*e.Detail.UID)
+		v.User = w.owners.userName(*e.Detail.UID)
 	}
 	return v
 }
@@ -156,11 +182,11 @@ func (s *Service) duties() upkeep.Duties {
 }
 
 func (s *Service) retention() upkeep.Retention {
-	c := s.config.Load()
+	c := s.settings.config.Load()
 	return upkeep.Retention{
 		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.quotaThreshold(),
-		Of: func(name string) store.Retention { return (*s.retentions.Load())[name] },
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.quota.quotaThreshold(),
+		Of: func(name string) store.Retention { return (*s.queueRules.retentions.Load())[name] },
 	}
 }
 
@@ -168,7 +194,7 @@ func (s *Service) retention() upkeep.Retention {
 const cleanupStep = 200
 
 // Cleanup implements control.API.
-func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed, error) {
+func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed, error) {
 	var out control.Removed
 	days := 7.0
 	if p.Days != nil {
@@ -189,10 +215,10 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	if len(states) == 0 {
 		states = []queue.State{queue.Completed, queue.Cancelled}
 	}
-	before := s.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
+	before := h.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
 	var old int64
-	err := s.shares.Do(ctx, control.Many, func() (err error) {
-		old, err = s.store.CountEnded(ctx, store.Ended{States: states, Before: before})
+	err := h.shares.Do(ctx, control.Many, func() (err error) {
+		old, err = h.store.CountEnded(ctx, store.Ended{States: states, Before: before})
 		return err
 	})
 	if err != nil {
@@ -200,18 +226,18 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	}
 	all := int64(0)
 	for _, state := range states {
-		all += s.store.Counts().States[state]
+		all += h.store.Counts().States[state]
 	}
 	remaining := max(0, min(old, all-p.Keep))
 	if p.DryRun {
 		return control.Removed{Matched: new(int(remaining))}, nil
 	}
-	if err := s.audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
+	if err := h.guard.audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
 		return out, err
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
-		n, err := s.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
+		n, err := h.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
 		if err != nil {
 			return out, err
 		}
@@ -231,75 +257,75 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 }
 
 // Reload implements control.API.
-func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
-	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {
+func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
+	if err := h.guard.audit(ctx, "reload", h.places.File, nil); err != nil {
 		return control.Reloaded{}, err
 	}
-	pending, err := s.reloadWithNotice(ctx)
+	pending, err := h.reload(ctx)
 	if err != nil {
 		return control.Reloaded{}, err
 	}
-	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...), Note: pending}, nil
+	return control.Reloaded{Hidden: append([]string{}, h.settings.config.Load().Hides(config.FromFile)...), Note: pending}, nil
 }
 
 // problems returns the problems that keep the queue from running jobs. failing reports whether the queue
 // cannot work at all. problems sends requests to the runners.
-func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
-	if s.files != nil {
-		if err := s.files.Room(); err != nil {
+func (h *healthCheck) problems(ctx context.Context) (list []string, failing bool) {
+	if h.files != nil {
+		if err := h.files.Room(); err != nil {
 			list, failing = append(list, err.Error()), true
 		}
-		if err := s.files.Starved(); err != nil {
+		if err := h.files.Starved(); err != nil {
 			list = append(list, err.Error())
 		}
-		if err := s.files.Slow(); err != nil {
+		if err := h.files.Slow(); err != nil {
 			list, failing = append(list, err.Error()+"; check the disk"), true
 		}
 	}
-	if trouble := s.leaseTrouble.Load(); trouble != nil {
+	if trouble := h.lease.leaseTrouble.Load(); trouble != nil {
 		list, failing = append(list, trouble.text), failing || !time.Now().Before(trouble.lapse)
 	}
-	for _, w := range s.pool.List(ctx) {
+	for _, w := range h.pool.List(ctx) {
 		if w.Stuck {
 			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}
 		if w.Stale {
 			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); check the runners: queuectl doctor", w.ID, w.Job,
-				queue.FormatDuration(s.config.Load().WorkerTimeout)))
+				queue.FormatDuration(h.settings.config.Load().WorkerTimeout)))
 		}
 	}
-	unresponsive := s.pool.Silent()
-	counts := s.store.Counts()
+	unresponsive := h.pool.Silent()
+	counts := h.store.Counts()
 	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
-	switch workers := s.pool.Workers(); {
-	case s.pool.Stopping():
+	switch workers := h.pool.Workers(); {
+	case h.pool.Stopping():
 		list = append(list, "the service is stopping, so no jobs start")
-	case waiting == 0 || s.pool.Draining() || s.pool.Frozen():
+	case waiting == 0 || h.pool.Draining() || h.pool.Frozen():
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
-	case len(unresponsive) > 0 && s.pool.Busy() >= workers:
+	case len(unresponsive) > 0 && h.pool.Busy() >= workers:
 		list = append(list, fmt.Sprintf("%s, but all workers are busy with jobs of a runner that does not answer; add workers with: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range unresponsive {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))
 	}
-	if problem := s.launcherProblem(); problem != "" {
+	if problem := h.launcherProblem(); problem != "" {
 		list = append(list, problem)
 	}
-	for _, f := range examineLimits(s.config.Load()) {
+	for _, f := range examineLimits(h.settings.config.Load()) {
 		if f.Level != store.Fine {
 			list = append(list, f.Message+"; "+f.Next)
 		}
 	}
-	if pause := s.pool.Paused(); pause != "" {
+	if pause := h.pool.Paused(); pause != "" {
 		list = append(list, pause)
 	}
-	if paused := s.pausedHealth(); paused != "" {
+	if paused := h.pausedHealth(); paused != "" {
 		list = append(list, paused)
 	}
-	list = append(list, s.lostNodes(ctx)...)
-	if s.pool.Draining() {
-		list = append(list, "the service is draining, so no jobs start; end the drain with: "+s.endDrain())
+	list = append(list, h.nodeList.lostNodes(ctx)...)
+	if h.pool.Draining() {
+		list = append(list, "the service is draining, so no jobs start; end the drain with: "+h.drainState.endCommand(h.node))
 	}
 	return list, failing
 }

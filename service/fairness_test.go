@@ -13,7 +13,7 @@ import (
 )
 
 // occupyReadSlots occupies all read slots until release is called.
-func occupyReadSlots(t *testing.T, s *Service) (release func()) {
+func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	done := make(chan struct{})
 	var places, taken sync.WaitGroup
 	for range 4 {
@@ -41,45 +41,51 @@ func TestReadsTakeTurns(t *testing.T) {
 	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
 	all := control.Selection{State: control.Texts{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
-		"list":        func(ctx context.Context) error { _, err := s.List(ctx, control.List{}); return err },
-		"dlq.list":    func(ctx context.Context) error { _, err := s.DLQList(ctx, control.DLQList{}); return err },
-		"show":        func(ctx context.Context) error { _, err := s.Show(ctx, control.Show{ID: "a"}); return err },
-		"status":      func(ctx context.Context) error { _, err := s.Status(ctx, control.Nothing{}); return err },
-		"screen":      func(ctx context.Context) error { _, err := s.Screen(ctx, control.ScreenRows{}); return err },
-		"worker.list": func(ctx context.Context) error { _, err := s.WorkerList(ctx, control.Nothing{}); return err },
-		"cancel":      func(ctx context.Context) error { _, err := s.Cancel(ctx, control.Selection{ID: "a"}); return err },
+		"list":     func(ctx context.Context) error { _, err := s.jobs.List(ctx, control.List{}); return err },
+		"dlq.list": func(ctx context.Context) error { _, err := s.jobs.DLQList(ctx, control.DLQList{}); return err },
+		"show":     func(ctx context.Context) error { _, err := s.jobs.Show(ctx, control.Show{ID: "a"}); return err },
+		"status":   func(ctx context.Context) error { _, err := s.overview.Status(ctx, control.Nothing{}); return err },
+		"screen":   func(ctx context.Context) error { _, err := s.overview.Screen(ctx, control.ScreenRows{}); return err },
+		"worker.list": func(ctx context.Context) error {
+			_, err := s.administration.WorkerList(ctx, control.Nothing{})
+			return err
+		},
+		"cancel": func(ctx context.Context) error {
+			_, err := s.actions.Cancel(ctx, control.Selection{ID: "a"})
+			return err
+		},
 		"cancel of many": func(ctx context.Context) error {
-			_, err := s.Cancel(ctx, control.Selection{IDGlob: "none*"})
+			_, err := s.actions.Cancel(ctx, control.Selection{IDGlob: "none*"})
 			return err
 		},
 		"hold, only tried": func(ctx context.Context) error {
-			_, err := s.Hold(ctx, control.Selection{ID: "c", DryRun: true})
+			_, err := s.actions.Hold(ctx, control.Selection{ID: "c", DryRun: true})
 			return err
 		},
 		"rm of many, only counted": func(ctx context.Context) error {
 			all := all
 			all.DryRun = true
-			_, err := s.Remove(ctx, control.Remove{Selection: all})
+			_, err := s.actions.Remove(ctx, control.Remove{Selection: all})
 			return err
 		},
 		"dlq.retry of all": func(ctx context.Context) error {
-			_, err := s.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
+			_, err := s.actions.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
 			return err
 		},
 		"cleanup, only counted": func(ctx context.Context) error {
-			_, err := s.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
+			_, err := s.events.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
 			return err
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := s.Wait(ctx, control.Wait{ID: "a"}, func(control.Ended) error { return nil })
+			_, err := s.jobs.Wait(ctx, control.Wait{ID: "a"}, func(control.Ended) error { return nil })
 			return err
 		},
 		"logs": func(ctx context.Context) error {
-			_, err := s.Logs(ctx, control.Logs{ID: "a", N: new(1)}, func(control.Piece) error { return nil })
+			_, err := s.output.Logs(ctx, control.Logs{ID: "a", N: new(1)}, func(control.Piece) error { return nil })
 			return err
 		},
 		"events": func(ctx context.Context) error {
-			_, err := s.Events(ctx, control.Events{}, func(control.Event) error { return nil })
+			_, err := s.events.Events(ctx, control.Events{}, func(control.Event) error { return nil })
 			return err
 		},
 	} {
@@ -107,14 +113,14 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
+	v, err := s.actions.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
 	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 || v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
 		t.Errorf("%d done, refused %+v, %v", len(v.Done), v.Refused, err)
 	}
 	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
 	var mu sync.Mutex
 	begun := 0
-	_, err = s.bulkByID(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
+	_, err = s.bulk.bulkByID(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
 		mu.Lock()
 		if begun++; begun == 1 {
 			cancel()
@@ -138,7 +144,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	for end, ok := s.shares.Helper(ctx); ok; end, ok = s.shares.Helper(ctx) {
 		ends = append(ends, end)
 	}
-	refs, _, err := s.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
+	refs, _, err := s.reader.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +171,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	atOnce := make(chan struct{})
 	close(atOnce)
-	if v, err := s.bulkByRef(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
+	if v, err := s.bulk.bulkByRef(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
 		t.Errorf("without helpers: %d at once, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
@@ -173,7 +179,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.bulkByRef(lateCtx, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
+	if v, err := s.bulk.bulkByRef(lateCtx, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
 	}
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,25 +13,33 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/sql"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // owner is the uid of the user who enqueued the jobs of these tests.
 const owner = 61300
 
 // newServiceWithStore returns a service with its own queue. The service runs no jobs.
-func newServiceWithStore(t testing.TB) *Service {
+func newServiceWithStore(t testing.TB) *rig {
 	t.Helper()
-	s := newService(t)
-	s.log = slog.New(slog.DiscardHandler)
-	s.home = runner.Home{Dir: t.TempDir()}
-	var err error
-	s.store, err = sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	return newRigWithStore(t, rigOptions{})
+}
+
+// newRigWithStore is newRig with a queue of its own.
+func newRigWithStore(t testing.TB, o rigOptions) *rig {
+	t.Helper()
+	o.home = runner.Home{Dir: t.TempDir()}
+	o.store = openStore(t)
+	return newRig(t, o)
+}
+
+// openStore opens a new queue.
+func openStore(t testing.TB) store.Store {
+	t.Helper()
+	s, err := sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.store.Close() })
-	s.pool = worker.New(s.store, s.poolConfig(), 0)
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 
@@ -47,7 +54,7 @@ func jobNamed(id string) queue.Job {
 }
 
 // enqueueJobs enqueues jobs that belong to owner.
-func (s *Service) enqueueJobs(t testing.TB, jobs ...queue.Job) {
+func (s *rig) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 	t.Helper()
 	for len(jobs) > 0 {
 		n := min(len(jobs), 1000)
@@ -59,7 +66,7 @@ func (s *Service) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 }
 
 // claimJobs claims the first n waiting jobs.
-func (s *Service) claimJobs(t testing.TB, n int) []queue.Job {
+func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
 	t.Helper()
 	turned, err := s.store.Exchange(t.Context(), store.Report{Want: n})
 	if err != nil || len(turned.Jobs) != n {
@@ -70,7 +77,7 @@ func (s *Service) claimJobs(t testing.TB, n int) []queue.Job {
 
 // endJobs records the given attempt as the last one of each of these leased jobs, and the state in which
 // the job ended.
-func (s *Service) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
+func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
 		out.OutputBytes = runner.OutputSize(s.home.Dir, out.OutputRef, 1<<40)
@@ -96,7 +103,7 @@ func namedJobs(word string, n int) []queue.Job {
 }
 
 // outputFile writes an output file that consists of chunks.
-func (s *Service) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
+func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.home.Dir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -117,7 +124,7 @@ func (s *Service) outputFile(t testing.TB, ref string, chunks func(write func(ou
 }
 
 // outputBytes returns the content of an output file.
-func (s *Service) outputBytes(t *testing.T, ref string) []byte {
+func (s *rig) outputBytes(t *testing.T, ref string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(runner.OutputPath(s.home.Dir, ref))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // all returns the jobs of a service, newest first.
-func (s *Service) all(t testing.TB) (jobs []queue.Job) {
+func (s *rig) all(t testing.TB) (jobs []queue.Job) {
 	t.Helper()
 	for _, id := range s.ids(t) {
 		j, err := s.store.Get(t.Context(), id)
@@ -24,9 +24,9 @@ func (s *Service) all(t testing.TB) (jobs []queue.Job) {
 	return jobs
 }
 
-func (s *Service) ids(t testing.TB) (ids []string) {
+func (s *rig) ids(t testing.TB) (ids []string) {
 	t.Helper()
-	page, err := s.List(asPeer(t, 0, control.Admin), control.List{})
+	page, err := s.jobs.List(asPeer(t, 0, control.Admin), control.List{})
 	if err != nil || page.Next != nil {
 		t.Fatalf("%v, more: %t", err, page.Next != nil)
 	}
@@ -96,7 +96,7 @@ func FuzzSelection(f *testing.F) {
 				want++
 			}
 		}
-		v, err := s.Remove(peer, control.Remove{Selection: p})
+		v, err := s.actions.Remove(peer, control.Remove{Selection: p})
 		switch {
 		case !p.Chosen() || bad != nil:
 			if !errors.Is(err, queue.ErrInvalid) {
@@ -111,7 +111,7 @@ func FuzzSelection(f *testing.F) {
 		var seen []int64
 		list := control.List{State: p.State, Label: p.Label, Limit: int(limit)}
 		for more := true; more; {
-			page, err := s.List(peer, list)
+			page, err := s.jobs.List(peer, list)
 			if err != nil || len(page.Jobs) > int(limit) {
 				t.Fatalf("%+v: %d jobs, %v", list, len(page.Jobs), err)
 			}

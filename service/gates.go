@@ -7,11 +7,33 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
+
+// gateRules caches the rules of the shared keys.
+type gateRules struct {
+	store store.Store
+
+	gates atomic.Pointer[map[gateName]queue.Demand] // rules of the keys that all users share
+}
+
+// Gates changes and lists shared keys and resources.
+type Gates struct {
+	cluster   store.Cluster // nil if no other node can use the store
+	node      string        // name of this node
+	shares    *control.Shares
+	store     store.Store
+	changes   *changer
+	gateRules *gateRules
+	guard     *guard
+	owners    *owners
+	router    *jobRouter
+	settings  *keeper
+}
 
 // gateName identifies a key that all users share.
 type gateName struct {
@@ -20,11 +42,11 @@ type gateName struct {
 }
 
 // loadGates reads the rules of all shared keys.
-func (s *Service) loadGates(ctx context.Context) error {
+func (r *gateRules) loadGates(ctx context.Context) error {
 	rules := map[gateName]queue.Demand{}
 	var after store.GateState
 	for {
-		list, err := s.store.Gates(ctx, queue.Everybody, after)
+		list, err := r.store.Gates(ctx, queue.Everybody, after)
 		if err != nil {
 			return err
 		}
@@ -38,18 +60,18 @@ func (s *Service) loadGates(ctx context.Context) error {
 		}
 		after = list[len(list)-1]
 	}
-	s.gates.Store(&rules)
+	r.gates.Store(&rules)
 	return nil
 }
 
 // ruleOfGate applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's
 // number. See docs/decisions/0018.
-func (s *Service) ruleOfGate(d *queue.Demand) error {
+func (r *gateRules) ruleOfGate(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {
 		field, flag = "rate_limit", "--rate N/PERIOD"
 	}
-	rule, set := (*s.gates.Load())[gateName{d.Kind, d.Key}]
+	rule, set := (*r.gates.Load())[gateName{d.Kind, d.Key}]
 	if !set && d.Kind == queue.GateLock {
 		rule = queue.Demand{Kind: d.Kind, Key: d.Key, N: 1}
 	}
@@ -69,33 +91,33 @@ func (s *Service) ruleOfGate(d *queue.Demand) error {
 }
 
 // GateSet implements control.API.
-func (s *Service) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
+func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
 	d, err := p.Rule()
 	if err != nil {
 		return v, err
 	}
-	err = s.applyOnAllNodes(ctx, func() error {
-		if err := s.audit(ctx, "gate.set", p.Key, nil); err != nil {
+	err = h.changes.applyOnAllNodes(ctx, func() error {
+		if err := h.guard.audit(ctx, "gate.set", p.Key, nil); err != nil {
 			return err
 		}
-		if err := s.store.SetGate(ctx, d); err != nil {
+		if err := h.store.SetGate(ctx, d); err != nil {
 			return err
 		}
-		return s.loadGates(context.WithoutCancel(ctx))
+		return h.gateRules.loadGates(context.WithoutCancel(ctx))
 	})
 	if err != nil {
 		return v, err
 	}
-	return s.viewGate(s.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
+	return h.viewGate(h.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
 }
 
 // gateAs returns the current state of a shared gate. If the store does not know the gate, it returns the
 // parameter set.
-func (s *Service) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
+func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
 	// The list starts after a position. The key without its last byte is a position shortly before the
 	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
-	list, err := s.store.Gates(ctx, queue.Everybody, before)
+	list, err := h.store.Gates(ctx, queue.Everybody, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
 		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
 	})
@@ -106,7 +128,7 @@ func (s *Service) gateAs(ctx context.Context, set *store.GateState) *store.GateS
 }
 
 // GateList implements control.API.
-func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateList, error) {
+func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
 	at, err := p.Position()
 	if err != nil {
@@ -115,8 +137,8 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
 	uid := control.PeerFrom(ctx).UID
 	var list []store.GateState
-	err = s.shares.Do(ctx, control.Many, func() (err error) {
-		list, err = s.store.Gates(ctx, uid, after)
+	err = h.shares.Do(ctx, control.Many, func() (err error) {
+		list, err = h.store.Gates(ctx, uid, after)
 		return err
 	})
 	if err != nil {
@@ -125,20 +147,20 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 	for i := range list {
 		// Resources come at the end of the list, separately for each node.
 		if list[i].Kind != queue.GateResource {
-			out.Gates = append(out.Gates, s.viewGate(&list[i]))
+			out.Gates = append(out.Gates, h.viewGate(&list[i]))
 		}
 	}
 	if len(list) == store.MaxGates {
 		out.Next = control.GateCursor(positionOf(&list[len(list)-1]))
 		return out, nil
 	}
-	others, err := s.broadcast(ctx, nodeRequest{Command: "units"})
+	others, err := h.router.broadcast(ctx, nodeRequest{Command: "units"})
 	if err != nil {
 		return out, err
 	}
 	var units []control.GateView
-	err = s.shares.Do(ctx, control.Many, func() (err error) {
-		units, err = s.localUnits(ctx)
+	err = h.shares.Do(ctx, control.Many, func() (err error) {
+		units, err = h.localUnits(ctx)
 		return err
 	})
 	if err != nil {
@@ -158,10 +180,10 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 }
 
 // localUnits returns the resources of this node, sorted by name.
-func (s *Service) localUnits(ctx context.Context) (list []control.GateView, err error) {
+func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
 	for after := (store.GateState{UID: queue.Everybody, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
-		page, err := s.store.Gates(ctx, queue.Everybody, after)
+		page, err := h.store.Gates(ctx, queue.Everybody, after)
 		if err != nil {
 			return nil, err
 		}
@@ -175,9 +197,9 @@ func (s *Service) localUnits(ctx context.Context) (list []control.GateView, err 
 		}
 		after = page[len(page)-1]
 	}
-	all := s.config.Load().ResourcesByName()
+	all := h.settings.config.Load().ResourcesByName()
 	for name, g := range used {
-		if _, has := all[name]; !has && s.cluster != nil && g.Used == 0 { // a resource of another node
+		if _, has := all[name]; !has && h.cluster != nil && g.Used == 0 { // a resource of another node
 			delete(used, name)
 		}
 	}
@@ -187,8 +209,8 @@ func (s *Service) localUnits(ctx context.Context) (list []control.GateView, err 
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		v := s.viewGate(new(used[name]))
-		v.Node = s.node
+		v := h.viewGate(new(used[name]))
+		v.Node = h.node
 		list = append(list, v)
 	}
 	return list, nil
@@ -201,7 +223,7 @@ func positionOf(g *store.GateState) control.GatePosition {
 }
 
 // viewGate converts a gate to its form in a reply.
-func (s *Service) viewGate(g *store.GateState) control.GateView {
+func (h *Gates) viewGate(g *store.GateState) control.GateView {
 	v := control.GateView{Key: g.Key, Kind: gateTexts[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Per))
@@ -210,7 +232,7 @@ func (s *Service) viewGate(g *store.GateState) control.GateView {
 		v.Jobs = &g.Jobs
 	}
 	if g.UID != queue.Everybody {
-		v.User = s.userName(g.UID)
+		v.User = h.owners.userName(g.UID)
 	}
 	return v
 }

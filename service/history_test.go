@@ -20,7 +20,7 @@ func TestShowPagesTheHistory(t *testing.T) {
 	}
 	ctx := asPeer(t, owner, control.Submit)
 	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0}, {1000, 151, 250}} {
-		d, err := s.Show(ctx, control.Show{ID: "a", HistoryBefore: c.before})
+		d, err := s.jobs.Show(ctx, control.Show{ID: "a", HistoryBefore: c.before})
 		if err != nil || d.HistoryTotal != attempts {
 			t.Fatalf("before %d: %d in all, %v", c.before, d.HistoryTotal, err)
 		}
@@ -44,7 +44,7 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	}
 	seen, steps := map[string]bool{}, 0
 	for cursor := ""; ; steps++ {
-		v, err := s.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: cursor})
+		v, err := s.actions.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: cursor})
 		if err != nil || len(v.Refused) > 0 || len(v.Done) > control.SelectStep {
 			t.Fatalf("step %d: %d done, %d refused, %v", steps, len(v.Done), len(v.Refused), err)
 		}
@@ -59,7 +59,7 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	if n := s.store.Counts().States[queue.Pending]; len(seen) != dead || n != dead || steps != 2 {
 		t.Errorf("%d jobs in %d steps; %d wait", len(seen), steps+1, n)
 	}
-	if _, err := s.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
+	if _, err := s.actions.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
 		t.Error(fmt.Errorf("a wrong cursor: %w", err))
 	}
 }

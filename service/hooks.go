@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -17,6 +18,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
+
+// hooks creates hook jobs as defined by the settings.
+type hooks struct {
+	account   worker.Account // account that jobs run as
+	log       *slog.Logger
+	store     store.Store
+	webhook   []string // command line that posts a webhook; empty if webhooks are disabled
+	directory *directory
+	owners    *owners
+	quota     *quota
+	settings  *keeper
+}
 
 // These properties of hook jobs are fixed: no setting changes them. See docs/decisions/0094.
 const (
@@ -43,7 +56,7 @@ const WebhookGone = 10
 
 // hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
 type hookMaker struct {
-	s        *Service
+	h        *hooks
 	defaults queue.Defaults
 	lines    queue.HookLines // commands of the settings, which run for all jobs
 	webhooks map[string]config.Webhook
@@ -55,19 +68,19 @@ type hookMaker struct {
 
 // newHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
 // newHookMaker also returns an error, and the hookMaker creates only the hooks that jobs define.
-func (s *Service) newHookMaker(c *config.Settings) (*hookMaker, error) {
-	m := &hookMaker{s: s, defaults: c.Defaults(), lines: c.Hooks, webhooks: c.WebhooksByName(), account: s.accountOf(accounts.Self()), runAsSubmitter: s.account.Each}
+func (h *hooks) newHookMaker(c *config.Settings) (*hookMaker, error) {
+	m := &hookMaker{h: h, defaults: c.Defaults(), lines: c.Hooks, webhooks: c.WebhooksByName(), account: h.directory.accountOf(accounts.Self()), runAsSubmitter: h.account.Each}
 	if !m.runAsSubmitter {
-		m.account = s.account
+		m.account = h.account
 	}
-	if len(s.opt.Webhook) == 0 {
+	if len(h.webhook) == 0 {
 		m.webhooks = nil
 	}
 	name := c.HooksAs()
 	if name == "" || !m.runAsSubmitter || m.moments() == 0 {
 		return m, nil
 	}
-	a, err := s.accountNamed(name)
+	a, err := h.directory.accountNamed(name)
 	if err != nil {
 		m.lines, m.webhooks = queue.HookLines{}, nil
 		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting hooks_user is correct", name, err)
@@ -87,12 +100,12 @@ func (m *hookMaker) moments() (moments queue.HookSet) {
 
 // applyHooks makes the store create hooks as defined by the settings. It returns an invalid-setting error if
 // the account in hooks_user does not exist.
-func (s *Service) applyHooks(ctx context.Context) error {
-	m, missing := s.newHookMaker(&s.config.Load().Settings)
+func (h *hooks) applyHooks(ctx context.Context) error {
+	m, missing := h.newHookMaker(&h.settings.config.Load().Settings)
 	if missing != nil {
-		s.log.Error("cannot use the hooks in the settings", "error", missing)
+		h.log.Error("cannot use the hooks in the settings", "error", missing)
 	}
-	err := s.store.SetHooks(ctx, store.Hooks{On: m.moments(), Make: m.make, UID: m.account.UID, Owner: m.account.User, MaxBytesUser: s.maxBytesUser()})
+	err := h.store.SetHooks(ctx, store.Hooks{On: m.moments(), Make: m.make, UID: m.account.UID, Owner: m.account.User, MaxBytesUser: h.quota.maxBytesUser()})
 	return cmp.Or(err, missing)
 }
 
@@ -147,7 +160,7 @@ func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, jobJSON s
 func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook, jobJSON string) queue.Job {
 	h := m.draft(j, moment, jobJSON)
 	m.setAccount(&h)
-	h.Argv = m.s.opt.Webhook
+	h.Argv = m.h.webhook
 	h.MaxAttempts, h.Backoff = webhookAttempts, queue.Backoff{Base: webhookBase, Strategy: queue.Exponential}
 	h.NoRetryCodes = []int{WebhookGone}
 	h.Labels["webhook"] = name
@@ -199,9 +212,9 @@ func withVariables(env, others []string) (all []string) {
 // jobJSON returns a job as JSON, in the format of show but without the environment. If the text would be too
 // long, it also omits the command.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
-	v := control.View{Now: j.UpdatedAt, User: cmp.Or(j.User, m.s.knownName(j.UID))}
+	v := control.View{Now: j.UpdatedAt, User: cmp.Or(j.User, m.h.owners.knownName(j.UID))}
 	if j.AsUID != nil {
-		v.Owner = m.s.knownName(j.UID)
+		v.Owner = m.h.owners.knownName(j.UID)
 	}
 	view := control.ViewJob(j, v)
 	raw, err := json.Marshal(view)
@@ -222,20 +235,20 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 const maxJobJSON = queue.MaxStdin - 1024
 
 // knownName returns the name of a uid, or its number if the name is not cached. It does not query the system.
-func (s *Service) knownName(uid int) string {
-	if name, ok := s.users.Load(uid); ok {
+func (o *owners) knownName(uid int) string {
+	if name, ok := o.users.Load(uid); ok {
 		return name.(string)
 	}
-	return cmp.Or(s.owners.nameOf(uid), fmt.Sprint(uid))
+	return cmp.Or(o.nameOf(uid), fmt.Sprint(uid))
 }
 
 // HookTest implements control.API.
-func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enqueued, error) {
-	m, err := s.newHookMaker(&s.config.Load().Settings)
+func (h *Administration) HookTest(ctx context.Context, p control.HookName) (control.Enqueued, error) {
+	m, err := h.hooks.newHookMaker(&h.settings.config.Load().Settings)
 	if err != nil {
 		return control.Enqueued{}, err
 	}
-	drafts := m.test(p.Name, s.store.Now())
+	drafts := m.test(p.Name, h.store.Now())
 	if len(drafts) == 0 {
 		names := slices.Sorted(maps.Keys(m.webhooks))
 		for _, moment := range queue.Hooks {
@@ -245,13 +258,13 @@ func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enq
 		}
 		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name, cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
 	}
-	if err := s.mayRun(s.account.RunsAs(&drafts[0])); err != nil {
+	if err := h.runAs.mayRun(h.account.RunsAs(&drafts[0])); err != nil {
 		return control.Enqueued{}, err
 	}
-	if err := s.audit(ctx, "hook.test", p.Name, nil); err != nil {
+	if err := h.guard.audit(ctx, "hook.test", p.Name, nil); err != nil {
 		return control.Enqueued{}, err
 	}
-	receipt, err := s.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.account.UID, Owner: m.account.User})
+	receipt, err := h.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.account.UID, Owner: m.account.User})
 	if err != nil {
 		return control.Enqueued{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -16,6 +17,25 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
+// responder answers the requests of other nodes.
+type responder struct {
+	cluster     store.Cluster // nil if no other node can use the store
+	log         *slog.Logger
+	node        string // name of this node
+	pool        *worker.Pool
+	store       store.Store
+	changes     *changer
+	gates       *Gates
+	outputFiles *outputFiles
+	pauses      *allPause
+	router      *jobRouter
+	waits       *waitReasons
+
+	// Cancel functions of the requests that are being answered, by request number.
+	requestCancels  sync.Map
+	requestHandlers sync.WaitGroup // the goroutines that answer requests
+}
+
 // jobRouter executes commands about jobs that may be running. In a queue that several nodes share, jobRouter
 // sends a command to the node that holds the job's lease. See docs/decisions/0032.
 //
@@ -24,9 +44,15 @@ import (
 // reply (execRemote). B reads the request, cancels the job in its pool and stores the reply (answerRequests).
 // A stops waiting if B's lease expires (watchNode). Once another node has taken over the job, A repeats the
 // command (route).
-type jobRouter struct{ s *Service }
+type jobRouter struct {
+	cluster     store.Cluster // nil if no other node can use the store
+	node        string        // name of this node
+	pool        *worker.Pool
+	nodeList    *nodeList
+	outputFiles *outputFiles
 
-func (s *Service) router() jobRouter { return jobRouter{s} }
+	remoteWaits remoteWaits
+}
 
 // nodeRequest is a request from one node to another.
 type nodeRequest struct {
@@ -84,8 +110,8 @@ type livePiece struct {
 }
 
 // readLocal reads output of an attempt that runs on this node.
-func (r jobRouter) readLocal(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
-	chunk, ok, err := r.s.pool.Read(ctx, seq, cursor, wait)
+func (r *jobRouter) readLocal(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
+	chunk, ok, err := r.pool.Read(ctx, seq, cursor, wait)
 	if err != nil || !ok {
 		return nil, ok, err
 	}
@@ -130,11 +156,11 @@ const (
 
 // execRemote sends a request to the node that holds the job's lease. held is false if no node holds the
 // lease.
-func (r jobRouter) execRemote(ctx context.Context, req nodeRequest) (reply nodeReply, held bool, err error) {
-	if r.s.cluster == nil {
+func (r *jobRouter) execRemote(ctx context.Context, req nodeRequest) (reply nodeReply, held bool, err error) {
+	if r.cluster == nil {
 		return reply, false, nil
 	}
-	node, err := r.s.cluster.Holder(ctx, req.Seq)
+	node, err := r.cluster.Holder(ctx, req.Seq)
 	if err != nil || node == 0 {
 		return reply, false, err
 	}
@@ -144,14 +170,14 @@ func (r jobRouter) execRemote(ctx context.Context, req nodeRequest) (reply nodeR
 
 // sendRequest sends a request to a node and waits for the reply. It stops waiting and returns an error when
 // the node's lease has expired.
-func (r jobRouter) sendRequest(ctx context.Context, node int64, req nodeRequest) (reply nodeReply, err error) {
+func (r *jobRouter) sendRequest(ctx context.Context, node int64, req nodeRequest) (reply nodeReply, err error) {
 	text, err := json.Marshal(req)
 	if err != nil {
 		return reply, err
 	}
 	// The other node answers only after the job's attempt has ended.
 	if req.Command == "cancel" || req.Command == "requeue" {
-		release, err := r.s.remoteWaits.acquire(ctx, req.UID)
+		release, err := r.remoteWaits.acquire(ctx, req.UID)
 		if err != nil {
 			return reply, err
 		}
@@ -166,7 +192,7 @@ func (r jobRouter) sendRequest(ctx context.Context, node int64, req nodeRequest)
 		defer timeout.Stop()
 	}
 	go r.watchNode(ctx, node, cancel)
-	raw, err := r.s.nodeRequests.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, req.Command))
+	raw, err := r.cluster.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, req.Command))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -226,14 +252,14 @@ const maxRemoteWaits = 16
 
 // watchNode cancels a request with a nodeLost error when the lease of the requested node has expired or the
 // node was removed.
-func (r jobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
+func (r *jobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.s.cluster.Lease() / 3):
+		case <-time.After(r.cluster.Lease() / 3):
 		}
-		list, err := r.s.nodes(ctx)
+		list, err := r.nodeList.nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
 			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that runs the job was removed; another node takes over the job soon")})
 		} else if err == nil && !list[i].Alive {
@@ -253,7 +279,7 @@ func isNodeLost(err error) bool { return errors.As(err, new(nodeLost)) }
 // route executes a command in this node's pool. If this node does not hold the job, route sends the command
 // to the node that holds it. If the holder is lost while it ends the job, route waits until the job has a
 // new holder or none, and repeats the command.
-func (r jobRouter) route(ctx context.Context, req nodeRequest) (bool, error) {
+func (r *jobRouter) route(ctx context.Context, req nodeRequest) (bool, error) {
 	for {
 		reply, err := r.execLocal(ctx, &req)
 		if reply.Held || err != nil {
@@ -268,17 +294,17 @@ func (r jobRouter) route(ctx context.Context, req nodeRequest) (bool, error) {
 
 // awaitTakeover waits until the lease of a lost node's job has moved to a live node or no longer exists. If
 // that takes longer than the duration of a node lease, it returns false.
-func (r jobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, r.s.cluster.Lease())
+func (r *jobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.cluster.Lease())
 	defer cancel()
-	holder, err := r.s.cluster.Holder(ctx, seq)
-	for err == nil && holder != 0 && !r.s.isNodeAlive(ctx, holder) {
+	holder, err := r.cluster.Holder(ctx, seq)
+	for err == nil && holder != 0 && !r.nodeList.isNodeAlive(ctx, holder) {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(pollInterval):
 		}
-		holder, err = r.s.cluster.Holder(ctx, seq)
+		holder, err = r.cluster.Holder(ctx, seq)
 	}
 	return err == nil
 }
@@ -287,8 +313,8 @@ func (r jobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 const pollInterval = 250 * time.Millisecond
 
 // execLocal executes a request in this node's pool.
-func (r jobRouter) execLocal(ctx context.Context, req *nodeRequest) (reply nodeReply, err error) {
-	p := r.s.pool
+func (r *jobRouter) execLocal(ctx context.Context, req *nodeRequest) (reply nodeReply, err error) {
+	p := r.pool
 	switch req.Command {
 	case "cancel":
 		reply.Held, err = p.Cancel(ctx, req.Seq, req.UID)
@@ -314,72 +340,82 @@ func (r jobRouter) execLocal(ctx context.Context, req *nodeRequest) (reply nodeR
 		if err != nil && timeoutCtx.Err() != nil && ctx.Err() == nil && req.On {
 			reply.TryAgain, reply.Held, err = true, true, nil
 		}
+	default:
+		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request %q; upgrade node %[1]s",
+			r.node, queue.Clip(req.Command))
+	}
+	return reply, err
+}
+
+// answer executes a request of another node. It executes the commands that concern the whole node itself, and
+// passes those that concern one job to the router.
+func (r *responder) answer(ctx context.Context, req *nodeRequest) (reply nodeReply, err error) {
+	switch req.Command {
 	case "obey", "freeze", "drained":
 		reply.Held = true
-		err = r.s.reloadShared(ctx)
+		err = r.changes.reloadShared(ctx)
 		switch {
 		case err != nil:
 		case req.Command == "freeze":
-			reply.Done, err = p.PauseAll(r.s.paused.Load() != nil)(ctx)
+			reply.Done, err = r.pool.PauseAll(r.pauses.paused.Load() != nil)(ctx)
 		case req.Command == "drained":
-			err = p.AwaitNoStarts(ctx, worker.NoStartsWithin)
+			err = r.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 		}
 	case "quiet":
 		reply.Held = true
 		timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		if err = p.Quiet(timeoutCtx); err != nil && ctx.Err() == nil {
+		if err = r.pool.Quiet(timeoutCtx); err != nil && ctx.Err() == nil {
 			reply.TryAgain, err = true, nil
 		}
 	case "why":
 		reply.Held = true
 		var j queue.Job
-		if j, err = r.s.store.Get(ctx, req.Ref); err == nil {
-			reply.Reasons, err = r.s.localReasons(ctx, &j)
+		if j, err = r.store.Get(ctx, req.Ref); err == nil {
+			reply.Reasons, err = r.waits.localReasons(ctx, &j)
 		}
 	case "units":
 		reply.Held = true
-		reply.Units, err = r.s.localUnits(ctx)
+		reply.Units, err = r.gates.localUnits(ctx)
 	case "output":
 		reply.Data, reply.Size, err = r.readOutputPiece(req)
 		reply.Held = true
 	default:
-		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request %q; upgrade node %[1]s",
-			r.s.node, queue.Clip(req.Command))
+		return r.router.execLocal(ctx, req)
 	}
 	return reply, err
 }
 
 // Cancel works like worker.Pool.Cancel, for a job on any node. Each method below extends the Pool method of
 // the same name in this way.
-func (r jobRouter) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
+func (r *jobRouter) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return r.route(ctx, nodeRequest{Command: "cancel", Seq: seq, UID: uid})
 }
 
 // Requeue ends an attempt and returns its job to the queue.
-func (r jobRouter) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
+func (r *jobRouter) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return r.route(ctx, nodeRequest{Command: "requeue", Seq: seq, UID: uid})
 }
 
 // Signal sends a signal to a running job's process tree.
-func (r jobRouter) Signal(ctx context.Context, seq int64, number int) (bool, error) {
+func (r *jobRouter) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	return r.route(ctx, nodeRequest{Command: "signal", Seq: seq, Number: number})
 }
 
 // Pause freezes a running job, or resumes it.
-func (r jobRouter) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
+func (r *jobRouter) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	return r.route(ctx, nodeRequest{Command: "pause", Seq: seq, On: on, UID: uid})
 }
 
 // Thaw resumes a job if it is paused.
-func (r jobRouter) Thaw(ctx context.Context, seq int64, uid int) error {
+func (r *jobRouter) Thaw(ctx context.Context, seq int64, uid int) error {
 	_, err := r.route(ctx, nodeRequest{Command: "thaw", Seq: seq, UID: uid})
 	return err
 }
 
 // Change changes a job that is leased and has not started.
-func (r jobRouter) Change(ctx context.Context, seq int64, g store.Change) (bool, error) {
-	done, err := r.s.pool.Change(ctx, seq, g)
+func (r *jobRouter) Change(ctx context.Context, seq int64, g store.Change) (bool, error) {
+	done, err := r.pool.Change(ctx, seq, g)
 	if done || err != nil {
 		return done, err
 	}
@@ -393,18 +429,18 @@ func (r jobRouter) Change(ctx context.Context, seq int64, g store.Change) (bool,
 
 // Running returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
 // holds it.
-func (r jobRouter) Running(ctx context.Context, j *queue.Job) int {
-	if n := r.s.pool.Running(j.Seq); n > 0 || r.s.cluster == nil || j.State != queue.Processing {
+func (r *jobRouter) Running(ctx context.Context, j *queue.Job) int {
+	if n := r.pool.Running(j.Seq); n > 0 || r.cluster == nil || j.State != queue.Processing {
 		return n
 	}
-	if node, err := r.s.cluster.Holder(ctx, j.Seq); err == nil && node != 0 {
+	if node, err := r.cluster.Holder(ctx, j.Seq); err == nil && node != 0 {
 		return j.Runs + 1
 	}
 	return 0
 }
 
 // Read reads output of a running job on any node.
-func (r jobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
+func (r *jobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
 	chunk, ok, err := r.readLocal(ctx, seq, cursor, wait)
 	for lastReply := time.Now(); !ok && err == nil; {
 		reply, held, failed := r.execRemote(ctx, nodeRequest{Command: "read", Seq: seq, Cursor: cursor, On: wait})
@@ -418,7 +454,7 @@ func (r jobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wa
 				return nil, false, failed
 			}
 		// Give up: if the node was lost, its lease has expired by now.
-		case time.Since(lastReply) > 2*r.s.cluster.Lease():
+		case time.Since(lastReply) > 2*r.cluster.Lease():
 			return nil, false, failed
 		default: // try again: for example, the store may be temporarily unavailable
 			select {
@@ -433,30 +469,30 @@ func (r jobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wa
 
 // nodeOf returns the name of the node that holds a job's lease. It returns this node's name if no node
 // holds it.
-func (s *Service) nodeOf(ctx context.Context, seq int64) string {
-	if s.cluster == nil {
-		return s.node
+func (l *nodeList) nodeOf(ctx context.Context, seq int64) string {
+	if l.cluster == nil {
+		return l.node
 	}
-	node, err := s.cluster.Holder(ctx, seq)
+	node, err := l.cluster.Holder(ctx, seq)
 	if err == nil && node != 0 {
-		list, err := s.nodes(ctx)
+		list, err := l.nodes(ctx)
 		for i := range list {
 			if err == nil && list[i].ID == node {
 				return list[i].Name
 			}
 		}
 	}
-	return s.node
+	return l.node
 }
 
 // answerRequests starts a goroutine for each request of another node, since some requests take long.
 // answerRequests also cancels the requests whose senders no longer wait.
-func (s *Service) answerRequests(ctx context.Context) {
-	s.dropRequests(ctx)
+func (r *responder) answerRequests(ctx context.Context) {
+	r.dropRequests(ctx)
 	var list []store.Asked
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := s.nodeRequests.Asked(ctx, slow, maxParallelRequests)
+			some, err := r.cluster.Asked(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
 				break // the next hint causes another read of these requests
 			}
@@ -465,26 +501,26 @@ func (s *Service) answerRequests(ctx context.Context) {
 	}
 	for _, one := range list {
 		timeoutCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-		s.requestCancels.Store(one.N, cancel)
-		s.requestHandlers.Go(func() {
-			defer s.requestCancels.Delete(one.N)
+		r.requestCancels.Store(one.N, cancel)
+		r.requestHandlers.Go(func() {
+			defer r.requestCancels.Delete(one.N)
 			defer cancel()
 			var req nodeRequest
 			var reply nodeReply
 			if err := json.Unmarshal(one.Ask, &req); err != nil || req.Command == "change" && req.Change == nil {
-				reply.fail(queue.Errorf(queue.CodeUnsupported, "node %s cannot read the request; run the same version of queuectl on all nodes", s.node))
+				reply.fail(queue.Errorf(queue.CodeUnsupported, "node %s cannot read the request; run the same version of queuectl on all nodes", r.node))
 			} else {
-				reply, err = s.router().execLocal(timeoutCtx, &req)
+				reply, err = r.answer(timeoutCtx, &req)
 				reply.fail(err)
 			}
 			text, err := json.Marshal(reply)
 			if len(text) > store.MaxAnswer {
 				reply = nodeReply{}
-				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", s.node, store.MaxAnswer))
+				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.node, store.MaxAnswer))
 				text, err = json.Marshal(reply)
 			}
 			for err == nil && timeoutCtx.Err() == nil {
-				failed := s.nodeRequests.Answer(timeoutCtx, one.N, text)
+				failed := r.cluster.Answer(timeoutCtx, one.N, text)
 				if !errors.Is(failed, queue.ErrUnavailable) {
 					err = failed
 					break
@@ -495,25 +531,25 @@ func (s *Service) answerRequests(ctx context.Context) {
 				}
 			}
 			if err != nil && timeoutCtx.Err() == nil {
-				s.log.Warn("cannot answer a request from another node", "error", err)
+				r.log.Warn("cannot answer a request from another node", "error", err)
 			}
 		})
 	}
 }
 
 // dropRequests cancels the requests whose senders no longer wait for the answer.
-func (s *Service) dropRequests(ctx context.Context) {
+func (r *responder) dropRequests(ctx context.Context) {
 	var started []int64
-	s.requestCancels.Range(func(n, _ any) bool {
+	r.requestCancels.Range(func(n, _ any) bool {
 		started = append(started, n.(int64))
 		return true
 	})
 	if len(started) == 0 {
 		return
 	}
-	wanted, err := s.nodeRequests.Wanted(ctx)
+	wanted, err := r.cluster.Wanted(ctx)
 	for _, n := range started {
-		if cancel, found := s.requestCancels.Load(n); err == nil && found && !wanted[n] {
+		if cancel, found := r.requestCancels.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
 		}
 	}

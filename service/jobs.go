@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -15,29 +16,92 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
+// viewer converts jobs and events to their form in a reply.
+type viewer struct {
+	store    store.Store
+	guard    *guard
+	nodeList *nodeList
+	owners   *owners
+	pauses   *allPause
+	runAs    *runAs
+	units    *units
+	waits    *waitReasons
+}
+
+// filters converts the parameters of requests to filters of the store.
+type filters struct {
+	directory *directory
+	owners    *owners
+}
+
+// intake validates new jobs and stores them.
+type intake struct {
+	account    worker.Account // account that jobs run as
+	shares     *control.Shares
+	store      store.Store
+	boot       *bootAdvisor
+	gateRules  *gateRules
+	limits     *limitsReport
+	nodeList   *nodeList
+	owners     *owners
+	queueList  *queueReader
+	queueRules *queueRules
+	quota      *quota
+	runAs      *runAs
+	settings   *keeper
+
+	nextBatches nextBatches // batches that were enqueued with "next", and the priority of their first request
+}
+
+// Jobs shows jobs and waits for them.
+type Jobs struct {
+	log          *slog.Logger
+	node         string // name of this node
+	pool         *worker.Pool
+	shares       *control.Shares
+	store        store.Store
+	filters      *filters
+	guard        *guard
+	nodeList     *nodeList
+	outputReader *outputReader
+	reader       *jobReader
+	views        *viewer
+	waits        *waitReasons
+}
+
+// Batches enqueues jobs.
+type Batches struct {
+	store  store.Store
+	intake *intake
+	owners *owners
+	quota  *quota
+	reader *jobReader
+}
+
 // Enqueue implements control.API.
-func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, notes, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
+func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
+	receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: notes.unenforced, NewQueues: s.newQueues(ctx, &receipt)}
+	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: notes.unenforced, NewQueues: h.intake.newQueues(ctx, &receipt)}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
 	if len(p.Spec.DependsOn) > 0 {
-		out.State = s.failedImmediately(ctx, control.Name(out.ID))
+		out.State = h.failedImmediately(ctx, control.Name(out.ID))
 	}
 	return out, nil
 }
 
 // failedImmediately returns the state of a new job if one of its dependencies had already failed when it
 // was enqueued. It returns "" if none had.
-func (s *Service) failedImmediately(ctx context.Context, id control.Name) string {
-	j, err := s.findJob(ctx, id)
+func (h *Batches) failedImmediately(ctx context.Context, id control.Name) string {
+	j, err := h.reader.findJob(ctx, id)
 	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
 		return ""
 	}
@@ -56,39 +120,39 @@ func existingIndexes(r *store.Receipt) (list []int) {
 }
 
 // EnqueueBatch implements control.API.
-func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueuedBatch, error) {
+func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueuedBatch, error) {
 	uid := control.PeerFrom(ctx).UID
 	switch {
 	case p.Abort:
-		s.nextBatches.remove(uid, p.Batch)
-		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
+		h.intake.nextBatches.remove(uid, p.Batch)
+		return control.EnqueuedBatch{IDs: []string{}}, h.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
-		receipt, notes, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
+		receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
 		if err == nil {
-			s.nextBatches.remove(uid, p.Batch)
+			h.intake.nextBatches.remove(uid, p.Batch)
 		}
 		out := control.EnqueuedBatch{
 			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt), Unenforced: notes.unenforced,
-			NewQueues: s.newQueues(ctx, &receipt),
+			NewQueues: h.intake.newQueues(ctx, &receipt),
 		}
 		if !out.Duplicate {
 			out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 		}
 		return out, err
 	}
-	r, notes, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
+	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
 	var receipt store.Receipt
-	err = s.withRoom(ctx, r.UID, func() (err error) {
-		receipt, err = s.store.StageBatch(ctx, r)
+	err = h.quota.withRoom(ctx, r.UID, func() (err error) {
+		receipt, err = h.store.StageBatch(ctx, r)
 		return err
 	})
 	if err == nil {
-		s.owners.note(r.UID, r.Owner)
+		h.owners.note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: notes.unenforced, NewQueues: s.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: notes.unenforced, NewQueues: h.intake.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
 }
 
 // enqueueRequest holds the jobs of a request, with its options.
@@ -101,21 +165,21 @@ type enqueueRequest struct {
 
 // enqueue stores the jobs of a request. If the request commits a batch, enqueue returns once all jobs of
 // the batch are in the queue.
-func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, receiptNotes, error) {
-	r, notes, err := s.request(ctx, a)
+func (in *intake) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, receiptNotes, error) {
+	r, notes, err := in.request(ctx, a)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
-	err = s.withRoom(ctx, r.UID, func() (err error) {
-		receipt, err = s.store.Enqueue(ctx, r)
+	err = in.quota.withRoom(ctx, r.UID, func() (err error) {
+		receipt, err = in.store.Enqueue(ctx, r)
 		return err
 	})
 	if err == nil {
-		s.owners.note(r.UID, r.Owner)
+		in.owners.note(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
-		more, err = s.store.ApplyBatch(ctx, receipt.Batch)
+		more, err = in.store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // retry: the batch is committed, so all its jobs must reach the queue
 			case <-time.After(applyRetryDelay):
@@ -131,15 +195,15 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 const applyRetryDelay = 200 * time.Millisecond
 
 // request validates specs and converts them to a request to the store.
-func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, notes receiptNotes, err error) {
-	c := s.config.Load()
+func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Request, notes receiptNotes, err error) {
+	c := in.settings.config.Load()
 	peer := control.PeerFrom(ctx)
-	uid, users := peer.UID, userResolver{s: s, peer: &peer}
-	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
+	uid, users := peer.UID, userResolver{r: in.runAs, peer: &peer}
+	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: in.quota.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
-	name := s.userName(uid)
+	name := in.owners.userName(uid)
 	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
 		r.Owner = name
 	}
@@ -147,23 +211,23 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	var earlier int
 	var next []string
 	if a.next {
-		if best, earlier, err = s.bestWaiting(ctx, uid, a.batch, len(a.specs)); err != nil {
+		if best, earlier, err = in.bestWaiting(ctx, uid, a.batch, len(a.specs)); err != nil {
 			return r, notes, err
 		}
 	}
-	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return s.nodes(ctx) })
+	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return in.nodeList.nodes(ctx) })
 	for i := range a.specs {
-		spec, err := s.withDefaults(&a.specs[i])
+		spec, err := in.queueRules.withDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = s.draft(spec, c.Defaults(), name, &users)
+			j, err = in.draft(spec, c.Defaults(), name, &users)
 		}
 		switch {
 		case err != nil:
 		case a.next:
-			next = s.putNext(&peer, &j, best, earlier+i)
+			next = in.putNext(&peer, &j, best, earlier+i)
 		case a.specs[i].Priority != nil:
-			err = s.checkPriority(&peer, &j)
+			err = in.checkPriority(&peer, &j)
 		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
@@ -173,22 +237,22 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 			return r, notes, err
 		}
 		j.UID = uid
-		if err := s.checkDemands(&j, nodes); err != nil {
+		if err := in.checkDemands(&j, nodes); err != nil {
 			if errors.As(err, &fault) && len(a.specs) > 1 {
 				err = fault.At(i + 1)
 			}
 			return r, notes, err
 		}
-		if runs := s.account.RunsAs(&j); i == 0 || runs != s.account.RunsAs(&r.Drafts[i-1]) {
-			if err := s.mayRun(runs); err != nil {
+		if runs := in.account.RunsAs(&j); i == 0 || runs != in.account.RunsAs(&r.Drafts[i-1]) {
+			if err := in.runAs.mayRun(runs); err != nil {
 				return r, notes, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	s.addNotes(&notes, r.Drafts)
+	in.addNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
-	if notes.unenforced, err = s.unenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+	if notes.unenforced, err = in.limits.unenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
 		return r, notes, err
 	}
 	r.Sum, err = requestDigest(&a)
@@ -210,7 +274,7 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 }
 
 // draft returns the job for a spec. name is the name of the user who enqueues it.
-func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, users *userResolver) (queue.Job, error) {
+func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *userResolver) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
 		err = checkTerminal(&j)
@@ -228,85 +292,85 @@ func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 }
 
 // userName returns the name of a uid, or its number.
-func (s *Service) userName(uid int) string {
-	if name, ok := s.users.Load(uid); ok {
+func (o *owners) userName(uid int) string {
+	if name, ok := o.users.Load(uid); ok {
 		return name.(string)
 	}
-	if name := s.owners.nameOf(uid); name != "" || uid < 0 {
+	if name := o.nameOf(uid); name != "" || uid < 0 {
 		return name
 	}
-	name := s.directory.UserName(uid)
+	name := o.directory.UserName(uid)
 	if name != strconv.Itoa(uid) { // do not cache a number, since the uid may get a name soon
-		s.users.Store(uid, name)
+		o.users.Store(uid, name)
 	}
 	return name
 }
 
 // view converts a job, with all its fields, to its form in a reply.
-func (s *Service) view(j *queue.Job) control.Job {
-	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
-	v.User, v.Owner = s.names(j)
-	if pausedAt, pausedBy := s.pauseOf(j); pausedAt != 0 {
-		v.PausedAt, v.PausedBy = pausedAt, s.userName(pausedBy)
+func (w *viewer) view(j *queue.Job) control.Job {
+	v := control.View{Units: w.units.unitNames(j), Now: w.store.Now(), Order: w.store.Order(), Enqueued: w.store.Counts().Enqueued, Usual: w.store.Usual(j.Fingerprint())}
+	v.User, v.Owner = w.runAs.names(j)
+	if pausedAt, pausedBy := w.pauses.pauseOf(j); pausedAt != 0 {
+		v.PausedAt, v.PausedBy = pausedAt, w.owners.userName(pausedBy)
 	}
 	return control.ViewJob(j, v)
 }
 
 // names returns the name of the user that a job runs as. If a different user may have enqueued the job,
 // names also returns the name of that owner.
-func (s *Service) names(j *queue.Job) (user, owner string) {
+func (r *runAs) names(j *queue.Job) (user, owner string) {
 	user = j.User
 	if user == "" || j.AsUID != nil {
-		owner = s.userName(j.UID)
+		owner = r.owners.userName(j.UID)
 		user = cmp.Or(user, owner)
 	}
-	if j.AsUID != nil && !j.State.Ended() && s.account.RunsAs(j) != *j.AsUID {
+	if j.AsUID != nil && !j.State.Ended() && r.account.RunsAs(j) != *j.AsUID {
 		// The job's user was chosen while run_as had another value, so it does not apply.
-		user = s.account.User
+		user = r.account.User
 	}
 	return user, owner
 }
 
 // viewFor returns a job as the peer may see it.
-func (s *Service) viewFor(p *control.Peer, j *queue.Job) control.Job {
-	v := s.view(j)
-	v.Hide(s.visibilityFor(p, j))
+func (w *viewer) viewFor(p *control.Peer, j *queue.Job) control.Job {
+	v := w.view(j)
+	v.Hide(w.guard.visibilityFor(p, j))
 	return v
 }
 
 // viewsFor returns jobs as the peer may see them. It leaves out hidden jobs.
-func (s *Service) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
+func (w *viewer) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
-		if !s.hides(p, &jobs[i]) {
-			list = append(list, s.viewFor(p, &jobs[i]))
+		if !w.guard.hides(p, &jobs[i]) {
+			list = append(list, w.viewFor(p, &jobs[i]))
 		}
 	}
-	s.nameNodes(ctx, list)
-	s.setWaitsFor(ctx, jobs, list)
+	w.nodeList.nameNodes(ctx, list)
+	w.waits.setWaitsFor(ctx, jobs, list)
 	return list
 }
 
 // List implements control.API.
-func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, error) {
+func (h *Jobs) List(ctx context.Context, p control.List) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
-	f, err := s.filter(&peer, p)
+	f, err := h.filters.filter(&peer, p)
 	if err != nil {
 		return control.JobPage{}, err
 	}
-	return s.page(ctx, f)
+	return h.page(ctx, f)
 }
 
 // DLQList implements control.API.
-func (s *Service) DLQList(ctx context.Context, p control.DLQList) (control.JobPage, error) {
-	return s.List(ctx, p.List())
+func (h *Jobs) DLQList(ctx context.Context, p control.DLQList) (control.JobPage, error) {
+	return h.List(ctx, p.List())
 }
 
 // batchLabel is the name of the label that holds the batch of a job.
 const batchLabel = "batch"
 
 // filter converts the parameters of a list request to a filter of the store.
-func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, error) {
+func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Older: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
 		f.Limit = store.MaxPage
@@ -330,9 +394,9 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 		}
 	}
 	if p.User != "" {
-		uid, ok := s.directory.UserID(p.User)
+		uid, ok := t.directory.UserID(p.User)
 		if !ok {
-			uid, ok = s.owners.formerUID(p.User)
+			uid, ok = t.owners.formerUID(p.User)
 		}
 		if !ok {
 			return f, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(p.User))
@@ -359,13 +423,13 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	return f, nil
 }
 
-func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, error) {
+func (h *Jobs) page(ctx context.Context, f store.Filter) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, &s.shares, control.Many, func() (control.JobPage, error) {
-		page, err := s.store.List(ctx, f)
+	return control.Answer(ctx, h.shares, control.Many, func() (control.JobPage, error) {
+		page, err := h.store.List(ctx, f)
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		return control.JobPage{Jobs: s.viewsFor(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
+		return control.JobPage{Jobs: h.views.viewsFor(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
 	})
 }

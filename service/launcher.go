@@ -28,8 +28,8 @@ func endWithLauncher(err error) error {
 // noRunner explains that no job can start because there is no runner. It returns the cause and the next
 // step for the user. The text is "" if there is a runner, or if the first try to start one is still in
 // progress. nodeReasons, status and doctor use it.
-func (s *Service) noRunner() (text, next string) {
-	err := s.pool.NoRunner()
+func (h *healthCheck) noRunner() (text, next string) {
+	err := h.pool.NoRunner()
 	var launcher *runner.LauncherError
 	switch {
 	case err == nil:
@@ -42,21 +42,21 @@ func (s *Service) noRunner() (text, next string) {
 
 // launcherProblem returns the line of status about runners that cannot start. It reports a launcher that
 // has stopped even if a runner still exists for the jobs. It returns "" if no problem is known.
-func (s *Service) launcherProblem() string {
-	if text, next := s.noRunner(); text != "" {
+func (h *healthCheck) launcherProblem() string {
+	if text, next := h.noRunner(); text != "" {
 		return text + "; " + next
 	}
 	var launcher *runner.LauncherError
-	if errors.As(s.home.CheckLauncher(), &launcher) {
+	if errors.As(h.home.CheckLauncher(), &launcher) {
 		return launcher.Error() + "; " + launcher.Next
 	}
 	return ""
 }
 
 // examineLauncher reports a launcher that does not start runners.
-func (s *Service) examineLauncher() []store.Finding {
+func (d *Examiner) examineLauncher() []store.Finding {
 	var launcher *runner.LauncherError
-	if !errors.As(s.home.CheckLauncher(), &launcher) && !errors.As(s.pool.NoRunner(), &launcher) {
+	if !errors.As(d.home.CheckLauncher(), &launcher) && !errors.As(d.pool.NoRunner(), &launcher) {
 		return nil
 	}
 	return []store.Finding{{Check: "launcher", Level: store.Failure, Message: launcher.Error(), Next: launcher.Next}}

@@ -8,7 +8,15 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
+
+// limitsReport finds out which limits of jobs are enforced on this machine.
+type limitsReport struct {
+	pool    *worker.Pool
+	started queue.Millis // when the service started
+	store   store.Store
+}
 
 // limitsTimeout is how long a request waits for a runner to report which limits are enforced, if none has
 // reported yet. See docs/decisions/0044.
@@ -17,18 +25,18 @@ const limitsTimeout = 5 * time.Second
 // unenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
 // has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
 // job is not enforced.
-func (s *Service) unenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
+func (r *limitsReport) unenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
 	}
 	wait := limitsTimeout
 	if !require {
 		// Wait for a runner's report only if the service started less than limitsTimeout ago.
-		wait -= s.store.Now().Time().Sub(s.started.Time())
+		wait -= r.store.Now().Time().Sub(r.started.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
-	known, ok := s.pool.Limits(timeoutCtx)
+	known, ok := r.pool.Limits(timeoutCtx)
 	if !ok && require {
 		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
@@ -63,17 +71,17 @@ func limitError(short queue.Shortfall, others []string, jobs int) error {
 
 // examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
 // on this machine.
-func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding) {
+func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	known, ok := s.pool.Limits(timeoutCtx)
+	known, ok := d.pool.Limits(timeoutCtx)
 	if !ok {
 		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
-	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement(grouped)})
+	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: d.enforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
 		list = append(list, enforcementFinding(e))
 	}

@@ -3,7 +3,10 @@ package service
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+
+	"github.com/queuectl/queuectl/internal/logs"
 )
 
 // logFormats writes each record in the format that the settings define at that time.
@@ -70,4 +73,22 @@ func (b teeHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup returns a handler that puts later attributes into a group.
 func (b teeHandler) WithGroup(name string) slog.Handler {
 	return teeHandler{b.first.WithGroup(name), b.second.WithGroup(name)}
+}
+
+// newLog returns the log, which writes to w. It follows changes of the settings.
+func newLog(o *Options, settings *keeper, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: &settings.level}
+	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)
+	var auto slog.Handler = json
+	switch {
+	case o.Terminal || o.Background || o.Manager != nil:
+		auto = text
+	case logs.ToJournal(o.Log):
+		auto = logs.NewJournal(w, options)
+	}
+	var log slog.Handler = &logFormats{text: text, json: json, auto: auto, format: func() string { return settings.config.Load().LogFormat }}
+	if o.Manager != nil {
+		log = teeHandler{log, o.Manager.Log}
+	}
+	return slog.New(log)
 }

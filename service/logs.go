@@ -12,16 +12,42 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
+// outputReader reads the output of attempts on any node.
+type outputReader struct {
+	node   string // name of this node
+	shares *control.Shares
+	store  store.Store
+	router *jobRouter
+}
+
+// Output sends the output of jobs, and connects users with their terminals.
+type Output struct {
+	cluster      store.Cluster // nil if no other node can use the store
+	node         string        // name of this node
+	pool         *worker.Pool
+	store        store.Store
+	guard        *guard
+	nodeList     *nodeList
+	outputReader *outputReader
+	reader       *jobReader
+	router       *jobRouter
+	runAs        *runAs
+
+	terminals terminals
+}
+
 // Logs implements control.API.
-func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
-	j, err := s.findJob(ctx, p.ID)
+func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+	j, err := h.reader.findJob(ctx, p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
 	peer := control.PeerFrom(ctx)
-	if err := s.mayAct(&peer, "logs", &j); err != nil {
+	if err := h.guard.mayAct(&peer, "logs", &j); err != nil {
 		return control.LogsEnd{}, err
 	}
 	n := p.Attempt
@@ -29,9 +55,9 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	case p.All:
 		n = 1
 	case n == 0:
-		n = max(j.Runs, s.router().Running(ctx, &j), 1)
+		n = max(j.Runs, h.router.Running(ctx, &j), 1)
 	}
-	if p.Attempt > max(j.Runs, s.router().Running(ctx, &j)) {
+	if p.Attempt > max(j.Runs, h.router.Running(ctx, &j)) {
 		attempts := "attempts"
 		if j.Runs == 1 {
 			attempts = "attempt"
@@ -39,7 +65,7 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
 			j.ID, p.Attempt, j.Runs, attempts)
 	}
-	f := &follower{s: s, p: p, each: each, n: n, tty: j.TTY}
+	f := &follower{h: h, p: p, each: each, n: n, tty: j.TTY}
 	if p.N != nil {
 		if err := f.seekTail(ctx, &j, *p.N); err != nil {
 			return control.LogsEnd{}, err
@@ -50,7 +76,7 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 
 // follower sends the output of one job, one attempt after another.
 type follower struct {
-	s      *Service
+	h      *Output
 	p      control.Logs
 	each   func(control.Piece) error
 	n      int           // number of the current attempt
@@ -66,30 +92,30 @@ type follower struct {
 // run sends the rest of the current attempt's output. If the request follows the job, run also sends the
 // output of later attempts.
 func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
-	watching := f.s.store.Watch([]int64{j.Seq})
+	watching := f.h.store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	if f.p.Follow {
-		defer f.s.pool.Watch(j.Seq)()
+		defer f.h.pool.Watch(j.Seq)()
 	}
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := f.s.pool.Connected()
+		connected := f.h.pool.Connected()
 		var retry <-chan time.Time
-		if now, err := f.s.rereadOutline(ctx, &j); err == nil {
+		if now, err := f.h.reader.rereadOutline(ctx, &j); err == nil {
 			j = now
-		} else if f.p.Follow && f.s.isStoreUnavailable(err) {
+		} else if f.p.Follow && f.h.nodeList.isStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
 			retry = time.After(pollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
-		running := f.s.router().Running(ctx, &j)
+		running := f.h.router.Running(ctx, &j)
 		switch {
 		case f.last != nil:
 			return end, f.sendLast()
 		case j.Runs >= f.n:
-			if err := f.s.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.send); err != nil {
+			if err := f.h.outputReader.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.send); err != nil {
 				return end, err
 			}
 			if !f.p.Follow || f.p.Attempt != 0 {
@@ -103,7 +129,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
 			continue
 		case running == f.n && f.p.Follow:
-			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, true, f.send)
+			more, err := f.h.outputReader.readLive(ctx, j.Seq, &f.cursor, true, f.send)
 			if err != nil {
 				return end, err
 			}
@@ -129,11 +155,11 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 // searched before, it sends only the output up to f.end.
 func (f *follower) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if f.end == (output.Cursor{}) {
-		if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
+		if f.end, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
-	return f.s.readNow(ctx, j.Seq, f.cursor, f.end, f.send)
+	return f.h.outputReader.readNow(ctx, j.Seq, f.cursor, f.end, f.send)
 }
 
 // sendLast sends the last lines that seekTail found in the output of a running attempt.
@@ -212,12 +238,12 @@ func pieceOf(c *output.Chunk) control.Piece {
 // readTail reads at least tail bytes at the end of each stream of an attempt's current output. For a running
 // attempt it reads them in one request, because output that is read later may be dropped by then. A runner
 // keeps at most output.InMemory bytes of both streams.
-func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
-	if s.isRunning(ctx, j, n) {
-		_, err := s.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
+func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
+	if r.isRunning(ctx, j, n) {
+		_, err := r.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
 		return err
 	}
-	err := s.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
+	err := r.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil // no output: the attempt has ended, and its end is about to be recorded
 	}
@@ -225,13 +251,13 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 }
 
 // isRunning reports whether attempt n of a job is running.
-func (s *Service) isRunning(ctx context.Context, j *queue.Job, n int) bool {
-	return n > j.Runs && s.router().Running(ctx, j) == n
+func (r *outputReader) isRunning(ctx context.Context, j *queue.Job, n int) bool {
+	return n > j.Runs && r.router.Running(ctx, j) == n
 }
 
 // liveEnd returns the position up to which a running attempt has printed.
-func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := s.router().Read(ctx, seq, output.Cursor{-1, -1}, false)
+func (r *outputReader) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
+	chunk, ok, err := r.router.Read(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
@@ -246,7 +272,7 @@ func cursorBefore(end output.Cursor, bytes int) output.Cursor {
 
 // readNow reads the output of a running attempt from the cursor c up to the position end. It stops there,
 // because the attempt may print faster than the caller reads.
-func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
+func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
 	start := c
 	within := func(chunk output.Chunk) error {
 		length := chunk.Length()
@@ -266,7 +292,7 @@ func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, 
 	}
 	for more := true; more && (c[0] < end[0] || c[1] < end[1]); {
 		var err error
-		if more, err = s.readLive(ctx, seq, &c, false, within); err != nil {
+		if more, err = r.readLive(ctx, seq, &c, false, within); err != nil {
 			return err
 		}
 	}
@@ -275,12 +301,12 @@ func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, 
 
 // readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
 // output. more is false when the attempt no longer runs or all output was read.
-func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := s.router().Read(ctx, seq, *c, follow)
+func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
+	chunk, ok, err := r.router.Read(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := s.eachChunk(ctx, control.Many, decoded(chunk.Data), each); err != nil {
+	if err := r.eachChunk(ctx, control.Many, decoded(chunk.Data), each); err != nil {
 		return false, err
 	}
 	before := *c
@@ -291,10 +317,10 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 // readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
 // least tail bytes at the end of each stream. For output that is damaged or missing in its file, it passes
 // a chunk that says so.
-func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
+func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
 	var a queue.Attempt
-	err := s.shares.Do(ctx, control.One, func() (err error) {
-		a, err = s.store.Attempt(ctx, seq, n)
+	err := r.shares.Do(ctx, control.One, func() (err error) {
+		a, err = r.store.Attempt(ctx, seq, n)
 		return err
 	})
 	if err != nil {
@@ -315,11 +341,11 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	}
 	if a.OutputRef == "" {
 		// A small output is stored in the attempt's row and not in a file.
-		return s.eachChunk(ctx, control.One, decoded(a.Output), sendRest)
+		return r.eachChunk(ctx, control.One, decoded(a.Output), sendRest)
 	}
-	f, _, err := s.openAttemptOutput(ctx, &a)
+	f, _, err := r.router.openAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
-		if a.Node != "" && a.Node != s.node {
+		if a.Node != "" && a.Node != r.node {
 			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state directory of node %s", a.N, a.Node)
 		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
@@ -336,13 +362,13 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 			class = control.One
 		}
 		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
-		err = s.eachChunk(ctx, class, last, sendRest)
+		err = r.eachChunk(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrDamaged) {
 			return err
 		}
 	}
 	all := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return s.eachChunk(ctx, control.Many, all, sendRest)
+	return r.eachChunk(ctx, control.Many, all, sendRest)
 }
 
 // chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
@@ -379,7 +405,7 @@ const chunkCost = 64
 
 // eachChunk calls the function each with every chunk. It handles a bounded number of chunks in each turn of
 // the fair scheduler.
-func (s *Service) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
+func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
@@ -387,7 +413,7 @@ func (s *Service) eachChunk(ctx context.Context, class control.Class, chunks ite
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := s.shares.Step(ctx, class, func() error {
+		err := r.shares.Step(ctx, class, func() error {
 			for cost := 0; cost < stepBytes; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {

@@ -19,11 +19,11 @@ import (
 )
 
 // readLogs returns the output that logs sends for a job.
-func readLogs(t *testing.T, s *Service, p control.Logs) string {
+func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	t.Helper()
 	var got []byte
 	p.ID = "a"
-	_, err := s.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+	_, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
 		if b := piece.Bytes(); len(b) > maxPiece || piece.Text != "" && !utf8.ValidString(piece.Text) {
 			t.Errorf("a piece of %d bytes", len(b))
 		}
@@ -153,7 +153,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 		lines := 0
 		grown := heapPeak(func() {
 			p := control.Logs{ID: "a", N: &n}
-			if _, err := s.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
 				lines += strings.Count(piece.Text, "\n")
 				return nil
 			}); err != nil {
@@ -167,7 +167,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	var d control.JobDetail
 	grown := heapPeak(func() {
 		var err error
-		if d, err = s.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
+		if d, err = s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
 		text := "a" + strings.Repeat(c.unit, 3*maxPiece/len(c.unit))
 		var got []byte
-		f := &follower{s: s, p: control.Logs{}, each: func(p control.Piece) error {
+		f := &follower{h: s.output, p: control.Logs{}, each: func(p control.Piece) error {
 			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPiece {
 				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.Base64 != nil)
 			}
@@ -196,7 +196,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			t.Errorf("%q: %d bytes became %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
-	if _, err := s.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
+	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
 	}
 }
@@ -226,12 +226,12 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	if got, want := readLogs(t, s, control.Logs{N: &n}), line+line+"late\n"; got != want {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
-	d, err := s.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"})
+	d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"})
 	if err != nil || len(d.Output) != showTailBytes || d.Stderr != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
 	}
 	var damage []control.Damage
-	if _, err := s.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
 		if p.Damage != nil {
 			damage = append(damage, *p.Damage)
 		} else if strings.Contains(p.String(), "\xff") {
@@ -269,7 +269,7 @@ func TestCutOutputIsReported(t *testing.T) {
 			"a later time": {ID: "a", Since: size, Stdout: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
-			if _, err := s.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
 				if piece.Damage == nil {
 					last = 0
 				} else {
@@ -294,7 +294,7 @@ func TestCutOutputIsReported(t *testing.T) {
 				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", kept, name, lost, last, want)
 			}
 		}
-		if d, err := s.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
+		if d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
 			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
 		}
 	}
@@ -311,7 +311,7 @@ func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	_, err := s.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+	_, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
 		got.Write(p.Bytes())
 		return nil
 	})

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/statedir"
@@ -14,15 +13,15 @@ import (
 // setting store; "" means the store in the settings. Migrate calls the function each with the name of a
 // table and the number of its rows that were copied.
 func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated, err error) {
-	s := &Service{opt: o, log: slog.New(slog.DiscardHandler)}
-	if err := s.readSettings(); err != nil {
+	b, err := readStartup(o)
+	if err != nil {
 		return done, &ExitError{ExitConfig, err}
 	}
-	current, err := s.locationOf(from, "from")
+	current, err := b.locationOf(from, "from")
 	if err != nil {
 		return done, err
 	}
-	target, err := s.locationOf(to, "to")
+	target, err := b.locationOf(to, "to")
 	if err != nil {
 		return done, err
 	}
@@ -34,7 +33,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 		return done, err
 	}
 	defer lock.Close()
-	node, err := s.member()
+	node, err := b.member()
 	if err != nil {
 		return done, err
 	}
@@ -43,10 +42,10 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 }
 
 // locationOf returns the location of a store. field is the name of the parameter, for error messages.
-func (s *Service) locationOf(store, field string) (p storeLocation, err error) {
-	p.Dir = s.opt.Places.State
+func (b *startup) locationOf(store, field string) (p storeLocation, err error) {
+	p.Dir = b.opt.Places.State
 	if store == "" {
-		p.URL, err = s.config.Load().StoreURL()
+		p.URL, err = b.settings.config.Load().StoreURL()
 	} else if store != config.StoreSQLite {
 		k, _, _ := config.Find("store", "")
 		if err = k.Check(store); err != nil {
@@ -62,9 +61,9 @@ func (s *Service) locationOf(store, field string) (p storeLocation, err error) {
 
 // locationIn returns the location of a queue whose service is not running, as defined by its settings.
 func locationIn(p config.Places) (storeLocation, error) {
-	s := &Service{opt: Options{Places: p}, log: slog.New(slog.DiscardHandler)}
-	if err := s.readSettings(); err != nil {
+	b, err := readStartup(Options{Places: p})
+	if err != nil {
 		return storeLocation{}, &ExitError{ExitConfig, err}
 	}
-	return s.locationOf("", "store")
+	return b.locationOf("", "store")
 }

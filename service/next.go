@@ -25,19 +25,19 @@ import (
 // bestWaiting returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
 // earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
 // same priority, so that the batch's jobs start in their order.
-func (s *Service) bestWaiting(
+func (in *intake) bestWaiting(
 	ctx context.Context, uid int, batch string, jobs int,
 ) (best store.WaitingPriority, earlier int, err error) {
-	name, now := batchName{uid, batch}, s.store.Now()
-	if b, known := s.nextBatches.priority(name, now, jobs); known {
+	name, now := batchName{uid, batch}, in.store.Now()
+	if b, known := in.nextBatches.priority(name, now, jobs); known {
 		return b.best, b.jobs, nil
 	}
-	err = s.shares.Do(ctx, control.One, func() (err error) {
-		best, err = s.store.BestWaiting(ctx, uid)
+	err = in.shares.Do(ctx, control.One, func() (err error) {
+		best, err = in.store.BestWaiting(ctx, uid)
 		return err
 	})
 	if err == nil && batch != "" {
-		s.nextBatches.put(name, nextBatch{best, now, jobs})
+		in.nextBatches.put(name, nextBatch{best, now, jobs})
 	}
 	return best, 0, err
 }
@@ -109,8 +109,8 @@ func (n *nextBatches) remove(uid int, batch string) {
 // putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest priority
 // that the owner may set. earlier is the number of jobs of the batch before this one. putNext returns a note
 // for the owner if some of the waiting jobs still start first.
-func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
-	order := s.store.Order()
+func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
+	order := in.store.Order()
 	if order.Scheduling == queue.ByArrival {
 		return []string{`next: has no effect, because the setting "scheduling" is "fifo": the job that has waited longest starts first`}
 	}
@@ -120,7 +120,7 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
 		best.Priority += int64(earlier) + 1 // add the points that the new jobs give to waiting jobs
 	}
-	_, most := s.priorityBounds(p, j.Queue)
+	_, most := in.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))
 	if best.Priority < j.Priority {
 		return nil

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"log/slog"
 	"os"
 
 	"github.com/queuectl/queuectl/control"
@@ -10,36 +9,39 @@ import (
 	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // Look returns a client that reads the files of a queue whose service is not running. The client can call
 // only methods that change nothing, and no other process can use it. It returns an error if other accounts
 // can change the directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
-	s := &Service{opt: o, readOnly: true, log: slog.New(slog.DiscardHandler), settingsToken: make(chan struct{}, 1), owners: owners{checkRequest: make(chan struct{}, 1)}}
 	if err := statedir.Check(o.Places.State); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}
-	if err := s.readSettings(); err != nil {
+	o.openLocal, o.openRemote = openReadOnly, func(string, member) opener { return rejectReadOnly }
+	b, err := readStartup(o)
+	if err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	s.opt.openLocal, s.opt.openRemote = openReadOnly, func(string, member) opener { return rejectReadOnly }
-	if err := s.openStore(ctx); err != nil {
+	b.readOnly = true
+	q, err := b.openStore(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.owners.load(ctx, s.store); err != nil {
+	// The home is needed to find the output files. The pool of this service never runs; methods that read its
+	// state need it.
+	home := runner.Home{Dir: runnersDir(o.Places)}
+	s := newService(b, q, home, b.directory.accountOf(accounts.Self()), nil)
+	if err := s.owners.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.loadRules(ctx); err != nil {
+	if err := s.queueRules.loadRules(ctx); err != nil {
 		return nil, err
 	}
-	s.started = s.store.Now()
-	s.account = s.accountOf(accounts.Self())
-	s.home = runner.Home{Dir: runnersDir(o.Places)} // the home is needed to find the output files
-	// This pool never runs; methods that read its state need it.
-	s.pool = worker.New(s.store, s.poolConfig(), 0)
-	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
+	e := newEndpoint(b)
+	changes := newChanger(s, e, nil)
+	api := New(s.dependencies(changes, e))
+	server := control.NewServer(api, s.connectionLimits(), &authorizer{newAdmission(s), s.rights}, s.shares, s.log)
 	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
 }
 

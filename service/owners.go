@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,6 +18,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
+
+// admission separates the jobs of a deleted account from those of a new account with the same uid.
+type admission struct {
+	cluster   store.Cluster // nil if no other node can use the store
+	log       *slog.Logger
+	store     store.Store
+	directory *directory
+	lock      *settingsLock
+	owners    *owners
+	rights    *rights
+	self      *thisNode
+}
 
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
 //
@@ -37,7 +50,12 @@ const (
 
 // owners caches which accounts own the jobs in the store. See docs/decisions/0078.
 type owners struct {
-	checkRequest chan struct{} // wake-up: look up every uid again
+	store        store.Store
+	cluster      store.Cluster // nil if no other node can use the store
+	directory    *directory
+	account      worker.Account // account that jobs run as
+	users        sync.Map       // uid → name of the admitted peers that have a right and a name
+	checkRequest chan struct{}  // wake-up: look up every uid again
 
 	mu         sync.Mutex
 	names      map[int]string      // uid → name as stored; guarded by mu
@@ -57,11 +75,13 @@ type nameLookup struct {
 	slow bool // a caller's wait for this look-up has timed out; guarded by the mu of owners
 }
 
+func newOwners(s store.Store, c store.Cluster, d *directory, account worker.Account) *owners {
+	return &owners{store: s, cluster: c, directory: d, account: account, checkRequest: make(chan struct{}, 1)}
+}
+
 // load reads all owners from the store.
-func (o *owners) load(ctx context.Context, s interface {
-	Owners(context.Context) (names map[int]string, unfinished []int, err error)
-}) error {
-	list, unfinished, err := s.Owners(ctx)
+func (o *owners) load(ctx context.Context) error {
+	list, unfinished, err := o.store.Owners(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,18 +166,22 @@ func (o *owners) requestCheck() {
 // keep their uids.
 func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.Self() }
 
+func newAdmission(s *Service) *admission {
+	return &admission{cluster: s.cluster, log: s.log, store: s.store, directory: s.directory, lock: s.lock, owners: s.owners, rights: s.rights, self: s.self}
+}
+
 // Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit
 // separates the jobs of that account before the peer gets any reply.
-func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
+func (a *admission) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.None || !mayChangeOwner(p.UID) {
 		return nil
 	}
-	name := s.accountName(p.UID)
+	name := a.directory.accountName(p.UID)
 	if name == "" {
 		return nil
 	}
-	s.users.Store(p.UID, name)
-	if err := s.separateOwner(ctx, p.UID, name); err != nil {
+	a.owners.users.Store(p.UID, name)
+	if err := a.separateOwner(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account before, and the jobs of that account are not separated from yours yet (%v); try again later", p.UID, err)
 	}
 	return nil
@@ -165,32 +189,32 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 
 // separateOwner separates a uid from its stored owner if the uid's account has another name now. It also
 // finishes a separation that an earlier service has begun.
-func (s *Service) separateOwner(ctx context.Context, uid int, name string) error {
-	former := s.owners.nameOf(uid)
-	if former == name || former == "" && !s.owners.isUnfinished(uid) {
+func (a *admission) separateOwner(ctx context.Context, uid int, name string) error {
+	former := a.owners.nameOf(uid)
+	if former == name || former == "" && !a.owners.isUnfinished(uid) {
 		return nil
 	}
-	if former != "" && s.hasOtherNodes() { // on another node, the uid may still belong to the former owner
+	if former != "" && a.owners.hasOtherNodes() { // on another node, the uid may still belong to the former owner
 		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts (%w)", name, former, errOwnedElsewhere)
 	}
 	for more := true; more; {
 		var err error
-		if more, err = s.store.Disown(ctx, uid, former); err != nil {
+		if more, err = a.store.Disown(ctx, uid, former); err != nil {
 			return err
 		}
 	}
 	if former == "" {
-		s.owners.markFinished(uid)
+		a.owners.markFinished(uid)
 		return nil
 	}
-	s.owners.mu.Lock()
-	if s.owners.names[uid] == former {
-		delete(s.owners.names, uid)
+	a.owners.mu.Lock()
+	if a.owners.names[uid] == former {
+		delete(a.owners.names, uid)
 	}
-	s.owners.mu.Unlock()
-	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", former, "is", name)
-	s.resolveAccess() // resolve [access] again, since it may name the former account
-	return s.owners.load(ctx, s.store)
+	a.owners.mu.Unlock()
+	a.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", former, "is", name)
+	a.rights.resolveAccess() // resolve [access] again, since it may name the former account
+	return a.owners.load(ctx)
 }
 
 // errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
@@ -200,33 +224,33 @@ var errOwnedElsewhere = errors.New("the jobs of a uid's former account can be se
 // separateOwners checks the owners of all uids. It does so at the start and after the settings were read
 // again. It also does so when a job does not start because its uid belongs to another account. It retries
 // failures every separateRetryDelay.
-func (s *Service) separateOwners(ctx context.Context) {
+func (a *admission) separateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
 		var retry <-chan time.Time
-		if s.cluster != nil {
+		if a.cluster != nil {
 			retry = time.After(separateRetryDelay)
-			s.updateUnknownUsers(ctx)
+			a.updateUnknownUsers(ctx)
 		}
-		for _, uid := range s.owners.uids() {
-			name := s.accountName(uid)
+		for _, uid := range a.owners.uids() {
+			name := a.directory.accountName(uid)
 			if name == "" || !mayChangeOwner(uid) {
 				continue
 			}
-			if err := s.separateOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
+			if err := a.separateOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
 				if retry = time.After(separateRetryDelay); !warned[uid] {
 					warned[uid] = true
-					s.log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
+					a.log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
-				s.log.Error("the jobs of the uid's former account are not separated from those of its new account yet; trying again", "uid", uid, "error", err)
+				a.log.Error("the jobs of the uid's former account are not separated from those of its new account yet; trying again", "uid", uid, "error", err)
 				retry = time.After(separateRetryDelay)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.owners.checkRequest:
+		case <-a.owners.checkRequest:
 		case <-retry:
 		}
 	}
@@ -235,76 +259,76 @@ func (s *Service) separateOwners(ctx context.Context) {
 // updateUnknownUsers makes the store skip the jobs of users that have an account on other nodes but not on
 // this one. It also makes the store claim again the jobs of users that now have an account here. See
 // docs/decisions/0017.
-func (s *Service) updateUnknownUsers(ctx context.Context) {
+func (a *admission) updateUnknownUsers(ctx context.Context) {
 	unknown := map[int]bool{}
-	err := s.owners.load(ctx, s.store) // load again, to include users that have enqueued on other nodes
-	if err == nil && s.hasOtherNodes() {
-		for _, uid := range s.owners.uids() {
-			name := s.owners.nameOf(uid)
-			if s.checkRenamed(uid, name) != nil || s.lacksAccount(uid) {
+	err := a.owners.load(ctx) // load again, to include users that have enqueued on other nodes
+	if err == nil && a.owners.hasOtherNodes() {
+		for _, uid := range a.owners.uids() {
+			name := a.owners.nameOf(uid)
+			if a.owners.checkRenamed(uid, name) != nil || a.owners.lacksAccount(uid) {
 				unknown[uid] = true
 			}
 		}
 	}
-	s.owners.mu.Lock()
-	unchanged := maps.Equal(s.owners.unknownUsers, unknown)
-	s.owners.mu.Unlock()
+	a.owners.mu.Lock()
+	unchanged := maps.Equal(a.owners.unknownUsers, unknown)
+	a.owners.mu.Unlock()
 	if err == nil && unchanged {
 		return
 	}
 	if err == nil {
-		s.owners.mu.Lock()
-		s.owners.unknownUsers = unknown
-		s.owners.mu.Unlock()
-		err = s.withSettingsLock(ctx, func() error { return s.applyNode(ctx) })
+		a.owners.mu.Lock()
+		a.owners.unknownUsers = unknown
+		a.owners.mu.Unlock()
+		err = a.lock.withSettingsLock(ctx, func() error { return a.self.applyNode(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)
+		a.log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)
 	}
 }
 
 // lacksAccount reports whether jobs of a uid need an account on this node that does not exist here.
-func (s *Service) lacksAccount(uid int) bool {
-	return s.account.Each && mayChangeOwner(uid) && s.lookUpName(uid, false) == "" && s.lookUpName(uid, true) == ""
+func (o *owners) lacksAccount(uid int) bool {
+	return o.account.Each && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" && o.lookUpName(uid, true) == ""
 }
 
 // checkOwner returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
 // another account. It waits at most nameLookupTimeout for each look-up.
-func (s *Service) checkOwner(j *queue.Job) error {
-	name := s.owners.nameOf(j.UID)
+func (o *owners) checkOwner(j *queue.Job) error {
+	name := o.nameOf(j.UID)
 	if j.AsUID == nil {
 		name = j.User
-	} else if err := s.checkRenamed(*j.AsUID, j.User); err != nil {
-		return s.orElsewhere(err)
+	} else if err := o.checkRenamed(*j.AsUID, j.User); err != nil {
+		return o.orElsewhere(err)
 	}
-	err := s.checkRenamed(j.UID, name)
+	err := o.checkRenamed(j.UID, name)
 	if err != nil {
-		s.owners.requestCheck()
+		o.requestCheck()
 	}
-	if runs := s.account.RunsAs(j); err == nil && s.hasOtherNodes() && s.lacksAccount(runs) {
+	if runs := o.account.RunsAs(j); err == nil && o.hasOtherNodes() && o.lacksAccount(runs) {
 		err = fmt.Errorf("uid %d has no account on this node", runs)
-		s.owners.requestCheck()
+		o.requestCheck()
 	}
-	return s.orElsewhere(err)
+	return o.orElsewhere(err)
 }
 
 // orElsewhere adds ErrNotHere to the reason why a job may not start on this node, if the queue has other
 // nodes. The job then waits, because it may start on one of them.
-func (s *Service) orElsewhere(err error) error {
-	if err == nil || !s.hasOtherNodes() {
+func (o *owners) orElsewhere(err error) error {
+	if err == nil || !o.hasOtherNodes() {
 		return err
 	}
 	return fmt.Errorf("%w: %w", worker.ErrNotHere, err)
 }
 
 // checkRenamed returns an error if a uid had a name and now has a different one.
-func (s *Service) checkRenamed(uid int, oldName string) error {
+func (o *owners) checkRenamed(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
 		return nil
 	}
-	name := s.lookUpName(uid, false)
+	name := o.lookUpName(uid, false)
 	if name != oldName {
-		name = s.lookUpName(uid, true) // the name may have changed since it was cached
+		name = o.lookUpName(uid, true) // the name may have changed since it was cached
 	}
 	if name != "" && name != oldName {
 		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, oldName, name)
@@ -314,8 +338,7 @@ func (s *Service) checkRenamed(uid int, oldName string) error {
 
 // lookUpName returns the name of a uid. The name may have been cached for at most nameValidity. If fresh is
 // set, lookUpName always asks the system. It returns "" if the look-up takes longer than nameLookupTimeout.
-func (s *Service) lookUpName(uid int, fresh bool) string {
-	o := &s.owners
+func (o *owners) lookUpName(uid int, fresh bool) string {
 	o.mu.Lock()
 	n := o.lookups[uid]
 	if n == nil || n.expired(fresh) {
@@ -326,7 +349,7 @@ func (s *Service) lookUpName(uid int, fresh bool) string {
 		o.lookups[uid] = n
 		go func() {
 			// This goroutine ends when the directory answers, which takes a few seconds at most.
-			n.name = s.accountName(uid)
+			n.name = o.directory.accountName(uid)
 			n.doneAt = time.Now()
 			close(n.done)
 		}()
@@ -359,11 +382,11 @@ func (n *nameLookup) expired(fresh bool) bool {
 
 // examineOwners returns a doctor finding that lists accounts that have jobs but lost their uid. If no account
 // has lost its uid, it reads no jobs.
-func (s *Service) examineOwners(ctx context.Context) []store.Finding {
-	former, names := s.owners.formerNames(), map[string]bool{}
+func (d *Examiner) examineOwners(ctx context.Context) []store.Finding {
+	former, names := d.owners.formerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPage}
 	for more := true; more && len(former) > 0; more = f.Before != 0 {
-		page, err := s.selected(ctx, f)
+		page, err := d.reader.selected(ctx, f)
 		if err != nil {
 			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
 		}

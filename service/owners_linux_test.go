@@ -42,9 +42,15 @@ func directoryOfOwners(database, key string) (string, error) {
 }
 
 // withOwners returns a service in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
-func withOwners(t *testing.T) *Service {
+func withOwners(t *testing.T) *rig {
 	t.Helper()
-	s := newServiceWithStore(t)
+	return withOwnersOn(t, rigOptions{})
+}
+
+// withOwnersOn is withOwners with options.
+func withOwnersOn(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	s := newRigWithStore(t, o)
 	// The uid without an answer must not make the look-ups of other uids fail for a minute.
 	s.directory.Ask, s.directory.Patient = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
@@ -59,7 +65,7 @@ func withOwners(t *testing.T) *Service {
 			s.endJobs(t, s.claimJobs(t, len(ownerNames)), queue.Completed, queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
 		}
 	}
-	if err := s.owners.load(t.Context(), s.store); err != nil {
+	if err := s.owners.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -74,8 +80,7 @@ func (withOthers) HasOthers() bool { return true }
 // A node does not claim jobs of users that exist only on other nodes. Once such a user exists on this node,
 // it claims the user's jobs.
 func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
-	s := withOwners(t)
-	s.cluster, s.account.Each, s.settingsToken = withOthers{}, true, make(chan struct{}, 1)
+	s := withOwnersOn(t, rigOptions{cluster: withOthers{}, each: true})
 	for _, known := range []struct {
 		names string
 		ask   func(database, key string) (string, error)
@@ -91,7 +96,7 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	} {
 		s.directory.Ask = known.ask
 		s.owners.lookups = nil // drop the cached names, as if they had expired
-		s.updateUnknownUsers(t.Context())
+		s.admission.updateUnknownUsers(t.Context())
 		var names []string
 		for _, j := range s.claimJobs(t, len(known.want)) {
 			names = append(names, j.ID)
@@ -103,7 +108,7 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 }
 
 // jobState returns the uid, the state and the reason of a job.
-func (s *Service) jobState(t *testing.T, id string) string {
+func (s *rig) jobState(t *testing.T, id string) string {
 	t.Helper()
 	j, err := s.store.Get(t.Context(), id)
 	if err != nil {
@@ -123,7 +128,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 	for range 2 { // the second round finds all jobs separated already
 		for uid := range ownerNames {
-			if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+			if err := s.admission.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -135,7 +140,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", id, got, want)
 			}
 		}
-		if _, err := s.Enqueue(asPeer(t, reusedUID, control.Submit), control.Enqueue{Spec: spec}); err != nil {
+		if _, err := s.batches.Enqueue(asPeer(t, reusedUID, control.Submit), control.Enqueue{Spec: spec}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,33 +151,33 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}{{reusedUID, control.Submit, false}, {keptUID, control.Operate, false}, {keptUID, control.Admin, true}} {
 		ctx := asPeer(t, c.uid, c.right)
 		for _, id := range []control.Name{"alice-done", "alice-waits"} {
-			d, err := s.Show(ctx, control.Show{ID: id})
+			d, err := s.jobs.Show(ctx, control.Show{ID: id})
 			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
 				t.Errorf("show %s to %s: %s, %v", id, c.right, shown, err)
 			}
 		}
-		_, err := s.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.Piece) error { return nil })
+		_, err := s.output.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.Piece) error { return nil })
 		if errors.Is(err, queue.ErrDenied) == c.all {
 			t.Errorf("logs to %s: %v", c.right, err)
 		}
-		v, err := s.Hold(ctx, control.Selection{ID: "alice-waits"})
+		v, err := s.actions.Hold(ctx, control.Selection{ID: "alice-waits"})
 		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refused) != 1 {
 			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
 		}
-		if f, err := s.filter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
+		if f, err := s.filters.filter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
 			t.Errorf("list of alice's: %+v, %v", f, err)
 		}
 	}
-	found := s.examineOwners(t.Context())
+	found := s.doctor.examineOwners(t.Context())
 	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.Warning {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
-		if _, err := s.Remove(asPeer(t, keptUID, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
+		if _, err := s.actions.Remove(asPeer(t, keptUID, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if found := s.examineOwners(t.Context()); len(found) != 0 {
+	if found := s.doctor.examineOwners(t.Context()); len(found) != 0 {
 		t.Errorf("when nothing is left doctor finds %+v", found)
 	}
 }
@@ -192,11 +197,11 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	if more, err := s.store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
-	s.owners = owners{}
-	if err := s.owners.load(t.Context(), s.store); err != nil {
+	s = newRig(t, rigOptions{store: s.store, home: s.home, directory: s.directory}) // as after a restart
+	if err := s.owners.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.jobState(t, "more599"); got != "-1 held disowned" {
@@ -204,7 +209,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	}
 	s.store.Close()
 	for _, uid := range []int{reusedUID, joblessUID} {
-		if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+		if err := s.admission.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
 			t.Errorf("uid %d: %v", uid, err)
 		}
 	}
@@ -213,11 +218,11 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 // Doctor finds the jobs of a former account, regardless of the number of newer jobs.
 func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	s := withOwners(t)
-	if err := s.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, namedJobs("newer", 20_001)...)
-	if found := s.examineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
+	if found := s.doctor.examineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
 		t.Errorf("doctor finds %+v", found)
 	}
 }
@@ -227,14 +232,14 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)
 	leased := s.claimJobs(t, 4)
-	if err := s.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.Show(asPeer(t, reusedUID, control.Submit), control.Show{ID: "alice-waits"})
+	d, err := s.jobs.Show(asPeer(t, reusedUID, control.Submit), control.Show{ID: "alice-waits"})
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
-	if d, err := s.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
+	if d, err := s.jobs.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("one's own: %+v, %v", d, err)
 	}
 	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
@@ -247,12 +252,11 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 // users connects.
 func TestAllUIDsAreLookedUp(t *testing.T) {
 	s := withOwners(t)
-	s.owners.checkRequest = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.separateOwners(ctx)
+		s.admission.separateOwners(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
 	until := func(id, want string) {
@@ -291,19 +295,19 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(keptUID), false},
 		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true}, {reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
 	} {
-		if err := s.checkOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
+		if err := s.owners.checkOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
 	s.owners.lookups[keptUID] = &nameLookup{done: closed(), name: "who was bob a moment ago", doneAt: time.Now()}
-	if err := s.checkOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
+	if err := s.owners.checkOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has changed a moment ago: %v", err)
 	}
 	unblock := make(chan struct{})
 	s.directory.Ask = func(string, string) (string, error) { <-unblock; return "", nil }
 	began := time.Now()
 	for range 100 {
-		if err := s.checkOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
+		if err := s.owners.checkOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -328,7 +332,7 @@ func TestNamesOfOwnersAreKnown(t *testing.T) {
 		return "", nil
 	}
 	for uid, want := range ownerNames {
-		if got := s.userName(uid); got != want {
+		if got := s.owners.userName(uid); got != want {
 			t.Errorf("uid %d: got %q, want %q", uid, got, want)
 		}
 	}

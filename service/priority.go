@@ -10,8 +10,8 @@ import (
 // checkPriority returns an error for a priority that is too far from the default of the job's queue.
 // Without this limit, a user with only the right submit could always rank own jobs before those of other
 // users.
-func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
-	low, high := s.priorityBounds(p, j.Queue)
+func (in *intake) checkPriority(p *control.Peer, j *queue.Job) error {
+	low, high := in.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
 		return nil
 	}
@@ -20,21 +20,21 @@ func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
 }
 
 // priorityBounds returns the lowest and the highest priority that a caller may set in a queue.
-func (s *Service) priorityBounds(p *control.Peer, name string) (low, high int64) {
+func (in *intake) priorityBounds(p *control.Peer, name string) (low, high int64) {
 	if p.Right.Covers(control.Operate) {
 		return -queue.MaxPriority, queue.MaxPriority
 	}
-	most := s.config.Load().PriorityRange
-	def := s.defaultPriority(name)
+	most := in.settings.config.Load().PriorityRange
+	def := in.queueRules.defaultPriority(name)
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
 // defaultPriority returns the priority of a queue's jobs that set none.
-func (s *Service) defaultPriority(name string) int64 {
+func (r *queueRules) defaultPriority(name string) int64 {
 	var fields struct{ Priority *int64 }
-	if all := s.defaults.Load(); all != nil && (*all)[name] != "" &&
+	if all := r.defaults.Load(); all != nil && (*all)[name] != "" &&
 		json.Unmarshal([]byte((*all)[name]), &fields) == nil && fields.Priority != nil {
 		return *fields.Priority
 	}
-	return s.config.Load().Priority
+	return r.settings.config.Load().Priority
 }

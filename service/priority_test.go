@@ -15,7 +15,7 @@ import (
 // alone or in a batch, and when editing it. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.defaults.Store(&map[string]string{"urgent": `{"priority":100}`})
+	s.queueRules.defaults.Store(&map[string]string{"urgent": `{"priority":100}`})
 	spec := func(name string, priority int64) queue.Spec {
 		return queue.Spec{Command: new("true"), Queue: &name, Priority: &priority}
 	}
@@ -44,11 +44,11 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		}
 		ctx := asPeer(t, owner, c.right)
 		one := spec(c.queue, c.priority)
-		_, err := s.Enqueue(ctx, control.Enqueue{Spec: one})
+		_, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: one})
 		check("enqueue", err)
-		_, err = s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, one}})
+		_, err = s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, one}})
 		check("batch", err)
-		made, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
+		made, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,9 +57,9 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 }
 
 // editJob changes one job and returns the error if the job was rejected.
-func (s *Service) editJob(ctx context.Context, id, set string) error {
+func (s *rig) editJob(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.Name(id)}
-	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
+	done, err := s.actions.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
 	if err == nil && len(done.Refused) > 0 {
 		err = done.Refused[0].Err()
 	}
@@ -70,8 +70,8 @@ func (s *Service) editJob(ctx context.Context, id, set string) error {
 // queue, the owner must set a priority in that queue's range.
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.defaults.Store(&map[string]string{"night": `{"priority":-100}`})
-	made, err := s.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	s.queueRules.defaults.Store(&map[string]string{"night": `{"priority":-100}`})
+	made, err := s.batches.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}

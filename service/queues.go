@@ -6,19 +6,56 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
+// queueRules caches the settings of all queues.
+type queueRules struct {
+	store    store.Store
+	settings *keeper
+
+	defaults     atomic.Pointer[map[string]string]          // JSON defaults of the queues, by queue
+	retentions   atomic.Pointer[map[string]store.Retention] // retention of the queues that override it, by queue
+	frozenQueues atomic.Pointer[map[string]bool]            // frozen queues, whose running jobs are paused too
+}
+
+// queueReader reads the queues.
+type queueReader struct {
+	pool     *worker.Pool
+	shares   *control.Shares
+	store    store.Store
+	nodeList *nodeList
+	owners   *owners
+}
+
+// Queues changes and lists queues.
+type Queues struct {
+	log        *slog.Logger
+	pool       *worker.Pool
+	store      store.Store
+	changes    *changer
+	guard      *guard
+	intake     *intake
+	nodeList   *nodeList
+	queueList  *queueReader
+	queueRules *queueRules
+	router     *jobRouter
+	settings   *keeper
+}
+
 // loadRules reads the settings of all queues from the store.
-func (s *Service) loadRules(ctx context.Context) error {
-	list, err := s.store.Queues(ctx)
+func (r *queueRules) loadRules(ctx context.Context) error {
+	list, err := r.store.Queues(ctx)
 	if err != nil {
 		return err
 	}
@@ -34,21 +71,21 @@ func (s *Service) loadRules(ctx context.Context) error {
 			defaults[q.Name] = q.Rule.Defaults
 		}
 	}
-	s.defaults.Store(&defaults)
-	s.retentions.Store(&keeps)
-	s.frozenQueues.Store(&frozen)
+	r.defaults.Store(&defaults)
+	r.retentions.Store(&keeps)
+	r.frozenQueues.Store(&frozen)
 	return nil
 }
 
 // isFrozen reports whether a queue is frozen, so that its running jobs are paused too.
-func (s *Service) isFrozen(name string) bool {
-	frozen := s.frozenQueues.Load()
+func (r *queueRules) isFrozen(name string) bool {
+	frozen := r.frozenQueues.Load()
 	return frozen != nil && (*frozen)[name]
 }
 
 // withDefaults returns a spec with the defaults of its queue for the fields that it does not set.
-func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
-	all := s.defaults.Load()
+func (r *queueRules) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
+	all := r.defaults.Load()
 	if all == nil || len(*all) == 0 {
 		return spec, nil
 	}
@@ -70,9 +107,9 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 
 // replaceNulls returns a job's patch in which the queue's defaults replace null fields. If the patch moves
 // the job to another queue, the defaults of that queue apply.
-func (s *Service) replaceNulls(set json.RawMessage, name string) json.RawMessage {
+func (r *queueRules) replaceNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
-	all := s.defaults.Load()
+	all := r.defaults.Load()
 	if all == nil || len(*all) == 0 || json.Unmarshal(set, &fields) != nil {
 		return set
 	}
@@ -99,7 +136,7 @@ func (s *Service) replaceNulls(set json.RawMessage, name string) json.RawMessage
 const maxSuggestedQueues = 10
 
 // newQueues returns the queues that a request has created.
-func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.Begun {
 		if isNew[name] = true; name != queue.DefaultQueue {
@@ -109,7 +146,7 @@ func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 	if len(list) == 0 || len(list) > maxSuggestedQueues {
 		return list
 	}
-	known, err := s.queues(ctx)
+	known, err := in.queueList.queues(ctx)
 	if err != nil {
 		return list
 	}
@@ -126,9 +163,9 @@ func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 }
 
 // queues returns the existing queues, including the default queue even if it is empty.
-func (s *Service) queues(ctx context.Context) (list []store.QueueState, err error) {
-	err = s.shares.Do(ctx, control.One, func() error {
-		list, err = s.store.Queues(ctx)
+func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err error) {
+	err = l.shares.Do(ctx, control.One, func() error {
+		list, err = l.store.Queues(ctx)
 		return err
 	})
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
@@ -139,7 +176,7 @@ func (s *Service) queues(ctx context.Context) (list []store.QueueState, err erro
 }
 
 // viewQueue converts a queue to its form in a reply.
-func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
+func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
 		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
@@ -150,7 +187,7 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 		v.Retention = new(control.Age(r.Keep.Age))
 	}
 	if r.Paused {
-		pausedBy := s.userName(r.PausedBy)
+		pausedBy := l.owners.userName(r.PausedBy)
 		v.Frozen = r.Frozen
 		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.Until)
 		if r.Reason != "" {
@@ -161,30 +198,27 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 }
 
 // QueueList implements control.API.
-func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
-	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
+func (h *Queues) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
+	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
 	if err == nil {
-		s.addOtherNodesThroughput(ctx, list.Queues)
+		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
 	}
 	return list, err
 }
 
 // addOtherNodesThroughput adds the throughput of the other nodes.
-func (s *Service) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
-	_, ended := s.otherNodesThroughput(ctx)
+func (l *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
+	_, ended := l.nodeList.otherNodesThroughput(ctx)
 	for i := range list {
 		list[i].Throughput += ended[list[i].Queue]
 	}
 }
 
 // viewQueues returns the wanted queues with their throughput on this node.
-func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
-	list, err := s.queues(ctx)
+func (l *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
+	list, err := l.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	var rates map[string]int
-	if s.pool != nil { // nil until the service has opened its store
-		rates = s.pool.Throughputs()
-	}
+	rates := l.pool.Throughputs()
 	for i := range list {
 		if !wanted(&list[i]) {
 			continue
@@ -193,16 +227,16 @@ func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState)
 			out.Next = out.Queues[n-1].Queue
 			break
 		}
-		out.Queues = append(out.Queues, s.viewQueue(&list[i]))
+		out.Queues = append(out.Queues, l.viewQueue(&list[i]))
 		out.Queues[len(out.Queues)-1].Throughput = rates[list[i].Name]
 	}
 	return out, err
 }
 
 // QueueSet implements control.API.
-func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
-	err = s.applyOnAllNodes(ctx, func() error {
-		rule, err := s.ruleOf(ctx, p.Name)
+func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
+	err = h.changes.applyOnAllNodes(ctx, func() error {
+		rule, err := h.queueList.ruleOf(ctx, p.Name)
 		if err != nil {
 			return err
 		}
@@ -226,32 +260,32 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 			rule.Keep.Output = *p.RetentionOutput
 		}
 		if p.Default != nil {
-			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, s.config.Load().Defaults()); err != nil {
+			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, h.settings.config.Load().Defaults()); err != nil {
 				return err
 			}
-			if err := s.checkDefaults(ctx, rule.Defaults); err != nil {
+			if err := h.checkDefaults(ctx, rule.Defaults); err != nil {
 				return err
 			}
 		}
-		return s.setRule(ctx, "queue.set", p.Name, rule)
+		return h.setRule(ctx, "queue.set", p.Name, rule)
 	})
 	if err != nil {
 		return v, err
 	}
-	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
+	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
 	if len(list.Queues) > 0 {
-		s.addOtherNodesThroughput(ctx, list.Queues)
+		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
 		// The queue no longer exists, because it has neither settings nor jobs. Show the default settings.
 	} else {
-		v = s.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
+		v = h.queueList.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
 	}
 	return v, err
 }
 
 // queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
-func (s *Service) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
-	list, err := s.queues(ctx)
+func (l *queueReader) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
+	list, err := l.queues(ctx)
 	for _, q := range list {
 		if q.Name == name {
 			return q, nil
@@ -260,21 +294,21 @@ func (s *Service) queueNamed(ctx context.Context, name string) (store.QueueState
 	return store.QueueState{Name: name, Rule: store.Plain}, err
 }
 
-// ruleOf returns the settings of a queue. The caller holds s.settingsToken.
-func (s *Service) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
-	q, err := s.queueNamed(ctx, name)
+// ruleOf returns the settings of a queue. The caller holds the settings lock.
+func (l *queueReader) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+	q, err := l.queueNamed(ctx, name)
 	return q.Rule, err
 }
 
-// setRule changes the settings of a queue. The caller holds s.settingsToken.
-func (s *Service) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
-	if err := s.audit(ctx, verb, name, nil); err != nil {
+// setRule changes the settings of a queue. The caller holds the settings lock.
+func (h *Queues) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
+	if err := h.guard.audit(ctx, verb, name, nil); err != nil {
 		return err
 	}
-	if err := s.store.SetQueue(ctx, name, rule); err != nil {
+	if err := h.store.SetQueue(ctx, name, rule); err != nil {
 		return err
 	}
-	return s.loadRules(context.WithoutCancel(ctx))
+	return h.queueRules.loadRules(context.WithoutCancel(ctx))
 }
 
 // mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON.
@@ -321,7 +355,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 
 // checkDefaults returns an error for defaults with which no job could be enqueued, because they name
 // something that does not exist.
-func (s *Service) checkDefaults(ctx context.Context, defaults string) error {
+func (h *Queues) checkDefaults(ctx context.Context, defaults string) error {
 	if defaults == "" {
 		return nil
 	}
@@ -331,16 +365,16 @@ func (s *Service) checkDefaults(ctx context.Context, defaults string) error {
 	}
 	any := queue.Spec{Command: new("true")}
 	any.Over(&spec)
-	j, err := queue.Resolve(&any, s.config.Load().Defaults())
+	j, err := queue.Resolve(&any, h.settings.config.Load().Defaults())
 	if err != nil {
 		return err
 	}
-	return s.checkDemands(&j, func() ([]store.NodeState, error) { return s.nodes(ctx) })
+	return h.intake.checkDemands(&j, func() ([]store.NodeState, error) { return h.nodeList.nodes(ctx) })
 }
 
 // QueuePause implements control.API.
-func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
-	now := s.store.Now()
+func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
+	now := h.store.Now()
 	until := queue.Millis(p.Until)
 	if p.For != 0 {
 		until = now.Add(time.Duration(p.For))
@@ -348,7 +382,7 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 	if until != 0 && until <= now {
 		return control.QueueList{}, queue.Invalid("until", "%s is in the past; give a later time", until)
 	}
-	return s.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+	return h.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
 		if rule.Frozen && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s", q.Name, q.Name)
@@ -359,7 +393,7 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
 		rule.Frozen = rule.Frozen || p.Freeze
 		return rule, nil
-	}, func(q *store.QueueState) error { return s.withdrawQueue(ctx, q) })
+	}, func(q *store.QueueState) error { return h.withdrawQueue(ctx, q) })
 }
 
 // A request that pauses a queue waits until the pool has returned the queue's jobs that have not started.
@@ -371,36 +405,36 @@ const (
 
 // pauseFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
 // was killed during a freeze may not have paused all of them.
-func (s *Service) pauseFrozenQueues(ctx context.Context) {
-	list, err := s.queues(ctx)
+func (h *Queues) pauseFrozenQueues(ctx context.Context) {
+	list, err := h.queueList.queues(ctx)
 	for i := range list {
 		if q := &list[i]; err == nil && q.Rule.Frozen {
-			err = s.withdrawQueue(ctx, q)
+			err = h.withdrawQueue(ctx, q)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("some jobs of frozen queues are still running", "error", err)
+		h.log.Warn("some jobs of frozen queues are still running", "error", err)
 	}
 }
 
 // withdrawQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
 // frozen, it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased
 // in the store before the pool knows it. See docs/decisions/0023.
-func (s *Service) withdrawQueue(ctx context.Context, q *store.QueueState) error {
+func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	for leased := int64(q.Leased); ; {
-		running, unstarted := s.pool.Withdraw(q.Name)
+		running, unstarted := h.pool.Withdraw(q.Name)
 		if q.Rule.Frozen {
-			if err := s.pauseEach(ctx, running, true, q.Rule.PausedBy, paused); err != nil {
+			if err := h.pauseEach(ctx, running, true, q.Rule.PausedBy, paused); err != nil {
 				return err
 			}
 		}
 		if leased == 0 && unstarted == 0 && len(running) == 0 {
 			return nil
 		}
-		now, err := s.queueNamed(ctx, q.Name)
+		now, err := h.queueList.queueNamed(ctx, q.Name)
 		if err != nil {
 			return err
 		}
@@ -417,13 +451,13 @@ func (s *Service) withdrawQueue(ctx context.Context, q *store.QueueState) error 
 }
 
 // pauseEach concurrently pauses or resumes the running jobs that are not in done, and adds them to done.
-func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, uid int, done map[int64]bool) error {
+func (h *Queues) pauseEach(ctx context.Context, seqs []int64, on bool, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = s.router().Pause(ctx, seq, on, uid) })
+			calls.Go(func() { _, errs[i] = h.router.Pause(ctx, seq, on, uid) })
 		}
 	}
 	calls.Wait()
@@ -438,10 +472,10 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, uid int,
 
 // resumeFrozen resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
 // freeze stay paused.
-func (s *Service) resumeFrozen(ctx context.Context, q *store.QueueState) error {
+func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
 	for {
-		page, err := s.store.List(ctx, f)
+		page, err := h.store.List(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -451,7 +485,7 @@ func (s *Service) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 				seqs = append(seqs, page.Jobs[i].Seq)
 			}
 		}
-		if err := s.pauseEach(ctx, seqs, false, control.PeerFrom(ctx).UID, map[int64]bool{}); err != nil || page.Next == 0 {
+		if err := h.pauseEach(ctx, seqs, false, control.PeerFrom(ctx).UID, map[int64]bool{}); err != nil || page.Next == 0 {
 			return err
 		}
 		f.Before = page.Next
@@ -459,26 +493,26 @@ func (s *Service) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 }
 
 // QueueResume implements control.API.
-func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
-	list, err := s.queues(ctx)
+func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
+	list, err := h.queueList.queues(ctx)
 	for i := range list {
 		// Resume the jobs before the queue. If this fails, the queue is still frozen, so the caller can
 		// repeat the request.
 		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
-			err = s.resumeFrozen(ctx, q)
+			err = h.resumeFrozen(ctx, q)
 		}
 	}
 	if err != nil {
 		return control.QueueList{}, err
 	}
-	return s.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+	return h.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		return q.Rule.Resumed(), nil
 	}, func(*store.QueueState) error { return nil })
 }
 
 // QueueRemove implements control.API.
-func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
-	return s.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
+func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
+	return h.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
 			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
 		}
@@ -488,10 +522,10 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (contr
 
 // onQueues changes the settings of one queue or of all queues. After that, it calls the function then for
 // each changed queue.
-func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, newRule func(*store.QueueState) (store.QueueRule, error), afterChange func(*store.QueueState) error) (control.QueueList, error) {
+func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool, newRule func(*store.QueueState) (store.QueueRule, error), afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
-	err := s.applyOnAllNodes(ctx, func() error {
-		list, err := s.queues(ctx)
+	err := h.changes.applyOnAllNodes(ctx, func() error {
+		list, err := h.queueList.queues(ctx)
 		if err != nil {
 			return err
 		}
@@ -504,7 +538,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, new
 			}
 			rule, err := newRule(q)
 			if err == nil && rule != q.Rule {
-				err = s.setRule(ctx, verb, q.Name, rule)
+				err = h.setRule(ctx, verb, q.Name, rule)
 			}
 			if err != nil {
 				return err
@@ -528,7 +562,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, new
 			break // the reply lists at most MaxQueueList queues
 		}
 		q := changed[name]
-		out.Queues = append(out.Queues, s.viewQueue(&q))
+		out.Queues = append(out.Queues, h.queueList.viewQueue(&q))
 	}
 	return out, err
 }

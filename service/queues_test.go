@@ -28,9 +28,8 @@ func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) 
 // The reply names all queues that a request has created. To build it, the service reads the list of
 // existing queues at most once. If the request has created too many queues, it does not read the list.
 func TestNewQueuesAreReadOnce(t *testing.T) {
-	s := newServiceWithStore(t)
-	l := &countingStore{Store: s.store}
-	s.store = l
+	l := &countingStore{Store: openStore(t)}
+	s := newRig(t, rigOptions{store: l})
 	if err := l.SetQueue(t.Context(), "images", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 			r.Begun = append(r.Begun, fmt.Sprint("of-another-kind-", i))
 		}
 		l.reads = 0
-		got := s.newQueues(asPeer(t, 7, control.Submit), &r)
+		got := s.intake.newQueues(asPeer(t, 7, control.Submit), &r)
 		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
 		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.reads > 1 {
 			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)

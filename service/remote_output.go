@@ -14,8 +14,8 @@ const maxOutputPiece = 256 << 10
 
 // readOutputPiece reads at most maxOutputPiece bytes of an output file, from the requested offset. It also
 // returns the file's size.
-func (r jobRouter) readOutputPiece(req *nodeRequest) (data []byte, size int64, err error) {
-	f, err := r.s.openOutput(req.Ref)
+func (r *responder) readOutputPiece(req *nodeRequest) (data []byte, size int64, err error) {
+	f, err := r.outputFiles.openOutput(req.Ref)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -39,8 +39,8 @@ type outputFile interface {
 }
 
 // openAttemptOutput opens the output file of an attempt on the node that has it.
-func (s *Service) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
-	local, err := s.openOutput(a.OutputRef)
+func (r *jobRouter) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
+	local, err := r.outputFiles.openOutput(a.OutputRef)
 	switch {
 	case err == nil:
 		info, err := local.Stat()
@@ -49,10 +49,10 @@ func (s *Service) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f ou
 			return nil, 0, err
 		}
 		return local, info.Size(), nil
-	case s.cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == s.node:
+	case r.cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == r.node:
 		return nil, 0, err
 	}
-	list, failed := s.nodes(ctx)
+	list, failed := r.nodeList.nodes(ctx)
 	if failed != nil {
 		return nil, 0, failed
 	}
@@ -63,7 +63,7 @@ func (s *Service) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f ou
 		case !n.Alive:
 			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
 		default:
-			remote := &remoteOutput{ctx: ctx, router: s.router(), node: n.ID, ref: a.OutputRef}
+			remote := &remoteOutput{ctx: ctx, router: r, node: n.ID, ref: a.OutputRef}
 			size, err := remote.readSize()
 			return remote, size, err
 		}
@@ -75,7 +75,7 @@ func (s *Service) openAttemptOutput(ctx context.Context, a *queue.Attempt) (f ou
 // cause few requests.
 type remoteOutput struct {
 	ctx    context.Context
-	router jobRouter
+	router *jobRouter
 	node   int64
 	ref    string
 	offset int64 // offset of the cached piece in the file, in bytes

@@ -43,7 +43,7 @@ func largest(id string) queue.Job {
 
 // largestSchedules stores a schedule for each of these jobs. Each schedule takes as much space in a reply
 // as a schedule can. It returns the schedules as shown with the largest possible runs.
-func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
+func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
 	t.Helper()
 	for i, j := range jobs {
 		spec, err := queue.SpecOf(&j).MarshalJSON()
@@ -64,7 +64,7 @@ func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...qu
 				}
 			}
 		}
-		d, err := s.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
+		d, err := s.schedules.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
 		if err != nil || len(d.Runs) != runsShown {
 			t.Fatalf("%d runs, %v", len(d.Runs), err)
 		}
@@ -138,7 +138,7 @@ func TestAnswersFit(t *testing.T) {
 	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
-			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName), Cron: sixfoldText(1024), Zone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
+			all = append(all, s.schedules.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName), Cron: sixfoldText(1024), Zone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
 		}
 		return all
 	}
@@ -148,7 +148,7 @@ func TestAnswersFit(t *testing.T) {
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
 	}
 	answers := map[string]func() []any{
-		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
+		"hello": func() []any { h, _ := s.overview.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
 			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096), JobsRunAs: sixfoldText(256), Next: sixfoldText(8192)}
 			for i := range maxGroups {
@@ -160,7 +160,7 @@ func TestAnswersFit(t *testing.T) {
 		"enqueue.batch": func() []any { return []any{control.EnqueuedBatch{IDs: names[:queue.MaxBatch]}} },
 		"show": func() (all []any) {
 			for _, j := range []queue.Job{largestJob, env} {
-				d, err := s.detail(admin, &j, 0)
+				d, err := s.jobs.detail(admin, &j, 0)
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
@@ -171,7 +171,7 @@ func TestAnswersFit(t *testing.T) {
 			return all
 		},
 		"list": func() []any {
-			page, err := retryTimeouts(func() (control.JobPage, error) { return s.List(admin, control.List{}) })
+			page, err := retryTimeouts(func() (control.JobPage, error) { return s.jobs.List(admin, control.List{}) })
 			if err != nil || len(page.Jobs) == 0 {
 				t.Errorf("%d jobs, %v", len(page.Jobs), err)
 			}
@@ -179,7 +179,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"dlq.list": func() (all []any) {
 			for cursor := new(""); cursor != nil; {
-				page, err := retryTimeouts(func() (control.JobPage, error) { return s.List(admin, control.List{Cursor: *cursor}) })
+				page, err := retryTimeouts(func() (control.JobPage, error) { return s.jobs.List(admin, control.List{Cursor: *cursor}) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -203,7 +203,7 @@ func TestAnswersFit(t *testing.T) {
 			var jobs []control.Job
 			for range control.MaxSimulated {
 				j := largest("x")
-				v := s.view(&j)
+				v := s.views.view(&j)
 				shorten(&v)
 				jobs = append(jobs, v)
 			}
@@ -246,17 +246,19 @@ func TestAnswersFit(t *testing.T) {
 			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: health(list, true), Storage: control.Storage{Database: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
 		},
 		"screen": func() []any {
-			screen, err := retryTimeouts(func() (control.Screen, error) { return s.Screen(admin, control.ScreenRows{Rows: store.MaxScreen}) })
+			screen, err := retryTimeouts(func() (control.Screen, error) {
+				return s.overview.Screen(admin, control.ScreenRows{Rows: store.MaxScreen})
+			})
 			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.Kept)+len(screen.Timed)+len(screen.Running) == 0 {
 				t.Errorf("a screen: %+v, %v", screen, err)
 			}
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.Ended{Job: s.view(&largestJob)}, control.Waited{Open: names[:control.MaxWaits]}}
+			return []any{control.Ended{Job: s.views.view(&largestJob)}, control.Waited{Open: names[:control.MaxWaits]}}
 		},
 		"logs": func() (all []any) {
-			f := &follower{s: s, p: control.Logs{ID: control.Name(id)}, each: func(p control.Piece) error { all = append(all, p); return nil }}
+			f := &follower{h: s.output, p: control.Logs{ID: control.Name(id)}, each: func(p control.Piece) error { all = append(all, p); return nil }}
 			for _, text := range []string{sixfoldText(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
 				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {
 					t.Error(err)
@@ -305,7 +307,7 @@ func TestAnswersFit(t *testing.T) {
 		"schedule.add": largestSchedules, "schedule.show": largestSchedules,
 		"schedule.list": func() []any {
 			largestSchedules()
-			page, err := s.ScheduleList(admin, control.ScheduleList{})
+			page, err := s.schedules.ScheduleList(admin, control.ScheduleList{})
 			if err != nil || len(page.Schedules) == 0 || page.Next == nil {
 				t.Errorf("%d schedules, %v", len(page.Schedules), err)
 			}

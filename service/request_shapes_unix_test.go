@@ -243,8 +243,7 @@ func TestShapesAreCheap(t *testing.T) {
 
 // startRequester returns a function that sends a line to a new service and returns the reply.
 func startRequester(t *testing.T) func(line []byte) (answer string) {
-	s := newServiceWithStore(t)
-	s.opt.Places = config.Places{State: t.TempDir()}
+	s := newRigWithStore(t, rigOptions{places: config.Places{State: t.TempDir()}})
 	s.enqueueJobs(t, jobNamed("a"))
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := control.Listen(socket, control.SocketPerms{Mode: 0o600, GID: -1})
@@ -253,7 +252,7 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
-	serving.Go(func() { control.NewServer(s, s.limits(), s, &s.shares, s.log).Run(ctx, l) })
+	serving.Go(func() { control.NewServer(s.api, s.connectionLimits(), s.authorizer(), s.shares, s.log).Run(ctx, l) })
 	t.Cleanup(func() {
 		stop()
 		serving.Wait()

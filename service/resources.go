@@ -11,15 +11,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// units names the units of resources that jobs hold.
+type units struct {
+	settings *keeper
+}
+
 // checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
 // shared key. It applies the rules of shared keys to the job.
-func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
+func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
 	var demands []*queue.Demand // those demands that depend on the node
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
 		if d.Ruled() && d.Owner(j.UID) == queue.Everybody {
-			if err := s.ruleOfGate(d); err != nil {
+			if err := in.gateRules.ruleOfGate(d); err != nil {
 				return err
 			}
 		}
@@ -98,12 +103,12 @@ func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 }
 
 // unitNames returns the ids of the units that a job holds, by resource.
-func (s *Service) unitNames(j *queue.Job) (byResource map[string][]string) {
+func (r *units) unitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.Units == "" {
 		return nil
 	}
 	byResource = map[string][]string{}
-	all := s.config.Load().ResourcesByName()
+	all := r.settings.config.Load().ResourcesByName()
 	queue.ParseUnits(j.Units, func(name string, units []int) {
 		ids := all[name].IDs
 		for _, u := range units {
@@ -118,9 +123,9 @@ func (s *Service) unitNames(j *queue.Job) (byResource map[string][]string) {
 }
 
 // unitVariables returns environment variables that name the units that a job holds.
-func (s *Service) unitVariables(j *queue.Job) (env []string) {
-	all := s.config.Load().ResourcesByName()
-	byResource := s.unitNames(j)
+func (r *units) unitVariables(j *queue.Job) (env []string) {
+	all := r.settings.config.Load().ResourcesByName()
+	byResource := r.unitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
 		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)

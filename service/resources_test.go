@@ -29,7 +29,7 @@ func TestDemandsOfOneMachine(t *testing.T) {
 		{[]queue.Demand{units("disk", 1), units("gpu", 2)}, "no single node has everything that the job needs: disk=1, gpu=2"},
 		{[]queue.Demand{on("b"), units("gpu", 5)}, "the job needs 5 units of the resource gpu, but only 4 exist"},
 	} {
-		err := new(Service).checkDemands(&queue.Job{Demands: c.demands}, known)
+		err := new(intake).checkDemands(&queue.Job{Demands: c.demands}, known)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v: %v, want %q", c.demands, err, c.want)
 		}

@@ -2,9 +2,7 @@ package service
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
@@ -15,37 +13,62 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// resolveAccount decides which account jobs run as, and which runners the service uses.
-func (s *Service) resolveAccount() (err error) {
-	r := s.opt.Runners
-	s.home = runner.Home{
-		Dir: runnersDir(s.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: s.launcher.PID,
-		Command: s.opt.Runner, Log: s.opt.Log,
-	}
-	if s.account, err = s.accountBy(&s.config.Load().Settings); err != nil || !r.fromRoot() {
-		return err
-	}
-	s.home.Dir, s.home.As = r.Dir, s.config.Load().FixedUser()
-	s.accounts = &launcher.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &s.directory}
-	return nil
+// runAs decides as which users jobs run.
+type runAs struct {
+	account   worker.Account // account that jobs run as
+	home      runner.Home
+	places    config.Places
+	directory *directory
+	owners    *owners
+	rights    *rights
+
+	accounts *runner.Accounts // the policy that decides as which accounts root's runners run jobs
 }
 
-// setTmpdir passes the setting job_tmpdir to the service's own runners. Root's runners do not use the
-// setting, but the policy file of root.
-func (s *Service) setTmpdir() error {
-	tmpdir := s.config.Load().JobTmpdir
-	switch {
-	case tmpdir == "":
+// accountChoice finds the account that jobs run as.
+type accountChoice struct {
+	runners   Runners // how to use root's runners
+	directory *directory
+}
+
+// accountChoice returns the choice of the account that jobs run as.
+func (b *startup) accountChoice() *accountChoice {
+	return &accountChoice{runners: b.opt.Runners, directory: b.directory}
+}
+
+// runnerPolicy returns the policy that decides as which accounts root's runners run jobs. It returns nil if the
+// service has its own runners.
+func (b *startup) runnerPolicy() *runner.Accounts {
+	r := &b.opt.Runners
+	if !r.fromRoot() {
 		return nil
-	case s.opt.Runners.fromRoot():
-		return queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and set job_tmpdir in %s",
-			s.opt.Runners.Policy)
 	}
-	s.home.Tmpdir = filepath.Clean(tmpdir)
-	if err := s.home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
-		s.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
+	return &runner.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &b.directory.Directory}
+}
+
+// runnerHome returns where the runners of the service are. It passes the setting job_tmpdir to the service's own
+// runners. Root's runners do not use the setting, but the policy file of root.
+func (b *startup) runnerHome() (runner.Home, error) {
+	r, set := &b.opt.Runners, b.settings.config.Load()
+	home := runner.Home{
+		Dir: runnersDir(b.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: b.launcher.PID,
+		Command: b.opt.Runner, Log: b.opt.Log,
 	}
-	return nil
+	if r.fromRoot() {
+		home.Dir, home.As = r.Dir, set.FixedUser()
+	}
+	switch {
+	case set.JobTmpdir == "":
+		return home, nil
+	case r.fromRoot():
+		return home, queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and set job_tmpdir in %s",
+			r.Policy)
+	}
+	home.Tmpdir = filepath.Clean(set.JobTmpdir)
+	if err := home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
+		b.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
+	}
+	return home, nil
 }
 
 // fromRoot reports whether the service uses root's runners.
@@ -53,15 +76,15 @@ func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.Own }
 
 // accountBy returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
-func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
-	a := s.accountOf(accounts.Self())
-	if !s.opt.Runners.fromRoot() {
+func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) {
+	a := c.directory.accountOf(accounts.Self())
+	if !c.runners.fromRoot() {
 		if err := checkOwnRunners(set, &a); err != nil || accounts.Self() != 0 {
 			return a, err
 		}
 	}
 	if name := set.FixedUser(); name != "" {
-		known, err := s.accountNamed(name)
+		known, err := c.directory.accountNamed(name)
 		if err != nil {
 			return a, queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -74,21 +97,14 @@ func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 // checkStorable returns an error if storing the setting would keep the service from starting again. A
 // stored setting overrides the settings file, and only a running service can change it. checkStorable also
 // checks the setting of the web page's address.
-func (s *Service) checkStorable(k *config.Key, text string) error {
+func (ch *changer) checkStorable(k *config.Key, text string) error {
 	isWebListen := k.Name == webListen
 	if !k.AtStart() && !isWebListen {
 		return nil
 	}
-	s.mu.Lock()
-	layers := slices.Clone(s.layers)
-	for _, i := range []int{layerStored, layerRunning} {
-		layers[i].Values = maps.Clone(layers[i].Values)
-	}
-	s.mu.Unlock()
-	layers[layerStored].Values[k.Name] = text
-	delete(layers[layerRunning].Values, k.Name) // put, which stores the setting, removes this value too
+	layers := ch.settings.withStored(k.Name, text)
 	if !isWebListen {
-		return s.checkStart(layers)
+		return ch.checkStart(layers)
 	}
 	c, err := config.Merge(layers...)
 	if err != nil {
@@ -100,25 +116,21 @@ func (s *Service) checkStorable(k *config.Key, text string) error {
 
 // checkStart returns an error if the service would not start with these layers of settings. It does not check
 // values that are already in effect.
-func (s *Service) checkStart(layers []config.Layer) error {
-	c, err := config.Merge(layers...)
-	if err != nil || s.atStart == nil {
+func (ch *changer) checkStart(layers []config.Layer) error {
+	c, waiting, err := ch.settings.mergeWaiting(layers)
+	if err != nil || !waiting {
 		return err
 	}
-	held := c
-	if held.Hold(s.atStart); len(held.Waiting()) == 0 {
-		return nil
-	}
-	if _, err = s.accountBy(&c.Settings); err != nil || s.socketInherited {
+	if _, err = ch.accountChoice.accountBy(&c.Settings); err != nil || ch.endpoint.inherited {
 		return err
 	}
-	return s.checkSocketPerms(&c.Settings)
+	return ch.endpoint.checkSocketPerms(&c.Settings)
 }
 
 // startError returns the error for a setting that keeps the service from starting. If the value is stored,
 // the error says how to remove it.
-func (s *Service) startError(key string, err error) error {
-	if s.config.Load().Origin(key) == config.FromStored {
+func (b *startup) startError(key string, err error) *ExitError {
+	if b.settings.config.Load().Origin(key) == config.FromStored {
 		k, _, _ := config.Find(key, "") // ignore the error, since key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
@@ -128,11 +140,11 @@ func (s *Service) startError(key string, err error) error {
 
 // mayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
 // submitter gets the error immediately.
-func (s *Service) mayRun(uid int) error {
-	if !s.home.Roots() {
+func (r *runAs) mayRun(uid int) error {
+	if !r.home.Roots() {
 		return nil
 	}
-	if why := s.accounts.Refuses(uint32(uid)); why != "" {
+	if why := r.accounts.Refuses(uint32(uid)); why != "" {
 		return queue.Errorf(queue.CodeDenied, "%s", why)
 	}
 	return nil

@@ -23,22 +23,23 @@ func TestRunAsOnWindows(t *testing.T) {
 		"submitter": "without that user's password", `fixed:NT AUTHORITY\LocalService`: "service install --user",
 	} {
 		for _, m := range []*Manager{nil, {}} {
-			s := &Service{opt: Options{Manager: m, Places: config.In(t.TempDir()), Flags: map[string]string{}}}
+			o := Options{Manager: m, Places: config.In(t.TempDir()), Flags: map[string]string{}}
 			if runAs != "" {
-				s.opt.Flags["run_as"] = runAs
+				o.Flags["run_as"] = runAs
 			}
-			if err := s.readSettings(); err != nil {
+			s, err := readStartup(o)
+			if err != nil {
 				t.Fatal(runAs, err)
 			}
-			set := &s.config.Load().Settings
+			set := &s.settings.config.Load().Settings
 			want := config.RunAsService
 			if m != nil {
 				want = "fixed:" + me.Username
 			}
-			if runAs == "" && (set.RunAs != want || s.config.Load().Origin("run_as") != config.FromDefault) {
+			if runAs == "" && (set.RunAs != want || s.settings.config.Load().Origin("run_as") != config.FromDefault) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
-			a, err := s.accountBy(set)
+			a, err := s.accountChoice().accountBy(set)
 			if why == "" && (err != nil || a.User != me.Username) || why != "" && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: %+v, %v", runAs, a, err)
 			}

@@ -21,6 +21,20 @@ import (
 	"github.com/queuectl/queuectl/upkeep"
 )
 
+// Schedules adds, changes and lists schedules.
+type Schedules struct {
+	shares   *control.Shares
+	store    store.Store
+	boot     *bootAdvisor
+	guard    *guard
+	intake   *intake
+	owners   *owners
+	quota    *quota
+	router   *jobRouter
+	runAs    *runAs
+	settings *keeper
+}
+
 const (
 	// nextShown is the number of future occurrences that schedule show returns. runsShown is the maximum
 	// number of past occurrences.
@@ -41,29 +55,29 @@ func bootID() string {
 }
 
 // recurring returns the functions and values with which package upkeep starts recurring jobs.
-func (s *Service) recurring() upkeep.Recurring {
+func (h *Schedules) recurring() upkeep.Recurring {
 	return upkeep.Recurring{
 		Boot: bootID(),
 		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
-			c := s.config.Load()
-			return s.ownerName(uid), c.MaxPending, c.MaxPendingUser, s.maxBytesUser()
+			c := h.settings.config.Load()
+			return h.owners.ownerName(uid), c.MaxPending, c.MaxPendingUser, h.quota.maxBytesUser()
 		},
-		MakeRoom: s.makeRoom,
-		End:      s.endLeased,
+		MakeRoom: h.quota.makeRoom,
+		End:      h.endLeased,
 	}
 }
 
 // ownerName returns the name of a uid, or "" if it is unknown.
-func (s *Service) ownerName(uid int) string {
-	if name := s.userName(uid); name != strconv.Itoa(uid) {
+func (o *owners) ownerName(uid int) string {
+	if name := o.userName(uid); name != strconv.Itoa(uid) {
 		return name
 	}
 	return ""
 }
 
 // endLeased ends a leased job and waits for its end.
-func (s *Service) endLeased(ctx context.Context, seq int64, uid int) error {
-	_, err := s.router().Cancel(ctx, seq, uid)
+func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
+	_, err := h.router.Cancel(ctx, seq, uid)
 	return err
 }
 
@@ -76,20 +90,20 @@ type requestedSchedule struct {
 }
 
 // ScheduleAdd implements control.API.
-func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
 	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
-	want, err := s.checkRequested(ctx, &p)
+	want, err := h.checkRequested(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
 	existed := false
 	err = retryIfChanged(func() error {
-		sched, _, err := s.store.Schedule(ctx, p.Name)
+		sched, _, err := h.store.Schedule(ctx, p.Name)
 		if err != nil && !errors.Is(err, queue.ErrNotFound) {
 			return err
 		}
 		if sched.Gen != 0 {
-			if existed, err = s.mayReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
+			if existed, err = h.mayReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
 				return err
 			}
 		}
@@ -97,9 +111,9 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 		if sched.PausedAt != 0 { // a paused schedule stays paused when it is replaced
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
 		}
-		return s.withRoom(ctx, put.UID, func() error {
-			_, err := s.store.PutSchedule(ctx, store.SchedulePut{
-				Schedule: put, Replaces: sched.Gen, By: want.UID, MaxBytesUser: s.maxBytesUser(),
+		return h.quota.withRoom(ctx, put.UID, func() error {
+			_, err := h.store.PutSchedule(ctx, store.SchedulePut{
+				Schedule: put, Replaces: sched.Gen, By: want.UID, MaxBytesUser: h.quota.maxBytesUser(),
 			})
 			return err
 		})
@@ -107,8 +121,8 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
-	return s.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.Existed, d.Unenforced, d.Notes = existed, want.unenforced, s.bootNotes()
+	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
+		d.Existed, d.Unenforced, d.Notes = existed, want.unenforced, h.boot.bootNotes()
 	})
 }
 
@@ -124,9 +138,9 @@ func retryIfChanged(do func() error) (err error) {
 }
 
 // checkRequested checks a requested schedule and fills in its defaults.
-func (s *Service) checkRequested(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule, err error) {
+func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule, err error) {
 	peer := control.PeerFrom(ctx)
-	r, notes, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
+	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
 	if err != nil {
 		return want, control.ScheduleFault(err)
 	}
@@ -135,7 +149,7 @@ func (s *Service) checkRequested(ctx context.Context, p *control.ScheduleAdd) (w
 		return want, err
 	}
 	want.unenforced = notes.unenforced
-	now := s.store.Now()
+	now := h.store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
 		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
@@ -189,10 +203,10 @@ func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after q
 // mayReplace reports whether the existing schedule equals the wanted one. If it differs, mayReplace returns
 // an error unless replace is true and the caller may replace it. Only admins may change the command of
 // another user's schedule.
-func (s *Service) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
+func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
 	peer := control.PeerFrom(ctx)
 	j := jobOf(sched)
-	isOwner := s.isOwner(&peer, &j)
+	isOwner := h.guard.isOwner(&peer, &j)
 	differs := difference(sched, want)
 	switch {
 	case isOwner && len(differs) == 0 && !sched.Damaged:
@@ -202,7 +216,7 @@ func (s *Service) mayReplace(ctx context.Context, sched, want *store.Schedule, r
 	case !replace:
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists and belongs to another user; choose another name"}
 	}
-	return false, s.mayActOn(&peer, "schedule.add", "schedule", &j)
+	return false, h.guard.mayActOn(&peer, "schedule.add", "schedule", &j)
 }
 
 // difference returns the names of the fields in which two schedules differ.
@@ -251,22 +265,22 @@ func jobOf(s *store.Schedule) queue.Job {
 }
 
 // ScheduleList implements control.API.
-func (s *Service) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
+func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, &s.shares, control.Many, func() (control.SchedulePage, error) {
+	return control.Answer(ctx, h.shares, control.Many, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
-		list, err := s.store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
+		list, err := h.store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
 		if err != nil {
 			return out, err
 		}
 		for i := range list {
 			j := jobOf(&list[i])
-			v := s.viewSchedule(&list[i])
-			v.Hide(s.visibilityFor(&peer, &j))
+			v := h.viewSchedule(&list[i])
+			v.Hide(h.guard.visibilityFor(&peer, &j))
 			out.Schedules = append(out.Schedules, v)
 		}
 		if n := len(list); n > 0 {
-			more, err := s.store.Schedules(ctx, list[n-1].Name, 1)
+			more, err := h.store.Schedules(ctx, list[n-1].Name, 1)
 			if err != nil {
 				return out, err
 			}
@@ -279,45 +293,45 @@ func (s *Service) ScheduleList(ctx context.Context, p control.ScheduleList) (con
 }
 
 // viewSchedule converts a schedule to its form in a reply, without its past runs.
-func (s *Service) viewSchedule(sched *store.Schedule) control.Schedule {
+func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
-	user, _ := s.names(&j)
+	user, _ := h.runAs.names(&j)
 	v := control.Schedule{
 		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter), CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
 		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note, NextAt: control.Time(sched.NextAt), User: user, Created: control.Time(sched.CreatedAt),
 		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
 	}
 	if sched.PausedBy != nil {
-		v.PausedBy = new(s.userName(*sched.PausedBy))
+		v.PausedBy = new(h.owners.userName(*sched.PausedBy))
 	}
 	return v
 }
 
 // ScheduleShow implements control.API.
-func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
-	return s.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
+func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
 // showSchedule returns the reply that shows a schedule. Before that, it calls the function more, which may
 // extend the reply.
-func (s *Service) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
+func (h *Schedules) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, &s.shares, control.One, func() (control.ScheduleDetail, error) {
-		sched, runs, err := s.store.Schedule(ctx, name)
+	return control.Answer(ctx, h.shares, control.One, func() (control.ScheduleDetail, error) {
+		sched, runs, err := h.store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
-		d := control.ScheduleDetail{Schedule: s.viewSchedule(&sched), Next: s.nextTimes(&sched), Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
+		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), Next: h.nextTimes(&sched), Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
 		for i := range runs[:min(len(runs), runsShown)] {
-			run, err := s.viewRun(ctx, &runs[i])
+			run, err := h.viewRun(ctx, &runs[i])
 			if err != nil {
 				return d, err
 			}
 			d.Runs = append(d.Runs, run)
 		}
 		j := jobOf(&sched)
-		visibility := s.visibilityFor(&peer, &j)
-		if visibility == control.Whole && !s.isOwner(&peer, &j) {
+		visibility := h.guard.visibilityFor(&peer, &j)
+		if visibility == control.Whole && !h.guard.isOwner(&peer, &j) {
 			// Leave out the environment: to see another user's environment, a caller must show a job,
 			// because that is audited.
 			visibility = control.Inside
@@ -329,7 +343,7 @@ func (s *Service) showSchedule(ctx context.Context, name string, more func(*cont
 }
 
 // nextTimes returns the next occurrences of a schedule. A paused schedule has none.
-func (s *Service) nextTimes(sched *store.Schedule) []control.Time {
+func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
 	line, err := schedule.Parse(sched.Cron)
 	zone, err2 := zone.Load(sched.Zone)
@@ -343,16 +357,16 @@ func (s *Service) nextTimes(sched *store.Schedule) []control.Time {
 }
 
 // viewRun converts a past occurrence and the state of its job to their form in a reply.
-func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
+func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
 	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome), Note: r.Note}
 	if r.By != nil {
-		v.By = new(s.userName(*r.By))
+		v.By = new(h.owners.userName(*r.By))
 	}
 	if r.ID == "" {
 		return v, nil
 	}
 	v.ID = &r.ID
-	j, err := s.store.Get(ctx, r.ID)
+	j, err := h.store.Get(ctx, r.ID)
 	switch {
 	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.Job:
 	case err != nil:
@@ -365,72 +379,72 @@ func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.Sc
 
 // onSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
 // that schedule.
-func (s *Service) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
+func (h *Schedules) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
 	err := retryIfChanged(func() (err error) {
-		if sched, _, err = s.store.Schedule(ctx, name); err != nil {
+		if sched, _, err = h.store.Schedule(ctx, name); err != nil {
 			return err
 		}
 		j := jobOf(&sched)
-		if err = s.mayActOn(&peer, method, "schedule", &j); err != nil {
+		if err = h.guard.mayActOn(&peer, method, "schedule", &j); err != nil {
 			return err
 		}
 		return do(&sched, peer.UID)
 	})
 	if err != nil || method == "schedule.rm" {
-		return s.outlineOf(&peer, &sched), err
+		return h.outlineOf(&peer, &sched), err
 	}
-	if sched, _, err = s.store.Schedule(ctx, name); err != nil {
+	if sched, _, err = h.store.Schedule(ctx, name); err != nil {
 		return control.Schedule{}, err
 	}
-	return s.outlineOf(&peer, &sched), nil
+	return h.outlineOf(&peer, &sched), nil
 }
 
 // outlineOf returns a schedule as the peer may see it.
-func (s *Service) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
+func (h *Schedules) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
-	v := s.viewSchedule(sched)
-	v.Hide(s.visibilityFor(p, &j))
+	v := h.viewSchedule(sched)
+	v.Hide(h.guard.visibilityFor(p, &j))
 	return v
 }
 
 // ScheduleRemove implements control.API.
-func (s *Service) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
-		return s.store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
+func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return h.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
+		return h.store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
 	})
 }
 
 // SchedulePause implements control.API.
-func (s *Service) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
-		return s.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, Pause: true})
+func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return h.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
+		return h.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, Pause: true})
 	})
 }
 
 // ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
-func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return s.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
+func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return h.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
 		zone, err2 := zone.Load(sched.Zone)
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name, cmp.Or(sched.Note, fmt.Sprint(err)))
 		}
-		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, LastAt: max(sched.LastAt, s.store.Now()), Boot: bootID()}
+		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
 		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
-		return s.store.PauseSchedule(ctx, resume)
+		return h.store.PauseSchedule(ctx, resume)
 	})
 }
 
 // ScheduleRun implements control.API.
-func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
+func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
 	var got control.Enqueued
-	_, err := s.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
-		c := s.config.Load()
-		now := s.store.Now()
+	_, err := h.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
+		c := h.settings.config.Load()
+		now := h.store.Now()
 		f := store.Firing{
-			Name: sched.Name, Gen: sched.Gen, By: &uid, Runs: []queue.Millis{now}, Owner: s.ownerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(),
+			Name: sched.Name, Gen: sched.Gen, By: &uid, Runs: []queue.Millis{now}, Owner: h.owners.ownerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.maxBytesUser(),
 			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
@@ -438,8 +452,8 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 		}
 		for {
 			var run store.Fired
-			err := s.withRoom(ctx, sched.UID, func() (err error) {
-				run, err = s.store.Fire(ctx, f)
+			err := h.quota.withRoom(ctx, sched.UID, func() (err error) {
+				run, err = h.store.Fire(ctx, f)
 				return err
 			})
 			switch {
@@ -452,7 +466,7 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 				return store.ErrChanged
 			}
 			for _, seq := range run.Leased {
-				if err := s.endLeased(ctx, seq, uid); err != nil {
+				if err := h.endLeased(ctx, seq, uid); err != nil {
 					return err
 				}
 			}

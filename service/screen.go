@@ -25,11 +25,11 @@ const (
 )
 
 // Screen implements control.API.
-func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Screen, error) {
+func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Screen, error) {
 	if p.Rows == 0 {
 		p.Rows = screenRows
 	}
-	st, err := s.Status(ctx, control.Nothing{})
+	st, err := h.Status(ctx, control.Nothing{})
 	if err != nil {
 		return control.Screen{}, err
 	}
@@ -38,28 +38,28 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	if control.Sees(peer.Right, false) == control.Outline {
 		f.Submitter = &peer.UID
 	}
-	lines, err := s.lastLines(ctx, &peer, f)
+	lines, err := h.lastLines(ctx, &peer, f)
 	// Reply without lists: the status is known even while the store is unavailable.
-	if s.isStoreUnavailable(err) {
+	if h.nodeList.isStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
 	if err != nil {
 		return control.Screen{}, err
 	}
-	paused, err := s.viewQueues(ctx, func(q *store.QueueState) bool {
+	paused, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool {
 		return q.Rule.Paused && q.Waiting > 0
 	})
 	if err != nil {
 		return control.Screen{}, err
 	}
-	return control.Answer(ctx, &s.shares, control.Many, func() (control.Screen, error) {
-		parts, err := s.store.Screen(ctx, f)
+	return control.Answer(ctx, h.shares, control.Many, func() (control.Screen, error) {
+		parts, err := h.store.Screen(ctx, f)
 		if err != nil {
 			return control.Screen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
-			list := s.viewsFor(ctx, &peer, jobs)
+			list := h.views.viewsFor(ctx, &peer, jobs)
 			for i := range list {
 				shorten(&list[i])
 			}
@@ -78,17 +78,17 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 
 // lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out lines
 // that are not available in time. At most one request of each user reads last lines at a time.
-func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
+func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var running, dead []queue.Job
-	err := s.shares.Do(ctx, control.Many, func() error {
-		parts, err := s.store.Screen(ctx, f)
+	err := h.shares.Do(ctx, control.Many, func() error {
+		parts, err := h.store.Screen(ctx, f)
 		for i := range parts.Running {
-			if j := &parts.Running[i]; s.visibilityFor(peer, j) >= control.Inside {
+			if j := &parts.Running[i]; h.guard.visibilityFor(peer, j) >= control.Inside {
 				running = append(running, outline(j))
 			}
 		}
 		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && s.visibilityFor(peer, j) >= control.Inside {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.visibilityFor(peer, j) >= control.Inside {
 				dead = append(dead, outline(j))
 			}
 		}
@@ -99,16 +99,16 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, lastLinesTimeout)
 	defer cancel()
-	defer s.lastLineReads.acquire(timeoutCtx, peer.UID)()
+	defer h.lastLineReads.acquire(timeoutCtx, peer.UID)()
 	lines := map[int64]string{}
 	for i := range running {
 		if timeoutCtx.Err() == nil {
-			lines[running[i].Seq] = s.lastLine(timeoutCtx, &running[i])
+			lines[running[i].Seq] = h.lastLine(timeoutCtx, &running[i])
 		}
 	}
 	for i := range dead {
 		if timeoutCtx.Err() == nil {
-			lines[dead[i].Seq] = s.lastErrorLine(timeoutCtx, &dead[i])
+			lines[dead[i].Seq] = h.lastErrorLine(timeoutCtx, &dead[i])
 		}
 	}
 	return lines, nil
@@ -173,9 +173,9 @@ func shorten(j *control.Job) {
 
 // lastLine returns the last line that a running job has printed. It returns "" if the job has printed nothing
 // or the runner does not answer in time.
-func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
+func (h *Overview) lastLine(ctx context.Context, j *queue.Job) (last string) {
 	var shown []byte // output of the job's terminal
-	if _, err := s.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false, func(c output.Chunk) error {
+	if _, err := h.outputReader.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false, func(c output.Chunk) error {
 		if j.TTY {
 			shown = append(shown, c.Data...)
 			return nil
@@ -193,9 +193,9 @@ func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(show
 
 // lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
 // standard output. It returns "" if the output of neither stream was kept.
-func (s *Service) lastErrorLine(ctx context.Context, j *queue.Job) string {
+func (h *Overview) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	var tails [2][]byte
-	if err := s.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
+	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
 		return ""
 	}
 	if j.TTY {

@@ -6,21 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"time"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
+// notices tells systemd about the state of the service.
+type notices struct {
+	log      *slog.Logger
+	places   config.Places
+	pool     *worker.Pool
+	store    store.Store
+	changes  *changer
+	endpoint *endpoint
+	owners   *owners
+}
+
 // statusLine returns a summary of the queue in one line.
-func (s *Service) statusLine() string {
-	c := s.store.Counts()
-	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.pool.Busy(), c.Waiting(), c.States[queue.Dead], s.pool.Workers())
-	if s.pool.Draining() {
+func (n *notices) statusLine() string {
+	c := n.store.Counts()
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.pool.Busy(), c.Waiting(), c.States[queue.Dead], n.pool.Workers())
+	if n.pool.Draining() {
 		line += "; draining"
 	}
-	if s.pool.Frozen() {
+	if n.pool.Frozen() {
 		line += "; paused"
 	}
 	return line
@@ -31,11 +46,11 @@ const statusEvery = time.Second
 
 // notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
 // changes. It runs only after changes, so it does not wake an idle service.
-func (s *Service) notifySystemd(ctx context.Context) {
+func (n *notices) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
-		_, changed := s.store.LastEvent()
-		if now := s.statusLine(); now != sent {
+		_, changed := n.store.LastEvent()
+		if now := n.statusLine(); now != sent {
 			sent = now
 			lines := []string{"STATUS=" + now}
 			if first {
@@ -57,25 +72,25 @@ func (s *Service) notifySystemd(ctx context.Context) {
 }
 
 // reloadWithNotice reads the settings again and notifies systemd before and after.
-func (s *Service) reloadWithNotice(ctx context.Context) (pending string, err error) {
+func (n *notices) reloadWithNotice(ctx context.Context) (pending string, err error) {
 	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
-	pending, err = s.reload(ctx)
-	s.owners.requestCheck()
-	systemd.Notify("READY=1", "STATUS="+s.statusLine())
+	pending, err = n.changes.reload(ctx)
+	n.owners.requestCheck()
+	systemd.Notify("READY=1", "STATUS="+n.statusLine())
 	return pending, err
 }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
 // change and sends a request. A disk that delays the check does no harm as long as the check succeeds
 // within the watchdog's timeout.
-func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
+func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := s.selfCheck(ctx); err == nil {
+		if err := n.selfCheck(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			s.log.Error("the service could not check itself, so it did not notify the systemd watchdog", "error", err)
+			n.log.Error("the service could not check itself, so it did not notify the systemd watchdog", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -88,13 +103,13 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
 // connection is not a failure: to end the service would help no client, and a service that has ended cannot
 // answer. See docs/decisions/0080.
-func (s *Service) selfCheck(ctx context.Context) error {
+func (n *notices) selfCheck(ctx context.Context) error {
 	// Any change would do; this one is harmless, since no runner has received the new epoch.
-	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
+	if _, err := n.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := control.Dial(ctx, s.opt.Places.Socket)
-	if s.socketInherited && errors.Is(err, fs.ErrNotExist) {
+	c, err := control.Dial(ctx, n.places.Socket)
+	if n.endpoint.inherited && errors.Is(err, fs.ErrNotExist) {
 		// No failure: without the socket no client can connect, but a restarted service would inherit the
 		// same socket.
 		return nil

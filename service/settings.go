@@ -6,242 +6,238 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Layers of settings, weakest first.
-const (
-	layerDefault = iota
-	layerFile
-	layerStored
-	layerEnv
-	layerFlag
-	layerRunning
-)
+// storedSettings distributes the settings that the store keeps to the parts that use them.
+type storedSettings struct {
+	drainState *drainState
+	pauses     *allPause
+	rights     *rights
+	settings   *keeper
+}
 
-// readSettings reads the settings that are available before the store is open.
-func (s *Service) readSettings() error {
-	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
-	if err != nil {
-		return err
-	}
-	env, err := config.ReadEnv(os.Environ())
-	if err != nil {
-		return err
-	}
-	s.layers = []config.Layer{
-		layerDefault: {Origin: config.FromDefault, Values: s.ownDefaults()},
-		layerFile:    file,
-		layerStored:  {Origin: config.FromStored, Values: map[string]string{}},
-		layerEnv:     env,
-		layerFlag:    {Origin: config.FromFlag, Values: s.opt.Flags},
-		layerRunning: {Origin: config.FromRunning, Values: map[string]string{}},
-	}
-	return s.merge()
+// settingsLock lets one caller at a time change settings. A change of settings, of the number of workers or of the
+// drain takes the lock before it reads the old values. It releases the lock once the change is in effect. Changes
+// therefore take effect in the order in which they are stored.
+type settingsLock struct {
+	token chan struct{} // holds one token while a caller changes settings
+}
+
+// changer stores changed settings and puts them into effect.
+type changer struct {
+	background    bool // a client started the service on demand
+	home          runner.Home
+	log           *slog.Logger
+	logFile       *os.File // the log, if the service must reopen it; otherwise nil
+	manager       *Manager
+	pool          *worker.Pool
+	store         store.Store
+	accountChoice *accountChoice
+	directory     *directory
+	drains        *drains
+	endpoint      *endpoint
+	gateRules     *gateRules
+	hooks         *hooks
+	lease         *leaseKeeper
+	lock          *settingsLock
+	owners        *owners
+	page          *webPage
+	pauses        *allPause
+	queueRules    *queueRules
+	rights        *rights
+	router        *jobRouter
+	self          *thisNode
+	settings      *keeper
+	stored        *storedSettings
+	tracing       *tracing
+
+	settingsChanged chan struct{} // wake-up: settings have changed
+
+	// The next applyShared applies the stored settings even if they look unchanged; guarded by lock.
+	reapplyShared  bool
+	sharedSettings []store.Setting // the settings as last read from the store; guarded by lock
 }
 
 // ownDefaults returns default settings that depend on how the service was started. A service that a Manager
 // has started runs all jobs as its own account by default.
-func (s *Service) ownDefaults() map[string]string {
-	if s.opt.Manager == nil {
+func ownDefaults(o *Options, d *directory) map[string]string {
+	if o.Manager == nil {
 		return nil
 	}
-	return map[string]string{"run_as": config.Fixed(s.accountOf(accounts.Self()).User)}
+	return map[string]string{"run_as": config.Fixed(d.accountOf(accounts.Self()).User)}
 }
 
-// merge computes the settings from the layers. The caller holds mu, or no other goroutine runs yet.
-func (s *Service) merge() error {
-	c, err := config.Merge(s.layers...)
-	if err != nil {
-		return err
-	}
-	if s.atStart != nil {
-		c.Hold(s.atStart)
-	}
-	s.level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
-	s.config.Store(&c)
-	select {
-	case s.rolesChanged <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-// recordStartConfig keeps the current values of the settings that take effect only at a start. The service
-// uses these values until it ends.
-func (s *Service) recordStartConfig() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.atStart = s.config.Load()
-}
-
-func (s *Service) setStored(stored []store.Setting) error {
+func (s *storedSettings) setStored(stored []store.Setting) error {
 	err := s.mergeStored(stored)
 	if err == nil {
-		s.resolveAccess()
+		s.rights.resolveAccess()
 	}
 	return err
 }
 
-func (s *Service) mergeStored(stored []store.Setting) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *storedSettings) mergeStored(stored []store.Setting) error {
 	values := map[string]string{}
-	s.allDrained = false
+	drained := false
 	var paused *store.Setting
 	for i, set := range stored {
 		switch set.Key {
 		case drainKey:
-			s.allDrained = true
+			drained = true
 		case pauseKey:
 			paused = &stored[i]
 		default:
 			values[set.Key] = set.Value
 		}
 	}
-	s.paused.Store(paused)
-	s.layers[layerStored].Values = values
-	return s.merge()
+	s.drainState.setAll(drained)
+	s.pauses.paused.Store(paused)
+	return s.settings.replaceStored(values)
 }
 
 // applyUserLimit passes the limit of running jobs per user to the store.
-func (s *Service) applyUserLimit(ctx context.Context) error {
-	return s.store.SetMaxRunningUser(ctx, s.config.Load().MaxRunningUser)
+func applyUserLimit(ctx context.Context, s store.Store, settings *keeper) error {
+	return s.SetMaxRunningUser(ctx, settings.config.Load().MaxRunningUser)
 }
 
 // applyNode sets in the store which jobs this node may claim.
-func (s *Service) applyNode(ctx context.Context) error {
-	return s.store.SetNode(ctx, s.nodeRecord())
+func (t *thisNode) applyNode(ctx context.Context) error {
+	return t.store.SetNode(ctx, t.nodeRecord())
+}
+
+// newChanger returns a changer. page is nil in read-only mode.
+func newChanger(s *Service, e *endpoint, page *webPage) *changer {
+	ch := &changer{
+		home: s.home, log: s.log, pool: s.pool, store: s.store, settings: s.settings, lock: s.lock, pauses: s.pauses, stored: s.stored,
+		queueRules: s.queueRules, gateRules: s.gateRules, owners: s.owners, directory: s.directory, rights: s.rights,
+		accountChoice: s.accountChoice(), self: s.self, router: s.router, drains: s.drains, lease: s.lease, hooks: s.hooks,
+		tracing: s.tracing, endpoint: e, page: page, settingsChanged: make(chan struct{}, 1),
+	}
+	if s.opt.Background || s.opt.Manager != nil {
+		ch.logFile = s.opt.Log
+	}
+	return ch
 }
 
 // apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
 // and why, or "".
-func (s *Service) apply(ctx context.Context) (pending string) {
+func (ch *changer) apply(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
-	if err := s.applyToStore(ctx); err != nil {
+	if err := ch.applyToStore(ctx); err != nil {
 		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
-		s.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect when a setting is changed again or the service restarts", "error", err)
+		ch.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect when a setting is changed again or the service restarts", "error", err)
 	}
-	return cmp.Or(pending, s.applyHere())
+	return cmp.Or(pending, ch.applyHere())
 }
 
 // applyHere puts the settings into effect everywhere except in the store. Like apply, it returns a message
 // that says which changes are not in effect yet, or "".
-func (s *Service) applyHere() (pending string) {
-	s.updateSocketAccess()
-	pending = cmp.Or(s.setWeb(), s.setTraces())
+func (ch *changer) applyHere() (pending string) {
+	ch.endpoint.updateSocketAccess()
+	pending = cmp.Or(ch.page.setWeb(), ch.tracing.setTraces())
 	select {
-	case s.settingsChanged <- struct{}{}:
+	case ch.settingsChanged <- struct{}{}:
 	default: // a wake-up is already pending; upkeep will then see this change too
 	}
-	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
-		s.pool.Scale(n)
+	if n := ch.settings.config.Load().WorkerCount(); n != ch.pool.Workers() {
+		ch.pool.Scale(n)
 		select {
-		case s.workersChanged <- struct{}{}:
+		case ch.lease.workersChanged <- struct{}{}:
 		default: // a wake-up is already pending; the next lease renewal will send this number too
 		}
 		return pending
 	}
-	s.pool.Refresh()
+	ch.pool.Refresh()
 	return pending
 }
 
 // applyToStore passes the settings to the store.
-func (s *Service) applyToStore(ctx context.Context) error {
-	return errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.applyUserLimit(ctx), s.applyNode(ctx), s.applyHooks(ctx))
+func (ch *changer) applyToStore(ctx context.Context) error {
+	return errors.Join(ch.store.SetOrder(ctx, ch.settings.config.Load().Order()), applyUserLimit(ctx, ch.store, ch.settings), ch.self.applyNode(ctx), ch.hooks.applyHooks(ctx))
 }
 
-// withSettingsLock calls f while it holds the token s.settingsToken, so that no other caller changes
+func newSettingsLock() *settingsLock { return &settingsLock{token: make(chan struct{}, 1)} }
+
+// withSettingsLock calls f while it holds the lock, so that no other caller changes
 // settings.
-func (s *Service) withSettingsLock(ctx context.Context, f func() error) error {
+func (l *settingsLock) withSettingsLock(ctx context.Context, f func() error) error {
 	select {
-	case s.settingsToken <- struct{}{}:
+	case l.token <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-s.settingsToken }()
+	defer func() { <-l.token }()
 	return f()
 }
 
 // reload reads the settings file again. If the file is invalid, the old settings stay in effect. It returns a
 // message that says which changes are not in effect yet, or "".
-func (s *Service) reload(ctx context.Context) (pending string, err error) {
-	err = s.withSettingsLock(ctx, func() (err error) {
-		pending, err = s.rereadSettings(ctx)
+func (ch *changer) reload(ctx context.Context) (pending string, err error) {
+	err = ch.lock.withSettingsLock(ctx, func() (err error) {
+		pending, err = ch.rereadSettings(ctx)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	s.reopenLog()
+	ch.reopenLog()
 	// This is outside withSettingsLock, because a slow directory must not delay other changes of settings.
-	s.resolveAccess()
-	if unknown := s.unknownNames(); unknown != "" {
-		s.log.Warn(unknown)
+	ch.rights.resolveAccess()
+	if unknown := ch.rights.unknownNames(); unknown != "" {
+		ch.log.Warn(unknown)
 	}
 	return pending, nil
 }
 
 // reopenLog opens a new log file if the old one was moved, and makes the runners do the same.
-func (s *Service) reopenLog() {
-	if !s.opt.Background && s.opt.Manager == nil {
+func (ch *changer) reopenLog() {
+	if ch.logFile == nil {
 		return // the log is standard error, which belongs to the caller
 	}
-	if err := logs.Reopen(s.opt.Log, s.opt.Log.Name()); err != nil {
-		s.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
+	if err := logs.Reopen(ch.logFile, ch.logFile.Name()); err != nil {
+		ch.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
 	}
-	s.home.ReopenLogs()
+	ch.home.ReopenLogs()
 }
 
-func (s *Service) rereadSettings(ctx context.Context) (pending string, err error) {
-	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
+func (ch *changer) rereadSettings(ctx context.Context) (pending string, err error) {
+	file, err := ch.settings.readFile()
 	if err != nil {
 		return "", err
 	}
-	stored, err := s.store.Settings(ctx)
+	stored, err := ch.store.Settings(ctx)
 	if err != nil {
 		return "", err
 	}
-	s.mu.Lock()
-	layers := slices.Clone(s.layers)
-	s.mu.Unlock()
-	layers[layerFile] = file
-	if err := s.checkStart(layers); err != nil {
+	if err := ch.checkStart(ch.settings.withFile(file)); err != nil {
 		return "", err
 	}
-	s.mu.Lock()
-	old := s.layers[layerFile]
-	s.layers[layerFile] = file
-	if err := s.merge(); err != nil {
-		s.layers[layerFile] = old
-		s.mu.Unlock()
+	if err := ch.settings.replaceFile(file); err != nil {
 		return "", err
 	}
-	s.mu.Unlock()
-	if err := s.mergeStored(stored); err != nil {
+	if err := ch.stored.mergeStored(stored); err != nil {
 		return "", err
 	}
-	s.users.Clear()
-	pending = s.apply(ctx)
-	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
-		s.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
+	ch.owners.users.Clear()
+	pending = ch.apply(ctx)
+	if hidden := ch.settings.config.Load().Hides(config.FromFile); len(hidden) > 0 {
+		ch.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
-	s.log.Info("settings reloaded")
+	ch.log.Info("settings reloaded")
 	var waits []string
-	for _, w := range s.config.Load().Waiting() {
+	for _, w := range ch.settings.config.Load().Waiting() {
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
@@ -251,68 +247,25 @@ func (s *Service) rereadSettings(ctx context.Context) (pending string, err error
 }
 
 // ConfigList implements control.API.
-func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
+func (h *Administration) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
 	var list control.ConfigList
 	for i := range config.Keys() {
-		list.Settings = append(list.Settings, s.valueFor(ctx, &config.Keys()[i]))
+		list.Settings = append(list.Settings, h.settings.valueFor(ctx, &config.Keys()[i]))
 	}
 	return list, nil
 }
 
-// value returns the value of a setting. The function shown converts each text before the client sees it.
-func (s *Service) value(k *config.Key, shown func(text string) string) control.ConfigValue {
-	c := s.config.Load()
-	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
-	for _, w := range c.Waiting() {
-		if w.Name == k.Name {
-			v.Note = fmt.Sprintf("changed to %s, which takes effect after a restart of the service", shown(w.Value))
-		}
-	}
-	return v
-}
-
 // ConfigGet implements control.API.
-func (s *Service) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.Find(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return s.valueFor(ctx, k), nil
-}
-
-// valueFor returns the value of a setting as the caller may see it. No caller sees passwords.
-func (s *Service) valueFor(ctx context.Context, k *config.Key) control.ConfigValue {
-	return s.value(k, func(text string) string {
-		switch {
-		case !k.Secret || text == k.Default:
-			return text
-		case !control.PeerFrom(ctx).Right.Covers(control.Admin):
-			return "***"
-		}
-		return withoutPassword(text)
-	})
-}
-
-// withoutPassword replaces the passwords in a URL by xxxxx. It returns other texts unchanged.
-func withoutPassword(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme == "" {
-		return text
-	}
-	fields := strings.Split(u.RawQuery, "&")
-	for i, field := range fields {
-		key, _, _ := strings.Cut(field, "=")
-		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") {
-			// The key is, for example, password or sslpassword.
-			fields[i] = key + "=xxxxx"
-		}
-	}
-	u.RawQuery = strings.Join(fields, "&")
-	return u.Redacted()
+	return h.settings.valueFor(ctx, k), nil
 }
 
 // ConfigSet implements control.API.
-func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
+func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
 	k, text, err := config.Find(p.Key, string(p.Value))
 	if err == nil {
 		err = k.Check(text)
@@ -320,15 +273,15 @@ func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.C
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return s.change(ctx, k, text)
+	return h.changes.change(ctx, k, text)
 }
 
 // unknownRoles returns a message that lists the users in store_roles that do not exist on this machine, or
 // "".
-func (s *Service) unknownRoles() string {
+func (ch *changer) unknownRoles() string {
 	var list []string
-	for role, name := range s.config.Load().RoleUsers() {
-		if _, err := s.peerNamed(name); err != nil {
+	for role, name := range ch.settings.config.Load().RoleUsers() {
+		if _, err := ch.directory.peerNamed(name); err != nil {
 			list = append(list, fmt.Sprintf("user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(role), err))
 		}
 	}
@@ -340,26 +293,26 @@ func (s *Service) unknownRoles() string {
 }
 
 // ConfigUnset implements control.API.
-func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *Administration) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.Find(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return s.change(ctx, k, "")
+	return h.changes.change(ctx, k, "")
 }
 
 // change stores a setting, or removes it if text is empty, and puts it into effect.
-func (s *Service) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
+func (ch *changer) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
 	if k.Placed() {
 		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
-	err = s.applyOnAllNodes(ctx, func() error {
+	err = ch.applyOnAllNodes(ctx, func() error {
 		if text != "" {
-			if err := s.checkStorable(k, text); err != nil {
+			if err := ch.checkStorable(k, text); err != nil {
 				return err
 			}
 		}
-		v, err = s.put(ctx, k, text)
+		v, err = ch.put(ctx, k, text)
 		return err
 	})
 	if err != nil {
@@ -369,10 +322,10 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	if access {
 		// This is outside applyOnAllNodes, because a slow directory must not delay other changes of
 		// settings.
-		s.resolveAccess()
+		ch.rights.resolveAccess()
 	}
-	strongest := s.config.Load().Strongest(k.Name)
-	switch unknown := s.unknownNames(); {
+	strongest := ch.settings.config.Load().Strongest(k.Name)
+	switch unknown := ch.rights.unknownNames(); {
 	case text != "" && strongest != config.FromStored:
 		v.Note = "stored, but no effect: overridden by the " + string(strongest)
 	case k.AtStart():
@@ -380,71 +333,58 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	case access && unknown != "":
 		v.Note = unknown
 	case k.Name == "store_roles":
-		v.Note = s.unknownRoles()
+		v.Note = ch.unknownRoles()
 	}
 	return v, nil
 }
 
 // put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
-// where a user may have set the number of workers. The caller holds s.settingsToken.
-func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
-	if err := s.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
+// where a user may have set the number of workers. The caller holds the settings lock.
+func (ch *changer) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
+	if err := ch.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
 		return control.ConfigValue{}, err
 	}
-	s.mu.Lock()
-	if text == "" {
-		delete(s.layers[layerStored].Values, k.Name)
-	} else {
-		s.layers[layerStored].Values[k.Name] = text
-	}
-	delete(s.layers[layerRunning].Values, k.Name)
-	err := s.merge()
-	s.mu.Unlock()
-	if err != nil {
+	if err := ch.settings.replaceValue(k.Name, text, ""); err != nil {
 		return control.ConfigValue{}, err
 	}
-	v := s.valueFor(ctx, k)
-	if pending := s.apply(ctx); pending != "" {
+	v := ch.settings.valueFor(ctx, k)
+	if pending := ch.apply(ctx); pending != "" {
 		v.Note = "stored, but " + pending
 	}
 	return v, nil
 }
 
 // storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
-// s.settingsToken.
-func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
-	s.reapplyShared = true // this makes applyShared apply the stored settings again
-	return s.store.SetSetting(ctx, set)
+// lock.
+func (ch *changer) storeSetting(ctx context.Context, set store.Setting) error {
+	ch.reapplyShared = true // this makes applyShared apply the stored settings again
+	return ch.store.SetSetting(ctx, set)
 }
 
 // setWorkers changes the number of workers. The function count gets the current number and returns the new
 // one. Until the service ends, the new number overrides all other sources of the setting.
-func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
-	err = s.applyOnAllNodes(ctx, func() error {
-		if s.pool.Stopping() { // reject the change, since the stop has already removed all workers
+func (ch *changer) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
+	err = ch.applyOnAllNodes(ctx, func() error {
+		if ch.pool.Stopping() { // reject the change, since the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
 		}
-		n = count(s.pool.Workers())
-		return s.putWorkers(ctx, n)
+		n = count(ch.pool.Workers())
+		return ch.putWorkers(ctx, n)
 	})
 	return n, err
 }
 
-func (s *Service) putWorkers(ctx context.Context, n int) error {
+func (ch *changer) putWorkers(ctx context.Context, n int) error {
 	if n < 0 || n > worker.MaxWorkers {
 		return queue.Invalid("count", "must be between 0 and %[2]d, not %[1]d", n, worker.MaxWorkers)
 	}
 	text := strconv.Itoa(n)
-	if err := s.storeSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.layers[layerStored].Values["workers"] = text
-	s.layers[layerRunning].Values["workers"] = text
-	err := s.merge()
-	s.mu.Unlock()
+	err := ch.settings.replaceValue("workers", text, text)
 	if err == nil {
-		s.apply(ctx)
+		ch.apply(ctx)
 	}
 	return err
 }

@@ -10,7 +10,15 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
+
+// jobReader reads jobs that a peer may see.
+type jobReader struct {
+	shares *control.Shares
+	store  store.Store
+	guard  *guard
+}
 
 const (
 	// showTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
@@ -24,23 +32,23 @@ const (
 )
 
 // Show implements control.API.
-func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	req := &showRequest{s: s, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.Whole}
+func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
+	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.Whole}
 	if p.WithoutEnv {
 		req.maxVisibility = control.Inside
 	}
 	for {
-		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) { return req.readDetail(ctx) })
+		d, err := control.Answer(ctx, h.shares, control.One, func() (control.JobDetail, error) { return req.readDetail(ctx) })
 		switch {
 		case errors.Is(err, errTail):
-			req.tails, err = s.tails(ctx, &req.job)
+			req.tails, err = h.tails(ctx, &req.job)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer now, so show the job without its output
 			}
 			req.tailsRead = true
 			req.reads++
 		case errors.Is(err, errUnrecorded):
-			req.maxVisibility = s.record(ctx, &req.job)
+			req.maxVisibility = h.record(ctx, &req.job)
 			req.recorded, err = true, nil
 		default:
 			return d, err
@@ -61,7 +69,7 @@ var (
 
 // showRequest is the state of one show request.
 type showRequest struct {
-	s             *Service
+	h             *Jobs
 	peer          control.Peer
 	id            string
 	before        int
@@ -78,8 +86,8 @@ type showRequest struct {
 // readDetail reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be
 // shown.
 func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
-	j, err := w.s.store.Whole(ctx, w.id)
-	if err == nil && w.s.hides(&w.peer, &j) {
+	j, err := w.h.store.Whole(ctx, w.id)
+	if err == nil && w.h.guard.hides(&w.peer, &j) {
 		err = errNoJob(w.id)
 	}
 	if err != nil {
@@ -94,8 +102,8 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 		w.tailsRead = false
 	}
 	w.job = outline(&j)
-	isOwner := w.s.isOwner(&w.peer, &j)
-	sees := min(w.maxVisibility, w.s.visibilityFor(&w.peer, &j))
+	isOwner := w.h.guard.isOwner(&w.peer, &j)
+	sees := min(w.maxVisibility, w.h.guard.visibilityFor(&w.peer, &j))
 	if sees == control.Whole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
@@ -104,7 +112,7 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 			return control.JobDetail{}, err
 		}
 	}
-	d, err := w.s.detail(ctx, &j, w.before)
+	d, err := w.h.detail(ctx, &j, w.before)
 	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
 	// A running attempt's total may be unknown, since only the end may have been read.
 	if j.State != queue.Processing {
@@ -124,7 +132,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 	case w.job.Runs == 0:
 		return nil
 	}
-	a, err := w.s.store.Attempt(ctx, w.job.Seq, w.job.Runs)
+	a, err := w.h.store.Attempt(ctx, w.job.Seq, w.job.Runs)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil
@@ -176,25 +184,25 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 
 // record writes an audit record that the caller sees another user's environment. It returns how much the
 // caller may see. If the record cannot be written, the caller may see everything except the environment.
-func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
-	if err := s.audit(ctx, "show", "environment", j); err != nil {
-		s.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
+func (h *Jobs) record(ctx context.Context, j *queue.Job) control.Visibility {
+	if err := h.guard.audit(ctx, "show", "environment", j); err != nil {
+		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
 		return control.Inside
 	}
 	peer := control.PeerFrom(ctx)
-	s.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+	h.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
 	return control.Whole
 }
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
 // findJob reads the job that a request names, without its large fields.
-func (s *Service) findJob(ctx context.Context, id control.Name) (j queue.Job, err error) {
+func (r *jobReader) findJob(ctx context.Context, id control.Name) (j queue.Job, err error) {
 	if id == "" {
 		return j, errNoID
 	}
-	err = s.shares.Do(ctx, control.One, func() error {
-		got, err := s.get(ctx, new(control.PeerFrom(ctx)), string(id))
+	err = r.shares.Do(ctx, control.One, func() error {
+		got, err := r.guard.get(ctx, new(control.PeerFrom(ctx)), string(id))
 		j = outline(&got)
 		return err
 	})
@@ -203,16 +211,16 @@ func (s *Service) findJob(ctx context.Context, id control.Name) (j queue.Job, er
 
 // detail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
 // than before.
-func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
-	views := []control.Job{s.view(j)}
-	s.nameNodes(ctx, views)
-	s.setWaitsFor(ctx, []queue.Job{*j}, views)
+func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
+	views := []control.Job{h.views.view(j)}
+	h.nodeList.nameNodes(ctx, views)
+	h.waits.setWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
-	history, err := s.store.History(ctx, j.Seq, before, maxHistory)
+	history, err := h.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err
 	}
-	parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+	parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
 	if err != nil {
 		return d, err
 	}
@@ -228,7 +236,7 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 	d.HistoryTotal++
 	if before == 0 || before > j.Runs+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, s.node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil
@@ -238,7 +246,7 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 func tailText(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
 
 // tails returns the ends of the streams of a job's last attempt.
-func (s *Service) tails(ctx context.Context, j *queue.Job) (t tails, err error) {
+func (h *Jobs) tails(ctx context.Context, j *queue.Job) (t tails, err error) {
 	n := j.Runs
 	if j.State == queue.Processing {
 		n++
@@ -246,6 +254,6 @@ func (s *Service) tails(ctx context.Context, j *queue.Job) (t tails, err error) 
 	if n == 0 {
 		return t, nil
 	}
-	err = s.readTail(ctx, j, n, showTailBytes, t.add)
+	err = h.outputReader.readTail(ctx, j, n, showTailBytes, t.add)
 	return t, err
 }

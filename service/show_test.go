@@ -12,20 +12,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sql"
 )
 
 // The output of a job is read only for users who may see it. In this test the output is damaged, and a
 // reply that contains read output says so.
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
-	s := newService(t)
-	s.home = runner.Home{Dir: t.TempDir()}
-	var err error
-	if s.store, err = sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.store.Close() })
+	s := newServiceWithStore(t)
 	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +44,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 		right control.Right
 		reads bool
 	}{{61301, control.Read, false}, {61301, control.Submit, false}, {61301, "", false}, {61301, control.Operate, true}, {owner, control.Submit, true}} {
-		d, err := s.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
+		d, err := s.jobs.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
 		if err != nil || strings.Contains(d.Output, "are damaged]") != c.reads {
 			t.Errorf("shown to %d, who has %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
 		}
@@ -77,7 +70,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
 		for {
-			d, err := s.Show(asPeer(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
+			d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,12 +102,12 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
 	ctx := asPeer(t, owner, control.Submit)
-	d, err := s.Show(ctx, control.Show{ID: "a"})
+	d, err := s.jobs.Show(ctx, control.Show{ID: "a"})
 	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
 	}
 	var got []byte
-	_, err = s.Logs(ctx, control.Logs{ID: "a"}, func(p control.Piece) error {
+	_, err = s.output.Logs(ctx, control.Logs{ID: "a"}, func(p control.Piece) error {
 		if p.Base64 != nil {
 			t.Errorf("%d bytes of text come as base64", len(p.Base64))
 		}

@@ -15,11 +15,11 @@ import (
 
 // inheritedSockets returns the sockets that systemd has opened for the service. These are the control
 // socket, or nil if systemd opened none, and the listeners of the web page.
-func (s *Service) inheritedSockets() (*control.Socket, []net.Listener, error) {
+func (e *endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) {
 	passed, err := systemd.Listening()
 	// Only log a warning, since the queue works without these sockets.
 	for _, unusable := range passed.Useless {
-		s.log.Warn("cannot use a socket that the system passed to the service", "error", unusable)
+		e.log.Warn("cannot use a socket that the system passed to the service", "error", unusable)
 	}
 	if passed.Control == nil || err != nil {
 		return nil, passed.Web, err
@@ -28,13 +28,13 @@ func (s *Service) inheritedSockets() (*control.Socket, []net.Listener, error) {
 }
 
 // socketPerms returns the socket permissions that the settings define.
-func (s *Service) socketPerms(set *config.Settings) (control.SocketPerms, error) {
+func (e *endpoint) socketPerms(set *config.Settings) (control.SocketPerms, error) {
 	mode, group := set.Socket()
 	perms := control.SocketPerms{Mode: mode, GID: -1}
 	if group == "" {
 		return perms, nil
 	}
-	gid, ok := s.directory.GroupID(group)
+	gid, ok := e.directory.GroupID(group)
 	if !ok {
 		return perms, queue.Invalid("socket_group", "there is no group %q on this machine", group)
 	}
@@ -43,8 +43,8 @@ func (s *Service) socketPerms(set *config.Settings) (control.SocketPerms, error)
 }
 
 // checkSocketPerms returns an error for socket settings with which the service would not start.
-func (s *Service) checkSocketPerms(set *config.Settings) error {
-	perms, err := s.socketPerms(set)
+func (e *endpoint) checkSocketPerms(set *config.Settings) error {
+	perms, err := e.socketPerms(set)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 && perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
 		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this group access to the socket; add the account to the group", set.SocketGroup)
 	}
@@ -53,4 +53,4 @@ func (s *Service) checkSocketPerms(set *config.Settings) error {
 
 // updateSocketAccess does nothing on Unix. The socket's mode and group are set at the start, and [access] is
 // checked at each request.
-func (s *Service) updateSocketAccess() {}
+func (e *endpoint) updateSocketAccess() {}

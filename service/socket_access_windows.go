@@ -14,18 +14,18 @@ import (
 )
 
 // inheritedSockets returns nothing, since Windows opens no sockets for services.
-func (*Service) inheritedSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
+func (*endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
 // connect. resolveAccess has already looked up the ids of these accounts.
-func (s *Service) socketPerms(*config.Settings) (control.SocketPerms, error) {
-	who := s.access.Load()
+func (e *endpoint) socketPerms(*config.Settings) (control.SocketPerms, error) {
+	who := e.rights.access.Load()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SID(id)
 			if !known {
-				s.log.Warn("[access] contains an account number that this machine does not know; write the name or SID of the account", "number", id)
+				e.log.Warn("[access] contains an account number that this machine does not know; write the name or SID of the account", "number", id)
 				continue
 			}
 			clients = append(clients, sid)
@@ -36,15 +36,15 @@ func (s *Service) socketPerms(*config.Settings) (control.SocketPerms, error) {
 
 // checkSocketPerms returns nil, because on Windows no settings of the pipe can keep the service from
 // starting.
-func (s *Service) checkSocketPerms(*config.Settings) error { return nil }
+func (e *endpoint) checkSocketPerms(*config.Settings) error { return nil }
 
 // updateSocketAccess applies changed [access] settings to the pipe.
-func (s *Service) updateSocketAccess() {
-	perms, err := s.socketPerms(&s.config.Load().Settings)
+func (e *endpoint) updateSocketAccess() {
+	perms, err := e.socketPerms(&e.settings.config.Load().Settings)
 	if err == nil {
-		err = s.socket.Admit(perms)
+		err = e.socket.Admit(perms)
 	}
 	if err != nil {
-		s.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service", "error", err)
+		e.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service", "error", err)
 	}
 }

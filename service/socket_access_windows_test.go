@@ -50,15 +50,13 @@ func holdLock(path string) (*os.File, error) {
 
 // newServiceWithAccess returns a service with the given [access] settings, and its log. The service runs no
 // jobs.
-func newServiceWithAccess(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
+func newServiceWithAccess(t *testing.T, access map[string]string) (*rig, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	s := &Service{opt: Options{Places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}}, log: slog.New(slog.NewTextHandler(&log, nil))}
-	s.layers = []config.Layer{{Origin: config.FromFile, Values: access}}
-	if err := s.merge(); err != nil {
-		t.Fatal(err)
-	}
-	s.resolveAccess()
+	s := newRig(t, rigOptions{
+		settings: access, log: slog.New(slog.NewTextHandler(&log, nil)),
+		places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())},
+	})
 	return s, &log
 }
 
@@ -68,7 +66,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	s, log := newServiceWithAccess(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
-	perms, err := s.socketPerms(nil)
+	perms, err := s.endpoint.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,15 +79,15 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		t.Errorf("clients are %s, want %s", rest, want)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.unknownNames(), name) {
-			t.Errorf("%s is not reported: %s", name, s.unknownNames())
+		if !strings.Contains(s.rights.unknownNames(), name) {
+			t.Errorf("%s is not reported: %s", name, s.rights.unknownNames())
 		}
 	}
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
-	if s, _ := newServiceWithAccess(t, nil); len(s.access.Load().Users)+len(s.access.Load().Groups) != 0 {
-		t.Errorf("a user's own service lets others in: %+v", s.access.Load())
+	if s, _ := newServiceWithAccess(t, nil); len(s.rights.access.Load().Users)+len(s.rights.access.Load().Groups) != 0 {
+		t.Errorf("a user's own service lets others in: %+v", s.rights.access.Load())
 	}
 }
 
@@ -104,12 +102,12 @@ func TestRightsByAccount(t *testing.T) {
 		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.Self()}, control.Admin}, {control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
 		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.Submit}, {control.Peer{UID: 1 << 52, GID: -1}, control.None},
 	} {
-		if got := s.Right(&c.peer); got != c.want {
+		if got := s.rights.Right(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	var e *queue.Error
-	if err := s.Refuse(&control.Peer{UID: 1 << 52, Right: control.None}, "list", control.Read); !errors.As(err, &e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
+	if err := s.rights.Refuse(&control.Peer{UID: 1 << 52, Right: control.None}, "list", control.Read); !errors.As(err, &e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -117,20 +115,20 @@ func TestRightsByAccount(t *testing.T) {
 // A change of [access] applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s, log := newServiceWithAccess(t, nil)
-	perms, err := s.socketPerms(nil)
+	perms, err := s.endpoint.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.socket, err = s.listen(perms); err != nil {
+	if err := s.endpoint.open(perms); err != nil {
 		t.Fatal(err)
 	}
-	defer s.socket.Close()
-	s.layers[0].Values = map[string]string{"access.submit": "@S-1-5-32-546"}
-	if err := s.merge(); err != nil {
+	defer s.endpoint.socket.Close()
+	s.settings.layers[layerFile].Values = map[string]string{"access.submit": "@S-1-5-32-546"}
+	if err := s.settings.mergeLocked(); err != nil {
 		t.Fatal(err)
 	}
-	s.resolveAccess()
-	s.updateSocketAccess()
+	s.rights.resolveAccess()
+	s.endpoint.updateSocketAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := control.Dial(ctx, s.opt.Places.Socket)

@@ -12,7 +12,7 @@ import (
 
 // untilStopped waits until the service must stop. If the jobs are not to be kept, it then lets them finish
 // and ends the runners. See docs/decisions/0080.
-func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error) error {
+func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error, f *front) error {
 	for {
 		keep := s.opt.KeepJobs
 		select {
@@ -21,11 +21,11 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-s.store.Broken():
 			return s.store.Err()
 		case <-hup:
-			if _, err := s.reloadWithNotice(context.WithoutCancel(ctx)); err != nil {
+			if _, err := f.notices.reloadWithNotice(context.WithoutCancel(ctx)); err != nil {
 				s.log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
-		case keep = <-s.stop:
+		case keep = <-f.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
 			// If ctx ended because a console window was closed, keep the jobs, since they do not use that
@@ -36,7 +36,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		s.reportStopping()
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drainAndStop(ctx, failed)
+			s.drainAndStop(ctx, failed, f.notices)
 			s.removePrograms()
 		}
 		return nil
@@ -47,8 +47,8 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // the store can still write, drainAndStop asks the system for more time, because the system may end a
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
-func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
-	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
+func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *notices) {
+	within, grace, ending := s.settings.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
 		within, ending = 0, nil
 		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
@@ -91,7 +91,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 			if err == nil {
 				s.reportStopping()
 				systemd.Longer()
-				systemd.Notify("STATUS=stopping: " + s.statusLine())
+				systemd.Notify("STATUS=stopping: " + n.statusLine())
 			}
 			nextProgress = time.After(stopProgressInterval)
 			continue

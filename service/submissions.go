@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +15,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
+
+// submissions enqueues the jobs that database roles have submitted.
+type submissions struct {
+	log       *slog.Logger
+	store     store.Store
+	directory *directory
+	owners    *owners
+	settings  *keeper
+}
 
 // The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
@@ -27,7 +37,7 @@ const (
 // takeSubmissions enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
 // the user that the settings name for the role, as if that user had called enqueue. The transaction that
 // enqueues a job removes its submission, so no job is enqueued twice.
-func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
+func (s *submissions) takeSubmissions(ctx context.Context, server *control.Server) {
 	inbox, has := s.store.(store.Inbox)
 	if !has {
 		return
@@ -39,7 +49,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	lastError := ""
 	for ctx.Err() == nil {
 		wait := submissionInterval + rand.N(submissionInterval/2)
-		set := s.config.Load()
+		set := s.settings.config.Load()
 		err := error(nil)
 		if !rolesSent || set.StoreRoles != roles {
 			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
@@ -60,7 +70,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		select {
 		case <-ctx.Done():
 		case <-hint:
-		case <-s.rolesChanged:
+		case <-s.settings.rolesChanged:
 		case <-poller.progress:
 		case <-time.After(wait):
 		}
@@ -70,7 +80,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 // submissionPoller processes the submissions. It processes the submissions of one role in order. It
 // processes different roles independently of each other.
 type submissionPoller struct {
-	s        *Service
+	s        *submissions
 	inbox    store.Inbox
 	server   *control.Server
 	enqueues sync.WaitGroup
@@ -188,17 +198,17 @@ func isTransient(err error) bool {
 }
 
 // submit enqueues one job as the user of its role.
-func (s *Service) submit(ctx context.Context, server *control.Server, job *store.Submission, users map[string]string) error {
+func (s *submissions) submit(ctx context.Context, server *control.Server, job *store.Submission, users map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, submissionTimeout)
 	defer cancel()
 	name, known := users[job.Role]
 	if !known {
 		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles", queue.Clip(job.Role))
 	}
-	peer, err := s.peerNamed(name)
+	peer, err := s.directory.peerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOtherNodes() {
+		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.owners.hasOtherNodes() {
 			// Try again later: the look-up may have failed only for now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
@@ -216,4 +226,4 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 }
 
 // hasOtherNodes reports whether other nodes of the queue are running.
-func (s *Service) hasOtherNodes() bool { return s.cluster != nil && s.cluster.HasOthers() }
+func (o *owners) hasOtherNodes() bool { return o.cluster != nil && o.cluster.HasOthers() }

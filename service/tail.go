@@ -24,7 +24,7 @@ const (
 // runner does not answer and may not have started the attempt, a follower gets the whole output, because
 // another runner may then execute the attempt.
 func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error {
-	if f.s.isRunning(ctx, j, f.n) {
+	if f.h.outputReader.isRunning(ctx, j, f.n) {
 		err := f.seekLiveTail(ctx, j, lines)
 		if f.p.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 			f.cursor, err = output.Cursor{}, nil
@@ -33,7 +33,7 @@ func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error 
 	}
 	for f.tail = firstTail; ; f.tail *= tailGrowth {
 		read := func(each func(output.Chunk) error) error {
-			return f.s.readStored(ctx, j.Seq, f.n, f.tail, output.Cursor{}, each)
+			return f.h.outputReader.readStored(ctx, j.Seq, f.n, f.tail, output.Cursor{}, each)
 		}
 		var bytes [2]int
 		err := read(func(c output.Chunk) error {
@@ -63,7 +63,7 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 	end := output.Cursor{-liveTail, -liveTail}
 	var last []output.Chunk
 	var length output.Cursor
-	if _, err := f.s.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
+	if _, err := f.h.outputReader.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		last = append(last, c)
 		length[c.Stream] += c.Length()
@@ -95,7 +95,7 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 	if err != nil || found {
 		return err
 	}
-	if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
+	if f.end, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
 		return err
 	}
 	for tail := firstTail; ; tail *= tailGrowth {
@@ -108,7 +108,7 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 			cut[s] = begin[s] > 0 && f.wants(output.Stream(s))
 		}
 		found, err := f.seek(ctx, lines, begin, cut, func(each func(output.Chunk) error) error {
-			return f.s.readNow(ctx, j.Seq, begin, f.end, each)
+			return f.h.outputReader.readNow(ctx, j.Seq, begin, f.end, each)
 		})
 		if err != nil || found {
 			return err

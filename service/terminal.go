@@ -12,40 +12,40 @@ import (
 )
 
 // Attach implements control.API. See docs/decisions/0062.
-func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
-	j, err := s.findJob(ctx, p.ID)
+func (h *Output) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
+	j, err := h.reader.findJob(ctx, p.ID)
 	if err != nil {
 		return control.Attached{}, err
 	}
 	peer := control.PeerFrom(ctx)
-	if err := s.mayAct(&peer, "attach", &j); err != nil {
+	if err := h.guard.mayAct(&peer, "attach", &j); err != nil {
 		return control.Attached{}, err
 	}
 	if !j.TTY {
 		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
 	}
-	running, err := s.startedAttempt(ctx, &j, &p)
+	running, err := h.startedAttempt(ctx, &j, &p)
 	if err != nil {
 		return control.Attached{}, err
 	}
-	if err := s.mayType(&peer, &running); err != nil {
+	if err := h.runAs.mayType(&peer, &running); err != nil {
 		return control.Attached{}, err
 	}
 	joined := control.Attached{Attempt: running.Runs + 1}
-	if s.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
-		if err := s.audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt), &running); err != nil {
+	if h.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
+		if err := h.guard.audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt), &running); err != nil {
 			return control.Attached{}, err
 		}
 	}
 	errEnded := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
-	if p.Rows != 0 && !s.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
+	if p.Rows != 0 && !h.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
 		return joined, errEnded
 	}
 	data := append([]byte(p.Text), p.Base64...)
 	if len(data) == 0 && !p.Controls {
 		return joined, nil
 	}
-	typed, ok, err := s.pool.Type(ctx, running.Seq, joined.Attempt, data)
+	typed, ok, err := h.pool.Type(ctx, running.Seq, joined.Attempt, data)
 	if err == nil && !ok {
 		err = errEnded
 	}
@@ -61,20 +61,20 @@ const startedTimeout = 100 * time.Millisecond
 
 // startedAttempt returns the job whose requested attempt is running. If p.Wait is set, it waits for the
 // attempt to start.
-func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
+func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
 	if p.Wait {
-		defer s.pool.Watch(j.Seq)()
+		defer h.pool.Watch(j.Seq)()
 	}
-	watching := s.store.Watch([]int64{j.Seq})
+	watching := h.store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := s.pool.Connected()
-		if *j, err = s.rereadOutline(ctx, j); err != nil {
+		connected := h.pool.Connected()
+		if *j, err = h.reader.rereadOutline(ctx, j); err != nil {
 			return running, err
 		}
-		if s.cluster != nil && j.State == queue.Processing {
-			if name := s.nodeOf(ctx, j.Seq); name != s.node {
+		if h.cluster != nil && j.State == queue.Processing {
+			if name := h.nodeList.nodeOf(ctx, j.Seq); name != h.node {
 				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID, name)
 			}
 		}
@@ -82,7 +82,7 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 		if !p.Wait {
 			timeoutCtx, cancel = context.WithTimeout(ctx, startedTimeout)
 		}
-		running, ok := s.pool.Started(timeoutCtx, j.Seq)
+		running, ok := h.pool.Started(timeoutCtx, j.Seq)
 		cancel()
 		switch {
 		case ok && (p.Attempt == 0 || p.Attempt == running.Runs+1):
@@ -106,9 +106,9 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 // mayType returns an error if the peer may not type into a job's terminal because the job runs as another
 // user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
 // another user, if an admin has chosen that user.
-func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
-	if each := (worker.Account{Each: true}); s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
-		return s.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
+func (r *runAs) mayType(p *control.Peer, j *queue.Job) error {
+	if each := (worker.Account{Each: true}); r.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
+		return r.rights.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
 	}
 	return nil
 }

@@ -10,6 +10,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// quota bounds how many bytes each user's jobs may hold.
+type quota struct {
+	files    store.Maintainer // the store's maintenance operations; nil if it has none
+	store    store.Store
+	settings *keeper
+}
+
 // With max_bytes_per_user = "auto", the quota of a user is the smaller of autoBytes and 1/autoShare of the
 // file system.
 const (
@@ -18,14 +25,14 @@ const (
 )
 
 // maxBytesUser returns the maximum number of bytes that the jobs of one user may hold, or 0 for unlimited.
-func (s *Service) maxBytesUser() int64 {
-	most := s.config.Load().MaxBytesUser
+func (q *quota) maxBytesUser() int64 {
+	most := q.settings.config.Load().MaxBytesUser
 	if most >= 0 {
 		return most
 	}
 	most = autoBytes
-	if s.files != nil {
-		if all := s.files.Capacity(); all > 0 {
+	if q.files != nil {
+		if all := q.files.Capacity(); all > 0 {
 			most = min(most, all/autoShare)
 		}
 	}
@@ -35,8 +42,8 @@ func (s *Service) maxBytesUser() int64 {
 // quotaThreshold returns how many bytes a user may hold before upkeep removes inputs and outputs of the
 // user's ended jobs. It is just below 90 % of the quota, but at least 1. 0 means that the quota is
 // unlimited.
-func (s *Service) quotaThreshold() int64 {
-	most := s.maxBytesUser()
+func (q *quota) quotaThreshold() int64 {
+	most := q.maxBytesUser()
 	if most == 0 {
 		return 0
 	}
@@ -50,11 +57,11 @@ const makeRoomTries = 3
 // withRoom executes a request that needs bytes of a user's quota. If the quota is used up, it removes
 // inputs and outputs of the user's ended jobs and repeats the request. If another user makes the request,
 // withRoom removes nothing.
-func (s *Service) withRoom(ctx context.Context, uid int, request func() error) error {
+func (q *quota) withRoom(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range makeRoomTries {
 		var full *store.QuotaError
-		if !errors.As(err, &full) || control.PeerFrom(ctx).UID != uid || !s.makeRoom(ctx, uid, full) {
+		if !errors.As(err, &full) || control.PeerFrom(ctx).UID != uid || !q.makeRoom(ctx, uid, full) {
 			return err
 		}
 		err = request()
@@ -64,55 +71,55 @@ func (s *Service) withRoom(ctx context.Context, uid int, request func() error) e
 
 // makeRoom removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
 // reports whether the request now fits. If removing all of them would not be enough, it removes nothing.
-func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
+func (q *quota) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Most - full.More
 	if keep < 0 {
 		return false
 	}
 	need := full.Used - keep
-	if removable, err := s.store.RemovableBytes(ctx, uid, need); err != nil || removable < need {
+	if removable, err := q.store.RemovableBytes(ctx, uid, need); err != nil || removable < need {
 		return false
 	}
 	for more := true; more; {
 		var err error
-		if more, err = s.store.TrimUser(ctx, uid, keep); err != nil {
+		if more, err = q.store.TrimUser(ctx, uid, keep); err != nil {
 			return false
 		}
 	}
-	return s.store.UserBytes(uid) <= keep
+	return q.store.UserBytes(uid) <= keep
 }
 
 // maxNearQuota is the maximum number of users near their quota that a status lists.
 const maxNearQuota = 20
 
 // nearQuota returns the users whose jobs use 90 % of their quota or more, highest use first.
-func (s *Service) nearQuota() []store.UserBytes {
-	if s.maxBytesUser() == 0 {
+func (q *quota) nearQuota() []store.UserBytes {
+	if q.maxBytesUser() == 0 {
 		return nil
 	}
-	return s.store.UsersOver(s.quotaThreshold())
+	return q.store.UsersOver(q.quotaThreshold())
 }
 
 // addUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
 // near their quota.
-func (s *Service) addUse(ctx context.Context, st *control.Status) {
+func (h *Overview) addUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
-	st.UserBytes, st.MaxBytesUser = s.store.UserBytes(p.UID), s.maxBytesUser()
+	st.UserBytes, st.MaxBytesUser = h.store.UserBytes(p.UID), h.quota.maxBytesUser()
 	if !p.Right.Covers(control.Admin) {
 		return
 	}
-	near := slices.DeleteFunc(s.nearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
+	near := slices.DeleteFunc(h.quota.nearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
 	for _, u := range near[:min(len(near), maxNearQuota)] {
-		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: s.userName(u.UID), Bytes: u.Bytes})
+		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: h.owners.userName(u.UID), Bytes: u.Bytes})
 	}
 }
 
 // examineUsers reports the users whose jobs use nearly their whole quota.
-func (s *Service) examineUsers() (list []store.Finding) {
-	most := s.maxBytesUser()
-	for _, u := range s.nearQuota() {
+func (d *Examiner) examineUsers() (list []store.Finding) {
+	most := d.quota.maxBytesUser()
+	for _, u := range d.quota.nearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.Warning,
-			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused", s.userName(u.UID), u.Bytes, most),
+			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused", d.owners.userName(u.UID), u.Bytes, most),
 			Next:    "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
 	return list

@@ -23,13 +23,13 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	s.enqueueJobs(t, draft)
 	used := s.store.UserBytes(owner)
 	limit := func(n int64) {
-		c := *s.config.Load()
+		c := *s.settings.config.Load()
 		c.MaxBytesUser = n
-		s.config.Store(&c)
+		s.settings.config.Store(&c)
 	}
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
-		st, err := s.Status(asPeer(t, uid, right), control.Nothing{})
+		st, err := s.overview.Status(asPeer(t, uid, right), control.Nothing{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	if st := status(owner+1, control.Admin); st.UserBytes != 0 || st.NearQuota != nil {
 		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.NearQuota)
 	}
-	near := []control.UserBytes{{UID: owner, User: s.userName(owner), Bytes: used}}
+	near := []control.UserBytes{{UID: owner, User: s.owners.userName(owner), Bytes: used}}
 	for _, c := range []struct {
 		most int64
 		want []control.UserBytes
@@ -71,26 +71,26 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := *s.config.Load()
+	c := *s.settings.config.Load()
 	c.MaxBytesUser = 1
-	s.config.Store(&c)
-	st, err := s.Status(asPeer(t, 0, control.Admin), control.Nothing{})
+	s.settings.config.Store(&c)
+	st, err := s.overview.Status(asPeer(t, 0, control.Admin), control.Nothing{})
 	if err != nil || len(st.NearQuota) != maxNearQuota || st.NearQuota[0].UID != owner+maxNearQuota {
 		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err, maxNearQuota)
 	}
 }
 
 // fillQuota enqueues 8 large jobs of owner, and sets the quota so that no other job fits.
-func fillQuota(t *testing.T, s *Service, stdin string) {
+func fillQuota(t *testing.T, s *rig, stdin string) {
 	t.Helper()
 	drafts := namedJobs("old", 8)
 	for i := range drafts {
 		drafts[i].Stdin = stdin
 	}
 	s.enqueueJobs(t, drafts...)
-	c := *s.config.Load()
+	c := *s.settings.config.Load()
 	c.MaxBytesUser = s.store.UserBytes(owner) + 100
-	s.config.Store(&c)
+	s.settings.config.Store(&c)
 }
 
 // If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
@@ -101,21 +101,21 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.Submit)
 	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *", Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
-	_, err := s.ScheduleAdd(ownerCtx, add)
+	_, err := s.schedules.ScheduleAdd(ownerCtx, add)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
 	}
 	before := s.store.UserBytes(owner)
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
+	if _, err := s.schedules.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("once all are cancelled: %v", err)
 	}
-	if now := s.store.UserBytes(owner); now > s.maxBytesUser() || now < before-30_000 {
-		t.Errorf("%d bytes are used, of %d before and %d allowed", now, before, s.maxBytesUser())
+	if now := s.store.UserBytes(owner); now > s.quota.maxBytesUser() || now < before-30_000 {
+		t.Errorf("%d bytes are used, of %d before and %d allowed", now, before, s.quota.maxBytesUser())
 	}
 }
 
@@ -127,17 +127,17 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.Submit)
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
 	for n := range 6 {
 		last := n == 5
-		if _, err := s.EnqueueBatch(ownerCtx, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
+		if _, err := s.batches.EnqueueBatch(ownerCtx, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
-		if used := s.store.UserBytes(owner); used > s.maxBytesUser() {
-			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.maxBytesUser())
+		if used := s.store.UserBytes(owner); used > s.quota.maxBytesUser() {
+			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.quota.maxBytesUser())
 		}
 	}
 }
@@ -153,23 +153,23 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	}
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.Submit)
-	_, err := s.Enqueue(ownerCtx, spec("refused"))
+	_, err := s.batches.Enqueue(ownerCtx, spec("refused"))
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
 	}
-	if got, err := s.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
-	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.Enqueue(ownerCtx, spec("new")); err != nil {
+	if _, err := s.batches.Enqueue(ownerCtx, spec("new")); err != nil {
 		t.Fatalf("once all are cancelled: %v", err)
 	}
 	removed := map[string][]string{}
-	page, err := s.List(ownerCtx, control.List{})
+	page, err := s.jobs.List(ownerCtx, control.List{})
 	for _, j := range page.Jobs {
 		if len(j.InputRemoved) > 0 {
 			removed[j.ID] = j.InputRemoved
@@ -178,21 +178,21 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
-	got, err := s.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
+	got, err := s.actions.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
 	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" || !strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
-	why, err := s.Why(ownerCtx, control.WhyParams{ID: "old0"})
+	why, err := s.explanations.Why(ownerCtx, control.WhyParams{ID: "old0"})
 	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" || !strings.Contains(why.Reasons[0].Text, store.QuotaField) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
 }
 
 // cancelAll cancels the jobs of fillQuota.
-func cancelAll(t *testing.T, s *Service) {
+func cancelAll(t *testing.T, s *rig) {
 	t.Helper()
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 }
@@ -208,22 +208,22 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
-		if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
+		if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
 		if now := s.store.UserBytes(owner); now != before {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
-	refused(2 * int(s.maxBytesUser())) // this request is larger than the whole quota
-	refused(int(before) - 1000)        // this request is smaller than the quota, but larger than what can be removed
+	refused(2 * int(s.quota.maxBytesUser())) // this request is larger than the whole quota
+	refused(int(before) - 1000)              // this request is smaller than the quota, but larger than what can be removed
 }
 
 // If an operator edits another user's job and the quota is used up, nothing of that user's jobs is removed.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
-	if _, err := s.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
+	if _, err := s.batches.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
 		t.Fatal(err)
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
@@ -233,11 +233,11 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 		Selection: control.Selection{ID: "waiting"},
 		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
-	got, err := s.Edit(asPeer(t, owner+1, control.Operate), edit)
+	got, err := s.actions.Edit(asPeer(t, owner+1, control.Operate), edit)
 	if now := s.store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaField) || now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now, before)
 	}
-	if got, err := s.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
@@ -250,17 +250,17 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 		drafts[i].Stdin = strings.Repeat("x", 2000)
 	}
 	s.enqueueJobs(t, drafts...)
-	c := *s.config.Load()
+	c := *s.settings.config.Load()
 	c.MaxBytesUser = s.store.UserBytes(owner) + 100
-	s.config.Store(&c)
+	s.settings.config.Store(&c)
 	ownerCtx := asPeer(t, owner, control.Submit)
 	for i := range drafts {
-		if got, err := s.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
+		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
 			t.Fatal(got, err)
 		}
 	}
 	spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", 220_000))}
-	if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
+	if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
 		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
 	}
 }
@@ -269,10 +269,10 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 func TestRoomyBytesOfASmallLimit(t *testing.T) {
 	s := newServiceWithStore(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
-		set := *s.config.Load()
+		set := *s.settings.config.Load()
 		set.MaxBytesUser = c[0]
-		s.config.Store(&set)
-		if got := s.quotaThreshold(); got != c[1] {
+		s.settings.config.Store(&set)
+		if got := s.quota.quotaThreshold(); got != c[1] {
 			t.Errorf("of %d bytes %d leave enough room, want %d", c[0], got, c[1])
 		}
 	}

@@ -15,22 +15,56 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
+// jobChanger changes jobs that are not running.
+type jobChanger struct {
+	store    store.Store
+	bulk     *bulk
+	filters  *filters
+	guard    *guard
+	quota    *quota
+	reader   *jobReader
+	router   *jobRouter
+	settings *keeper
+}
+
+// Actions changes jobs.
+type Actions struct {
+	pool       *worker.Pool
+	store      store.Store
+	bulk       *bulk
+	changes    *changer
+	filters    *filters
+	guard      *guard
+	intake     *intake
+	jobChanges *jobChanger
+	limits     *limitsReport
+	lock       *settingsLock
+	nodeList   *nodeList
+	pauses     *allPause
+	queueRules *queueRules
+	reader     *jobReader
+	rights     *rights
+	router     *jobRouter
+	runAs      *runAs
+	settings   *keeper
+}
+
 // Cancel implements control.API.
-func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
-	return s.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return h.bulk.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if len(only) > 0 && !slices.Contains(only, queue.Processing) {
 			// The selection excludes running jobs, so a job that has started in the meantime is not
 			// cancelled.
-			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
+			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
 		}
-		return s.retryWhileLeased(ctx, func() (err error) {
-			if only, err = s.cancelLeased(ctx, j, only); err != nil {
+		return h.jobChanges.retryWhileLeased(ctx, func() (err error) {
+			if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
 				// cancelLeased also sets only: once the pool has held the job, the job may be changed in
 				// any state.
 				return err
 			}
-			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
+			return h.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
 		})
 	})
 }
@@ -38,8 +72,8 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 // cancelLeased ends the running attempt of a job, before any change of the store, because that change might
 // wait for disk space. It returns the states in which the caller may change the job afterwards. If the pool
 // held the job, these are all states (nil). If not, they are the states in the parameter only.
-func (s *Service) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
-	leased, err := s.router().Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
+	leased, err := h.router.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
 		only = nil
 	}
@@ -48,7 +82,7 @@ func (s *Service) cancelLeased(ctx context.Context, j *queue.Job, only []queue.S
 
 // retryWhileLeased repeats the function do as long as it returns ErrLeased. This happens while the job is
 // leased in the store but not yet known to the pool.
-func (s *Service) retryWhileLeased(ctx context.Context, do func() error) error {
+func (h *jobChanger) retryWhileLeased(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, store.ErrLeased) {
@@ -63,12 +97,12 @@ func (s *Service) retryWhileLeased(ctx context.Context, do func() error) error {
 }
 
 // changeJob applies a change to a job that is not running.
-func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
+func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
-	set := s.config.Load()
-	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, s.maxBytesUser()
-	return s.retryWhileLeased(ctx, func() error {
-		done, err := s.router().Change(ctx, j.Seq, c)
+	set := h.settings.config.Load()
+	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.quota.maxBytesUser()
+	return h.retryWhileLeased(ctx, func() error {
+		done, err := h.router.Change(ctx, j.Seq, c)
 		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
 			return store.ErrMoved
 		}
@@ -82,38 +116,38 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 		if done || err != nil {
 			return err
 		}
-		return s.withRoom(ctx, j.UID, func() error { return s.store.Change(ctx, j.Seq, c) })
+		return h.quota.withRoom(ctx, j.UID, func() error { return h.store.Change(ctx, j.Seq, c) })
 	})
 }
 
 // changeJobs applies a verb from the table of verbs to many jobs.
-func (s *Service) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
-	return s.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+func (h *jobChanger) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
+	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
 		c.Only = only
-		return s.changeJob(ctx, j, c)
+		return h.changeJob(ctx, j, c)
 	})
 }
 
 // Hold implements control.API.
-func (s *Service) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return s.changeJobs(ctx, p, store.Change{Verb: queue.VerbHold})
+func (h *Actions) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.jobChanges.changeJobs(ctx, p, store.Change{Verb: queue.VerbHold})
 }
 
 // Release implements control.API.
-func (s *Service) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return s.changeJobs(ctx, p, store.Change{Verb: queue.VerbRelease})
+func (h *Actions) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.jobChanges.changeJobs(ctx, p, store.Change{Verb: queue.VerbRelease})
 }
 
 // Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
 // the filter names that state.
-func (s *Service) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
+func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.Takes()
 	if p.Chosen() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return s.onJobs(ctx, "retry", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, Alone: p.Only})
+	return h.bulk.onJobs(ctx, "retry", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, Alone: p.Only})
 	})
 }
 
@@ -122,11 +156,11 @@ func (s *Service) Retry(ctx context.Context, p control.Retry) (control.BulkResul
 const maxEdit = 64 << 10
 
 // Edit implements control.API.
-func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
+func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set", "too long (%d bytes); when several jobs are edited at once, the maximum is %d bytes", len(p.Set), maxEdit)
 	}
-	d := s.config.Load().Defaults()
+	d := h.settings.config.Load().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
 	}} // this job has the fields that other fields require, such as unique for unique_for
@@ -134,24 +168,24 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	scope, err := s.editScope(&peer, p.Set)
+	scope, err := h.runAs.editScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	known, nodesErr := s.nodes(ctx)
+	known, nodesErr := h.nodeList.nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Check each job as it is now, because the user that it runs as may have changed.
-		err := s.mayEdit(&peer, &scope, j)
+		err := h.runAs.mayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
-			err = j.Edit(s.replaceNulls(p.Set, j.Queue), d)
+			err = j.Edit(h.queueRules.replaceNulls(p.Set, j.Queue), d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
-			err = s.checkDemands(j, nodes)
+			err = h.intake.checkDemands(j, nodes)
 		}
 		if err == nil && (j.Priority != priority || j.Queue != name) {
-			err = s.checkPriority(&peer, j)
+			err = h.intake.checkPriority(&peer, j)
 		}
 		if err == nil {
 			err = checkTerminal(j)
@@ -164,56 +198,56 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	v, err := s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
+	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
 	if err == nil && len(v.Done) > 0 {
 		var notes receiptNotes
-		s.addNotes(&notes, []queue.Job{any})
+		h.intake.addNotes(&notes, []queue.Job{any})
 		v.Notes = notes.notes
-		v.Unenforced, err = s.unenforcedLimits(ctx, []queue.Job{any}, false)
+		v.Unenforced, err = h.limits.unenforcedLimits(ctx, []queue.Job{any}, false)
 	}
 	return v, err
 }
 
 // Remove implements control.API.
-func (s *Service) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
+func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
 	takes := queue.VerbRemove.Takes()
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return s.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+	return h.bulk.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
-			if only, err = s.cancelLeased(ctx, j, only); err != nil {
+			if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
 				return err
 			}
 		}
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
 	})
 }
 
 // Clear implements control.API.
-func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	return s.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
+func (h *Actions) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
+	return h.jobChanges.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
 }
 
 // removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
 // With p.DryRun, it only counts them.
-func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
+func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
 	var removed control.Removed
 	peer := control.PeerFrom(ctx)
-	f, err := s.filter(&peer, control.List{Batch: p.Batch})
+	f, err := h.filters.filter(&peer, control.List{Batch: p.Batch})
 	if err != nil {
 		return removed, err
 	}
 	f.States = states
 	if p.DryRun {
 		removed.Matched = new(int)
-	} else if err := s.audit(ctx, method, p.Batch, nil); err != nil {
+	} else if err := h.guard.audit(ctx, method, p.Batch, nil); err != nil {
 		return removed, err
 	}
 	for {
-		page, err := s.selected(ctx, f)
+		page, err := h.reader.selected(ctx, f)
 		if err != nil {
 			return removed, err
 		}
@@ -223,8 +257,8 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 			}
 			continue
 		}
-		verdict, err := s.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
-			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
+		verdict, err := h.bulk.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
+			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
 		if err != nil || f.Before == 0 {
@@ -234,12 +268,12 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 }
 
 // Requeue implements control.API.
-func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		held, err := s.router().Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.bulk.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		held, err := h.router.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		switch {
 		case errors.Is(err, worker.ErrOtherwise):
-			if *j, err = s.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
+			if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
 				return err
 			}
 		case err != nil || held || j.State == queue.Pending:
@@ -256,23 +290,23 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Bul
 }
 
 // Kill implements control.API.
-func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
+func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
 	number, err := queue.ParseSignal(cmp.Or(p.Signal, "TERM"))
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if s.router().Running(ctx, j) > 0 {
-			if err := s.audit(ctx, "kill", queue.SignalText(number), j); err != nil {
+	return h.bulk.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		if h.router.Running(ctx, j) > 0 {
+			if err := h.guard.audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 				return err
 			}
 		}
 		if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
-			if err := s.router().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+			if err := h.router.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
 		}
-		runs, err := s.router().Signal(ctx, j.Seq, number)
+		runs, err := h.router.Signal(ctx, j.Seq, number)
 		switch {
 		case err != nil || runs:
 			return err
@@ -285,30 +319,30 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
 // limit, and retries the oldest of these first.
-func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
+func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	change := func(ctx context.Context, j *queue.Job) error {
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
 	}
 	if p.DryRun {
 		change = countInStates([]queue.State{queue.Dead})
 	}
 	if len(ids) > 0 {
-		v, err := s.bulkByID(ctx, "dlq.retry", ids, change)
+		v, err := h.bulk.bulkByID(ctx, "dlq.retry", ids, change)
 		if p.DryRun {
 			v.Matched, v.Done = new(len(v.Done)), []string{}
 		}
 		return v, err
 	}
 	peer := control.PeerFrom(ctx)
-	f, err := s.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := h.filters.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return control.BulkResult{}, err
 	}
 	if onlyUID := onlyOwnUID(&peer, "dlq.retry"); onlyUID != nil {
 		f.UID = onlyUID
 	}
-	page, err := s.selected(ctx, f)
+	page, err := h.reader.selected(ctx, f)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
@@ -316,14 +350,14 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)), Next: cursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
-	v, err := s.bulkByRef(ctx, "dlq.retry", page.Refs, change)
+	v, err := h.bulk.bulkByRef(ctx, "dlq.retry", page.Refs, change)
 	v.Next = cursor(page.Next)
 	return v, err
 }
 
 // DLQClear implements control.API.
-func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	return s.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
+func (h *Actions) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
+	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
 // countInStates returns the operation that a dry run applies to a named job. The operation counts the job
@@ -343,16 +377,16 @@ type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 // onJobs applies a verb to the selected jobs. If the request names no jobs, these are the jobs that match
 // the selection and are in the requested states, up to a limit per request. If the request names no states,
 // those in takes apply.
-func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case p.DryRun && !chosen:
 		count := countInStates(takes)
 		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }
 	case chosen:
-		return s.onSelected(ctx, method, p, takes, do)
+		return h.onSelected(ctx, method, p, takes, do)
 	}
-	v, err := s.bulkByID(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
+	v, err := h.bulkByID(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
 	if p.DryRun {
 		v.Matched, v.Done = new(len(v.Done)), []string{}
 	}
@@ -361,10 +395,10 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 
 // onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller
 // may use the verb only on own jobs, only those match.
-func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+func (h *bulk) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	f, err := s.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return v, err
 	}
@@ -373,21 +407,21 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 	}
 	if onlyUID := onlyOwnUID(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
-			return v, s.Refuse(&peer, method+" on another user's jobs", control.Needs(method, false))
+			return v, h.rights.Refuse(&peer, method+" on another user's jobs", control.Needs(method, false))
 		}
 		f.UID = onlyUID
 	}
 	if p.OlderThan != 0 {
-		f.Older = s.store.Now().Add(-time.Duration(p.OlderThan))
+		f.Older = h.store.Now().Add(-time.Duration(p.OlderThan))
 	}
-	page, err := s.selected(ctx, f)
+	page, err := h.reader.selected(ctx, f)
 	if err != nil {
 		return v, err
 	}
 	if p.DryRun {
 		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
 	} else {
-		v, err = s.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
+		v, err = h.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
 		if err != nil {
 			return v, err
 		}
@@ -399,9 +433,9 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 }
 
 // selected reads one page of references to the jobs that match a filter.
-func (s *Service) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
-	err = s.shares.Do(ctx, control.Many, func() (err error) {
-		page, err = s.store.Select(ctx, f)
+func (r *jobReader) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
+	err = r.shares.Do(ctx, control.Many, func() (err error) {
+		page, err = r.store.Select(ctx, f)
 		return err
 	})
 	return page, err

@@ -14,19 +14,19 @@ import (
 const stepBytes = 64 << 10
 
 // Wait implements control.API.
-func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if len(ids) > control.MaxWaits {
 		return control.Waited{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
 	}
-	req := &waitRequest{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
+	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
 	if err := req.findJobs(ctx); err != nil {
 		return control.Waited{}, err
 	}
-	watching := s.store.Watch(req.seqs)
+	watching := h.store.Watch(req.seqs)
 	defer watching.Stop()
 	for _, seq := range req.seqs {
-		defer s.pool.Watch(seq)()
+		defer h.pool.Watch(seq)()
 	}
 	var timeout <-chan time.Time
 	if p.Timeout > 0 {
@@ -54,7 +54,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 
 // waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
 type waitRequest struct {
-	s        *Service
+	h        *Jobs
 	peer     control.Peer
 	ids      []string
 	seqs     []int64 // sequence numbers of the jobs in ids
@@ -68,7 +68,7 @@ type waitRequest struct {
 func (w *waitRequest) findJobs(ctx context.Context) error {
 	w.ended = make([]bool, len(w.ids))
 	for len(w.seqs) < len(w.ids) {
-		refs, errs, err := w.s.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+readStep, len(w.ids))])
+		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+readStep, len(w.ids))])
 		if err != nil {
 			return err
 		}
@@ -93,13 +93,13 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 			i++
 			continue
 		}
-		err := w.s.shares.Step(ctx, control.One, func() error {
+		err := w.h.shares.Step(ctx, control.One, func() error {
 			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
 				if w.ended[i] || !isChanged[w.seqs[i]] {
 					continue
 				}
 				read++
-				j, err := w.s.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
+				j, err := w.h.reader.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
 				if err != nil {
 					return err
 				}
@@ -107,7 +107,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					continue
 				}
 				bytes += store.TextSize(&j)
-				if err := w.each(control.Ended{Job: w.s.viewFor(&w.peer, &j)}); err != nil {
+				if err := w.each(control.Ended{Job: w.h.views.viewFor(&w.peer, &j)}); err != nil {
 					return err
 				}
 				w.ended[i] = true
@@ -135,9 +135,9 @@ func (w *waitRequest) openIDs() []string {
 }
 
 // rereadOutline takes a read slot and reads a job again. It returns the job without its large fields.
-func (s *Service) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
-	err = s.shares.Do(ctx, control.One, func() error {
-		got, err := s.reread(ctx, old)
+func (r *jobReader) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
+	err = r.shares.Do(ctx, control.One, func() error {
+		got, err := r.reread(ctx, old)
 		j = outline(&got)
 		return err
 	})
@@ -156,8 +156,8 @@ func outline(j *queue.Job) queue.Job {
 
 // reread reads a job again within the caller's read slot. It returns an error if the job was removed and
 // another job has its id now.
-func (s *Service) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := s.store.Get(ctx, old.ID)
+func (r *jobReader) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := r.store.Get(ctx, old.ID)
 	if err == nil {
 		err = sameJob(&j, old)
 	}

@@ -22,11 +22,11 @@ type pendingWait struct {
 	done     chan struct{}
 }
 
-func (s *Service) startWait(ctx context.Context, p control.Wait) *pendingWait {
+func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
 	w := &pendingWait{reported: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
-		w.result, w.err = s.Wait(ctx, p, func(e control.Ended) error { w.reported <- e.Job.ID; return nil })
+		w.result, w.err = s.jobs.Wait(ctx, p, func(e control.Ended) error { w.reported <- e.Job.ID; return nil })
 		close(w.reported)
 	}()
 	return w
@@ -110,7 +110,7 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("whoever has gone: %v", w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
-	if v, err := s.Remove(asPeer(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
+	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {

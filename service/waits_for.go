@@ -9,7 +9,21 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
+
+// waitReasons finds out what jobs wait for.
+type waitReasons struct {
+	node       string // name of this node
+	pool       *worker.Pool
+	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	store      store.Store
+	drainState *drainState
+	health     *healthCheck
+	owners     *owners
+	pauses     *allPause
+	queueList  *queueReader
+}
 
 // This file decides why a job does not run. ownReason returns what the job itself waits for: a user's
 // action, other jobs or its start time. nodeReasons returns what keeps this node from starting a job that
@@ -22,20 +36,20 @@ import (
 const waitsForTimeout = 200 * time.Millisecond
 
 // setWaitsFor fills in what each of these jobs waits for.
-func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
-	now := s.store.Now()
+func (w *waitReasons) setWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
+	now := w.store.Now()
 	reasons := map[int64]control.Reason{}
 	var due []*queue.Job
 	for i := range jobs {
 		j := &jobs[i]
-		if r, found := s.ownReason(j, now); found {
+		if r, found := w.ownReason(j, now); found {
 			reasons[j.Seq] = r
 		} else if j.State.Runnable() {
 			due = append(due, j)
 		}
 	}
 	if len(due) > 0 {
-		s.addNodeReasons(ctx, due, reasons)
+		w.addNodeReasons(ctx, due, reasons)
 	}
 	for i := range views {
 		if r, found := reasons[views[i].Seq]; found {
@@ -46,19 +60,19 @@ func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []con
 
 // addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
 // job.
-func (s *Service) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
-	if list := s.stopReasons(); len(list) > 0 {
+func (w *waitReasons) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
+	if list := w.stopReasons(); len(list) > 0 {
 		for _, j := range due {
 			reasons[j.Seq] = list[0]
 		}
 		return
 	}
-	obstacles, err := s.obstaclesOf(ctx, due)
+	obstacles, err := w.obstaclesOf(ctx, due)
 	if err != nil {
 		return
 	}
 	for _, j := range due {
-		if list := s.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
+		if list := w.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
 			reasons[j.Seq] = list[0]
 		}
 	}
@@ -76,7 +90,7 @@ type sameGates struct {
 
 // obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
 // the same gates.
-func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
+func (w *waitReasons) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
@@ -100,7 +114,7 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 	}
 	ctx, cancel := context.WithTimeout(ctx, waitsForTimeout)
 	defer cancel()
-	found, err := s.store.Obstacles(ctx, seqs)
+	found, err := w.store.Obstacles(ctx, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +126,7 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 }
 
 // ownReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
-func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
+func (w *waitReasons) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
@@ -122,7 +136,7 @@ func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, f
 		id, _, _ := strings.Cut(name, ":")
 		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.After[0].How), Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
-		return s.pauseReason(j)
+		return w.pauseReason(j)
 	case !j.State.Runnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
@@ -141,8 +155,8 @@ func mustEnd(how queue.ParentEnd) string {
 }
 
 // pauseReason returns who paused a running job.
-func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
-	since, uid := s.pauseOf(j)
+func (w *waitReasons) pauseReason(j *queue.Job) (control.Reason, bool) {
+	since, uid := w.pauses.pauseOf(j)
 	if since == 0 {
 		return control.Reason{}, false
 	}
@@ -150,24 +164,24 @@ func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", s.userName(uid), since), Next: next}, true
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.owners.userName(uid), since), Next: next}, true
 }
 
 // stopReasons returns what keeps this node from starting any job.
-func (s *Service) stopReasons() (list []control.Reason) {
-	if s.readOnly {
+func (w *waitReasons) stopReasons() (list []control.Reason) {
+	if w.readOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Next: "queuectl service start"}}
 	}
-	switch all := s.paused.Load(); {
+	switch all := w.pauses.paused.Load(); {
 	case all != nil:
-		text := "all jobs are paused, by " + s.userName(all.UID)
+		text := "all jobs are paused, by " + w.owners.userName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
-	case s.pool.Draining():
-		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: s.endDrain()})
-	case s.pool.Workers() == 0:
+	case w.pool.Draining():
+		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: w.drainState.endCommand(w.node)})
+	case w.pool.Workers() == 0:
 		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
 	}
-	if text, next := s.noRunner(); text != "" {
+	if text, next := w.health.noRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
 	}
 	return list
@@ -175,13 +189,13 @@ func (s *Service) stopReasons() (list []control.Reason) {
 
 // nodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
 // last: more workers help only if there is no other reason.
-func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
-	list := s.stopReasons()
+func (w *waitReasons) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
+	list := w.stopReasons()
 	stopped := len(list) > 0
 	for i := range obstacles {
 		list = append(list, gateReason(j, &obstacles[i]))
 	}
-	if workers, busy := s.pool.Workers(), s.pool.Busy(); !stopped && busy >= workers {
+	if workers, busy := w.pool.Workers(), w.pool.Busy(); !stopped && busy >= workers {
 		text := fmt.Sprintf("all %d workers are busy", workers)
 		if workers == 1 {
 			text = "the only worker is busy"

@@ -4,13 +4,25 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
+	"net"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/dashboard"
 	"github.com/queuectl/queuectl/queue"
 )
+
+// webPage serves the web page.
+type webPage struct {
+	log      *slog.Logger
+	guard    *guard
+	settings *keeper
+
+	web          *dashboard.Server
+	webListeners []net.Listener // listeners for the web page that the system passed to the service
+}
 
 // webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
@@ -22,22 +34,23 @@ const (
 	scraperUID   = math.MinInt32 + 1
 )
 
-// makeWeb creates the web page and opens it if the settings say so. The control server answers the requests
-// of the page. If the page cannot be opened, the queue works without it.
-func (s *Service) makeWeb(server *control.Server) {
-	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anonymousUID, GID: anonymousUID}, Scraper: control.Peer{UID: scraperUID, GID: anonymousUID}, Handed: s.webListeners, Log: s.log})
-	s.setWeb()
+// newWebPage returns the web page, which setWeb opens if the settings say so. The control server answers the
+// requests of the page: as returns a client with the identity of a peer. listeners are those that the system
+// passed to the service for the page.
+func newWebPage(log *slog.Logger, g *guard, settings *keeper, as func(control.Peer) *control.Client, listeners []net.Listener) *webPage {
+	web := dashboard.New(dashboard.Options{
+		As: as, Anonymous: control.Peer{UID: anonymousUID, GID: anonymousUID}, Scraper: control.Peer{UID: scraperUID, GID: anonymousUID},
+		Handed: listeners, Log: log,
+	})
+	return &webPage{log: log, guard: g, settings: settings, web: web, webListeners: listeners}
 }
 
-// setWeb applies the settings to the web page. If that fails, it returns a message; it returns "" if it
-// succeeds.
-func (s *Service) setWeb() (trouble string) {
-	if s.web == nil {
-		return ""
-	}
-	if err := s.web.Set(dashboardConfig(&s.config.Load().Settings)); err != nil {
-		s.log.Error("the web page does not use the new settings", "error", err)
-		if s.web.Listening() != "" {
+// setWeb applies the settings to the web page. If the page cannot be opened, the queue works without it. setWeb then
+// returns a message; it returns "" if it succeeds.
+func (p *webPage) setWeb() (trouble string) {
+	if err := p.web.Set(dashboardConfig(&p.settings.config.Load().Settings)); err != nil {
+		p.log.Error("the web page does not use the new settings", "error", err)
+		if p.web.Listening() != "" {
 			return "the web page keeps its previous settings: " + err.Error()
 		}
 		return "the web page is not served: " + err.Error()
@@ -51,27 +64,27 @@ func dashboardConfig(c *config.Settings) dashboard.Config {
 }
 
 // WebStart implements control.API.
-func (s *Service) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
-	err = s.withSettingsLock(ctx, func() error {
-		if len(s.webListeners) > 0 && p.Listen == "" && s.web.Listening() != "" {
+func (h *Administration) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
+	err = h.lock.withSettingsLock(ctx, func() error {
+		if len(h.page.webListeners) > 0 && p.Listen == "" && h.page.web.Listening() != "" {
 			return nil
 		}
-		return s.runWeb(ctx, "web.start", cmp.Or(p.Listen, s.config.Load().WebListen, control.DefaultWeb))
+		return h.page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.settings.config.Load().WebListen, control.DefaultWeb))
 	})
-	return control.WebState{Listen: s.web.Listening()}, err
+	return control.WebState{Listen: h.page.web.Listening()}, err
 }
 
 // WebStop implements control.API.
-func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
-	err = s.withSettingsLock(ctx, func() error { return s.runWeb(ctx, "web.stop", "none") })
-	return control.WebState{Listen: s.web.Listening()}, err
+func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
+	err = h.lock.withSettingsLock(ctx, func() error { return h.page.runWeb(ctx, "web.stop", "none") })
+	return control.WebState{Listen: h.page.web.Listening()}, err
 }
 
 // runWeb serves the web page at an address until the service ends. The address overrides all other sources
-// of the setting. The caller holds s.settingsToken.
-func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
-	if len(s.webListeners) > 0 {
-		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.webListeners[0].Addr())
+// of the setting. The caller holds the settings lock.
+func (p *webPage) runWeb(ctx context.Context, verb, listen string) error {
+	if len(p.webListeners) > 0 {
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", p.webListeners[0].Addr())
 	}
 	k, text, err := config.Find(webListen, listen)
 	if err == nil {
@@ -81,40 +94,22 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 		// The error must name the parameter listen, not the setting.
 		return queue.Invalid("listen", "%s", e.Message)
 	}
-	if err := s.audit(ctx, verb, text, nil); err != nil {
+	if err := p.guard.audit(ctx, verb, text, nil); err != nil {
 		return err
 	}
-	before, existed := s.swapRunning(k.Name, text, true)
-	if err := s.web.Set(dashboardConfig(&s.config.Load().Settings)); err != nil {
-		s.swapRunning(k.Name, before, existed)
+	before, existed := p.settings.swapRunning(k.Name, text, true)
+	if err := p.web.Set(dashboardConfig(&p.settings.config.Load().Settings)); err != nil {
+		p.settings.swapRunning(k.Name, before, existed)
 		return err
 	}
 	return nil
 }
 
-// swapRunning sets a setting in the running layer; if set is false, it removes the setting from that layer.
-// It returns the previous value in the layer, and whether there was one. The caller has checked the new
-// value.
-func (s *Service) swapRunning(name, text string, set bool) (before string, existed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	values := s.layers[layerRunning].Values
-	before, existed = values[name]
-	delete(values, name)
-	if set {
-		values[name] = text
-	}
-	if err := s.merge(); err != nil {
-		panic("service: settings that passed the check cannot be used: " + err.Error())
-	}
-	return before, existed
-}
-
 // WebOpen implements control.API.
-func (s *Service) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
-	url, expires, err := s.web.Link(control.PeerFrom(ctx))
+func (h *Administration) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
+	url, expires, err := h.page.web.Link(control.PeerFrom(ctx))
 	if err != nil {
 		return v, err
 	}
-	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, s.audit(ctx, "web.open", "", nil)
+	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, h.guard.audit(ctx, "web.open", "", nil)
 }

@@ -12,6 +12,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// Explanations says why jobs wait and in which order they start.
+type Explanations struct {
+	cluster  store.Cluster // nil if no other node can use the store
+	node     string        // name of this node
+	readOnly bool          // read-only mode: no service runs, and only the queue's files are read; see Look
+	shares   *control.Shares
+	store    store.Store
+	guard    *guard
+	nodeList *nodeList
+	owners   *owners
+	reader   *jobReader
+	router   *jobRouter
+	views    *viewer
+	waits    *waitReasons
+}
+
 // maxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const maxLinks = 1000
 
@@ -35,18 +51,18 @@ func dependencyName(seq int64, id string, how queue.ParentEnd) string {
 }
 
 // Why implements control.API.
-func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
-	j, err := s.findJob(ctx, p.ID)
+func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
+	j, err := h.reader.findJob(ctx, p.ID)
 	if err != nil {
 		return control.Why{}, err
 	}
 	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
 	add := func(r control.Reason) { w.Reasons = append(w.Reasons, r) }
-	now := s.store.Now()
-	reason, waits := s.ownReason(&j, now)
+	now := h.store.Now()
+	reason, waits := h.waits.ownReason(&j, now)
 	switch {
 	case j.State == queue.Blocked:
-		return w, s.whyBlocked(ctx, &j, add)
+		return w, h.whyBlocked(ctx, &j, add)
 	case waits:
 		add(reason)
 		w.Earliest = reason.At
@@ -55,25 +71,25 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		return w, nil
 	}
 	if !j.State.Runnable() {
-		s.whyInput(&j, add)
-		return w, s.whyParents(ctx, &j, add)
+		h.whyInput(&j, add)
+		return w, h.whyParents(ctx, &j, add)
 	}
-	if s.readOnly { // in read-only mode, there are no other nodes to query and no start order
-		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
+	if h.readOnly { // in read-only mode, there are no other nodes to query and no start order
+		w.Reasons = append(w.Reasons, h.waits.nodeReasons(&j, nil)...)
 		return w, nil
 	}
-	local, err := s.localReasons(ctx, &j)
+	local, err := h.waits.localReasons(ctx, &j)
 	if err != nil {
 		return w, err
 	}
 	var others []nodeResult
 	if len(local) > 0 { // if this node may start the job, the other nodes' reasons do not matter
-		if others, err = s.broadcast(ctx, nodeRequest{Command: "why", Ref: j.ID}); err != nil {
+		if others, err = h.router.broadcast(ctx, nodeRequest{Command: "why", Ref: j.ID}); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, mergeReasons(s.node, local, others)...)
-	s.markUnavailableNode(ctx, w.Reasons)
+	w.Reasons = append(w.Reasons, mergeReasons(h.node, local, others)...)
+	h.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
@@ -85,13 +101,13 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		w.Earliest = 0 // the earliest start is unknown, since it depends on other jobs or users
 	}
 	if j.DueAt <= now {
-		err = s.whyOrder(ctx, &j, &w)
+		err = h.whyOrder(ctx, &j, &w)
 	}
 	return w, err
 }
 
 // whyInput adds the reason why an ended job whose input was removed cannot run again.
-func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
+func (h *Explanations) whyInput(j *queue.Job, add func(control.Reason)) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","), Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
 			") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
@@ -99,12 +115,12 @@ func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
 }
 
 // If a job was cancelled or is held because of its dependencies, whyParents adds these dependencies.
-func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
+func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	if j.Reason != queue.ReasonDependency {
 		return nil
 	}
-	return s.shares.Do(ctx, control.One, func() error {
-		parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+	return h.shares.Do(ctx, control.One, func() error {
+		parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
 		failed := false
 		for _, l := range parents {
 			if l.Met != store.Failed {
@@ -140,9 +156,9 @@ func because(j *queue.Job) string {
 }
 
 // whyBlocked adds a reason for each dependency that the job is waiting for.
-func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
-	return s.shares.Do(ctx, control.One, func() error {
-		parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+func (h *Explanations) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
+	return h.shares.Do(ctx, control.One, func() error {
+		parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
 		for _, l := range parents {
 			if l.Met != store.Open {
 				continue
@@ -157,29 +173,29 @@ func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control
 }
 
 // localReasons returns what keeps this node from starting a job that is due.
-func (s *Service) localReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
-	all, err := s.store.Obstacles(ctx, []int64{j.Seq})
+func (w *waitReasons) localReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
+	all, err := w.store.Obstacles(ctx, []int64{j.Seq})
 	if err != nil {
 		return nil, err
 	}
-	list := s.nodeReasons(j, all[j.Seq])
+	list := w.nodeReasons(j, all[j.Seq])
 	for i, o := range all[j.Seq] {
 		if !o.Paused {
 			continue
 		}
 		pos := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
-		s.addPause(ctx, &list[pos], &all[j.Seq][i])
+		w.addPause(ctx, &list[pos], &all[j.Seq][i])
 	}
 	return list, nil
 }
 
 // addPause completes the reason that a queue is paused. It adds who paused the queue, why, and until when.
-func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
-	rule, err := s.ruleOf(ctx, o.Key)
+func (w *waitReasons) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
+	rule, err := w.queueList.ruleOf(ctx, o.Key)
 	if err != nil || !rule.Paused {
 		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
 	}
-	r.Text += ", by " + s.userName(rule.PausedBy)
+	r.Text += ", by " + w.owners.userName(rule.PausedBy)
 	if rule.Reason != "" {
 		r.Text += ": " + rule.Reason
 	}
@@ -188,13 +204,13 @@ func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obst
 
 // markUnavailableNode changes the reasons of a job that may run only on a certain node, if no service is
 // running there.
-func (s *Service) markUnavailableNode(ctx context.Context, list []control.Reason) {
+func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
-		if s.cluster == nil || r.Kind != gateTexts[queue.GateNode].kind {
+		if h.cluster == nil || r.Kind != gateTexts[queue.GateNode].kind {
 			continue
 		}
-		nodes, _ := s.nodes(ctx) // ignore the error, since the nodes that were read are enough
+		nodes, _ := h.nodeList.nodes(ctx) // ignore the error, since the nodes that were read are enough
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); i >= 0 {
 			state := "a node that is " + viewNode(&nodes[i]).State
 			r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
@@ -206,14 +222,14 @@ func (s *Service) markUnavailableNode(ctx context.Context, list []control.Reason
 const simulatedJobs = 20
 
 // Simulate implements control.API.
-func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Simulated, error) {
+func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.Simulated, error) {
 	if p.Next == 0 {
 		p.Next = simulatedJobs
 	}
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, &s.shares, control.Many, func() (control.Simulated, error) {
-		next, err := s.store.Simulate(ctx, p.Next)
-		out := control.Simulated{Jobs: s.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
+	return control.Answer(ctx, h.shares, control.Many, func() (control.Simulated, error) {
+		next, err := h.store.Simulate(ctx, p.Next)
+		out := control.Simulated{Jobs: h.views.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			// Leave out fields of the simulated start, since the reply describes the current state of each
 			// job.
@@ -231,9 +247,9 @@ const (
 )
 
 // Tree implements control.API.
-func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
+func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
 	v := control.TreeView{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
-	root, err := s.findJob(ctx, p.ID)
+	root, err := h.reader.findJob(ctx, p.ID)
 	if err != nil {
 		return v, err
 	}
@@ -245,8 +261,8 @@ func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, e
 		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
 			seq := list[0]
 			var links []store.Link
-			err := s.shares.Do(ctx, control.Many, func() error {
-				parents, children, err := s.store.Links(ctx, seq, maxLinks)
+			err := h.shares.Do(ctx, control.Many, func() error {
+				parents, children, err := h.store.Links(ctx, seq, maxLinks)
 				if links = children; toParents {
 					links = parents
 				}

@@ -17,10 +17,10 @@ const maxAheadUsers = 5
 
 // whyOrder explains the order of a job that could start. It adds which users have jobs that start before
 // it, and why.
-func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
+func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
-	return s.shares.Do(ctx, control.Many, func() error {
-		screen, err := s.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
+	return h.shares.Do(ctx, control.Many, func() error {
+		screen, err := h.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
 		if err != nil {
 			return err
 		}
@@ -30,15 +30,15 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 		} else {
 			w.AheadAtLeast = len(ahead)
 		}
-		w.AheadByUser = s.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead), func(other queue.Job) bool { return s.hides(&peer, &other) }))
+		w.AheadByUser = h.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead), func(other queue.Job) bool { return h.guard.hides(&peer, &other) }))
 		return nil
 	})
 }
 
 // aheadByUser groups by user the jobs in a list, which start before job j. The user with the most jobs
 // comes first. It returns at most maxAheadUsers users.
-func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
-	order := s.store.Order()
+func (h *Explanations) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
+	order := h.store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
 	index := map[int]int{}     // index in groups, by uid
 	turns := map[string]bool{} // users with a job that ranks behind j but still starts before it
@@ -48,7 +48,7 @@ func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.
 		if !known {
 			i = len(groups)
 			index[other.UID] = i
-			groups = append(groups, control.AheadOfUser{User: s.userName(other.UID), Priority: other.Priority})
+			groups = append(groups, control.AheadOfUser{User: h.owners.userName(other.UID), Priority: other.Priority})
 		}
 		g := &groups[i]
 		g.Jobs++

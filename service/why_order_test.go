@@ -29,7 +29,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		}
 	}
 	why := func(id string) control.Why {
-		w, err := s.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: control.Name(id)})
+		w, err := s.explanations.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: control.Name(id)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w, err := s.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: "mine"})
+		w, err := s.explanations.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: "mine"})
 		if want := fmt.Sprintf("1 from %d (waiting longer)", other); err != nil || len(w.AheadByUser) != 1 || w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)
 		}

@@ -2,38 +2,91 @@ package service
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
+// Overview describes the state of the whole queue.
+type Overview struct {
+	cluster      store.Cluster // nil if no other node can use the store
+	location     fmt.Stringer  // where the store is
+	node         string        // name of this node
+	places       config.Places
+	pool         *worker.Pool
+	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	shares       *control.Shares
+	started      queue.Millis // when the service started
+	store        store.Store
+	version      string
+	guard        *guard
+	health       *healthCheck
+	nodeList     *nodeList
+	outputReader *outputReader
+	owners       *owners
+	pauses       *allPause
+	queueList    *queueReader
+	quota        *quota
+	views        *viewer
+
+	lastLineReads onePerUser // admits one reader of last lines per user
+}
+
+// Administration changes settings, workers, the web page and the service itself.
+type Administration struct {
+	account     worker.Account   // account that jobs run as
+	background  bool             // a client started the service on demand
+	files       store.Maintainer // the store's maintenance operations; nil if it has none
+	home        runner.Home
+	log         *slog.Logger
+	node        string // name of this node
+	places      config.Places
+	pool        *worker.Pool
+	shares      *control.Shares
+	stop        chan<- bool // a value stops the service; true keeps the jobs
+	store       store.Store
+	changes     *changer
+	guard       *guard
+	hooks       *hooks
+	lock        *settingsLock
+	reload      func(ctx context.Context) (pending string, err error) // reads the settings file again
+	outputFiles *outputFiles
+	page        *webPage
+	runAs       *runAs
+	settings    *keeper
+}
+
 // WorkerStart implements control.API. The requested count is added to the current number of workers. It is
 // the new total if a client started the service on demand and no user has set the number yet.
-func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	_, err := s.setWorkers(ctx, func(now int) int {
+func (h *Administration) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
+	_, err := h.changes.setWorkers(ctx, func(now int) int {
 		switch {
 		case p.Count == nil:
 			return now + 1
-		case s.opt.Background && s.config.Load().Origin("workers") == config.FromDefault:
+		case h.background && h.settings.config.Load().Origin("workers") == config.FromDefault:
 			return *p.Count
 		}
 		return now + *p.Count
 	})
-	return control.WorkerCount{Workers: s.pool.Workers()}, err
+	return control.WorkerCount{Workers: h.pool.Workers()}, err
 }
 
 // WorkerScale implements control.API.
-func (s *Service) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	_, err := s.setWorkers(ctx, func(int) int { return p.Count })
-	return control.WorkerCount{Workers: s.pool.Workers()}, err
+func (h *Administration) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
+	_, err := h.changes.setWorkers(ctx, func(int) int { return p.Count })
+	return control.WorkerCount{Workers: h.pool.Workers()}, err
 }
 
 // WorkerStop implements control.API. It returns once the jobs of the removed workers have ended.
-func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
+func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
 		timeout = time.Duration(*p.Timeout)
@@ -41,7 +94,7 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if p.Force {
 		timeout = 0
 	}
-	_, err := s.setWorkers(ctx, func(now int) int {
+	_, err := h.changes.setWorkers(ctx, func(now int) int {
 		if p.Count == nil {
 			return 0
 		}
@@ -50,15 +103,15 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if err != nil {
 		return control.WorkerCount{}, err
 	}
-	err = s.pool.Settle(ctx, timeout, new(control.PeerFrom(ctx).UID))
-	return control.WorkerCount{Workers: s.pool.Workers()}, err
+	err = h.pool.Settle(ctx, timeout, new(control.PeerFrom(ctx).UID))
+	return control.WorkerCount{Workers: h.pool.Workers()}, err
 }
 
 // WorkerList implements control.API.
-func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
-	workers := s.pool.List(ctx) // List may send requests to the runners
-	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) {
-		return viewWorkers(workers, s.node, new(control.PeerFrom(ctx))), nil
+func (h *Administration) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
+	workers := h.pool.List(ctx) // List may send requests to the runners
+	return control.Answer(ctx, h.shares, control.One, func() (control.WorkerList, error) {
+		return viewWorkers(workers, h.node, new(control.PeerFrom(ctx))), nil
 	})
 }
 
@@ -91,58 +144,57 @@ func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.
 }
 
 // ServiceStop implements control.API.
-func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (control.Stopping, error) {
-	if err := s.audit(ctx, "service.stop", "", nil); err != nil {
-		s.log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
+func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop) (control.Stopping, error) {
+	if err := h.guard.audit(ctx, "service.stop", "", nil); err != nil {
+		h.log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
 	select {
-	case s.stop <- p.KeepJobs:
+	case h.stop <- p.KeepJobs:
 	default: // the service is already stopping
 	}
-	stopping := control.Stopping{PID: os.Getpid(), Folder: s.opt.Places.State}
-	if s.home.Foreign() {
-		stopping.RunnerDir = s.home.Dir
+	stopping := control.Stopping{PID: os.Getpid(), Folder: h.places.State}
+	if h.home.Foreign() {
+		stopping.RunnerDir = h.home.Dir
 	}
 	return stopping, nil
 }
 
 // Hello implements control.API.
-func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, error) {
-	return control.Hello{Version: s.opt.Version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol}, Features: control.MethodNames()}, nil
+func (h *Overview) Hello(context.Context, control.HelloParams) (control.Hello, error) {
+	return control.Hello{Version: h.version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol}, Features: control.MethodNames()}, nil
 }
 
 // Status implements control.API.
-func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
+func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
 	// Read the last event before the counts, so that the events after it cover all changes that the counts
 	// lack.
-	last, _ := s.store.LastEvent()
-	counts := s.store.Counts()
+	last, _ := h.store.LastEvent()
+	counts := h.store.Counts()
 	var oldest queue.Millis
-	err := s.shares.Do(ctx, control.One, func() (err error) {
-		oldest, err = s.store.Oldest(ctx)
+	err := h.shares.Do(ctx, control.One, func() (err error) {
+		oldest, err = h.store.Oldest(ctx)
 		return err
 	})
 	unavailable := err
-	if err != nil && !s.isStoreUnavailable(err) {
+	if err != nil && !h.nodeList.isStoreUnavailable(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
-		Storage:  control.Storage{Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
-		Settings: s.opt.Places.File, Socket: s.opt.Places.Socket,
-		Service: string(s.opt.Places.Kind()), PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
+		Database: h.places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Settings: h.places.File, Socket: h.places.Socket,
+		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.started), Draining: h.pool.Draining(), Reranking: counts.Reranking, Throughput: h.pool.Throughput(),
 	}
-	s.addUse(ctx, &st)
-	if s.cluster != nil {
-		st.Node, st.Store = s.node, s.location.String()
+	h.addUse(ctx, &st)
+	if h.cluster != nil {
+		st.Node, st.Store = h.node, h.location.String()
 	}
-	if all := s.paused.Load(); all != nil {
-		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
+	if all := h.pauses.paused.Load(); all != nil {
+		st.PausedAt, st.PausedBy = control.Time(all.At), new(h.owners.userName(all.UID))
 	}
 	if unavailable == nil {
-		ended, _ := s.otherNodesThroughput(ctx)
+		ended, _ := h.nodeList.otherNodesThroughput(ctx)
 		st.Throughput += ended
-		st.Health = health(s.problems(ctx))
+		st.Health = health(h.health.problems(ctx))
 	} else {
 		st.Away = unavailable.Error()
 		st.Health = health([]string{st.Away + "; the job counts may be outdated"}, true)
@@ -150,10 +202,10 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]
 	}
-	busy := s.pool.Busy()
-	total := max(busy, s.pool.Workers())
+	busy := h.pool.Busy()
+	total := max(busy, h.pool.Workers())
 	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
-	if s.readOnly {
+	if h.readOnly {
 		return offlineStatus(st), nil
 	}
 	return st, nil

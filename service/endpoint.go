@@ -1,0 +1,48 @@
+package service
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+)
+
+// endpoint is the control socket, with the accounts that may connect.
+type endpoint struct {
+	log       *slog.Logger
+	places    config.Places
+	directory *directory
+	rights    *rights
+	settings  *keeper
+	bound     *control.Socket // the control socket, if it was bound while the service was root
+
+	socket       *control.Socket // nil until the socket is open
+	inherited    bool            // the service did not create the socket, so the settings do not control its mode
+	webListeners []net.Listener  // listeners for the web page that the system passed to the service
+}
+
+func newEndpoint(b *startup) *endpoint {
+	return &endpoint{log: b.log, places: b.opt.Places, directory: b.directory, rights: b.rights, settings: b.settings, bound: b.boundSocket}
+}
+
+// open opens the control socket: the one that the system passed to the service, the one that was bound while the
+// service was root, or a new one.
+func (e *endpoint) open(perms control.SocketPerms) error {
+	socket, handed, err := e.inheritedSockets()
+	if err != nil {
+		return fmt.Errorf("cannot use the sockets that the system passed: %w", err)
+	}
+	e.webListeners = handed
+	if socket == nil {
+		socket = e.bound
+	}
+	if e.inherited = socket != nil; !e.inherited {
+		if socket, err = control.Listen(e.places.Socket, perms); err != nil {
+			return err
+		}
+	}
+	e.socket = socket
+	return nil
+}

@@ -1,0 +1,179 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/upkeep"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// serve runs the parts of the service until it must stop.
+func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
+	defer s.tracing.traces.Close()
+	e := newEndpoint(s.startup)
+	perms, err := e.socketPerms(&s.settings.config.Load().Settings)
+	if err != nil {
+		return s.startError("socket_group", err)
+	}
+	runners, err := s.home.Lock()
+	if err != nil {
+		return &ExitError{ExitConfig, err}
+	}
+	if runners != nil {
+		defer runners.Close()
+	}
+	if err := s.prepareStoreChange(ctx); err != nil {
+		return err
+	}
+	s.tracing.setTraces()
+	if s.drainState.isAll() {
+		s.pool.Drain(true)
+	}
+	if s.pauses.paused.Load() != nil { // a runner learns of the pause when it connects
+		s.pool.PauseAll(true)
+	}
+	bind := func() error {
+		return s.disk.retryWhileFull(ctx, func() error { return e.open(perms) })
+	}
+	if s.opt.Manager != nil {
+		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
+		// adopting jobs may take long.
+		if err := bind(); err != nil {
+			return unlessCancelled(ctx, err)
+		}
+		defer e.socket.Close() // this disconnects the clients that are waiting
+		s.opt.Manager.Listens()
+	}
+	if err := s.lease.extendLease(ctx); err != nil {
+		return err
+	}
+	r := newRunning(ctx)
+	defer r.stop()
+	if adopted, err := s.adopt(ctx, r); err != nil || !adopted {
+		return err
+	}
+	if e.socket == nil {
+		if err := bind(); err != nil {
+			return unlessCancelled(ctx, err)
+		}
+	}
+	f := newFront(s, e)
+	defer f.page.web.Close()
+	s.runParts(r, f)
+	s.opt.Ready()
+	return s.untilStopped(ctx, hup, r.failed, f)
+}
+
+// running runs the parts of the service until one of them fails or all are stopped.
+type running struct {
+	ctx    context.Context // ends when the parts must stop
+	cancel context.CancelFunc
+	parts  sync.WaitGroup
+	failed chan error // the errors of the parts that have failed
+}
+
+// maxFailing is the number of parts that can fail.
+const maxFailing = 4
+
+func newRunning(ctx context.Context) *running {
+	r := &running{failed: make(chan error, maxFailing)}
+	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return r
+}
+
+// run runs a part that can fail.
+func (r *running) run(part func(context.Context) error) {
+	r.parts.Go(func() {
+		if err := part(r.ctx); err != nil {
+			r.failed <- err
+		}
+	})
+}
+
+// keep runs a part that cannot fail.
+func (r *running) keep(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
+
+// stop stops the parts and waits for their end.
+func (r *running) stop() {
+	r.cancel()
+	r.parts.Wait()
+}
+
+// adopt starts the pool, which adopts the jobs of an earlier service. It reports whether the adoption is
+// complete. It is not complete if ctx ended, for example while the disk is full. The next service then adopts the
+// running jobs.
+func (s *Service) adopt(ctx context.Context, r *running) (complete bool, err error) {
+	adopted := make(chan struct{})
+	r.keep(s.lease.keepLease)
+	r.run(s.watchLauncher)
+	r.run(func(ctx context.Context) error { return s.pool.Run(ctx, func() { close(adopted) }) })
+	select {
+	case <-adopted:
+		r.keep(s.lease.takeOverLostNodes)
+		return true, nil
+	case err := <-r.failed:
+		return false, s.adoptionError(err)
+	case <-ctx.Done():
+		return false, nil
+	}
+}
+
+// runParts starts the parts that answer requests, and those that work while no request arrives.
+func (s *Service) runParts(r *running, f *front) {
+	r.run(func(ctx context.Context) error { return f.server.Run(ctx, f.endpoint.socket) })
+	r.keep(func(ctx context.Context) { f.endpoint.socket.Guard(ctx, s.log) })
+	if s.files != nil {
+		r.keep(s.files.Guard)
+		r.keep(s.files.Compact)
+	}
+	r.run(func(ctx context.Context) error {
+		return upkeep.Run(ctx, s.store, f.changes.settingsChanged, s.retention, s.purge, f.api.recurring(), s.opt.Looked, s.log)
+	})
+	r.keep(f.admission.separateOwners)
+	r.keep(f.api.pauseFrozenQueues)
+	r.keep(func(ctx context.Context) {
+		upkeep.Seek(ctx, s.store, s.home.Outputs, outputsSince(s.opt.Places.State), s.log)
+	})
+	r.keep(f.notices.notifySystemd)
+	r.keep(func(ctx context.Context) { f.submissions.takeSubmissions(ctx, f.server) })
+	r.keep(f.responder.serveCluster)
+	if every := systemd.Watchdog() / 8; every > 0 {
+		r.keep(func(ctx context.Context) { f.notices.feedWatchdog(ctx, every) })
+	}
+}
+
+// adoptionError explains an error that stopped the adoption of the jobs of an earlier service. Such an
+// error occurs if the database is older than the state of the queue that a runner has already worked with,
+// for example after a restore. The runner then rejects the service.
+func (s *Service) adoptionError(err error) error {
+	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
+		return err
+	}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunnersHint())}
+}
+
+// endRunnersHint returns the end of an error message. It says how a user can end all runners.
+func (s *Service) endRunnersHint() string {
+	who, where := "", ""
+	if s.home.Foreign() {
+		who = ", as root"
+		if s.home.Dir != rootRunnersDir(s.opt.Places) {
+			where = " --runner-dir " + s.home.Dir
+		}
+	}
+	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.Word(s.opt.Places.State), where)
+}
+
+// purge deletes output files. It deletes the service's own files and asks root's runners to delete those that
+// only root can delete. It reports whether all files were deleted.
+func (s *Service) purge(ctx context.Context, refs []string) bool {
+	runner.Purge(runnersDir(s.opt.Places), refs)
+	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
+}

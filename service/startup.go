@@ -1,0 +1,120 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+)
+
+// startup holds the parts that exist before the store is open.
+type startup struct {
+	opt         Options
+	readOnly    bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	log         *slog.Logger
+	settings    *keeper
+	directory   *directory
+	rights      *rights
+	drainState  *drainState
+	pauses      *allPause
+	stored      *storedSettings
+	disk        *diskWait
+	launcher    runner.Launcher // the launcher that this service started as root; its PID is zero if it started none
+	boundSocket *control.Socket // the control socket, if it was bound while the service was root
+}
+
+// newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
+// the work that needs root.
+func newStartup(o Options) (*startup, error) {
+	b, err := readStartup(o)
+	if err != nil {
+		return nil, &ExitError{ExitConfig, err}
+	}
+	var w io.Writer = o.Log
+	if o.Background || o.Manager != nil {
+		w = logs.Bounded{File: o.Log}
+	}
+	b.log = newLog(&o, b.settings, w)
+	if err := checkFileLimits(); err != nil {
+		return nil, &ExitError{ExitConfig, err}
+	}
+	if len(o.Inherited) > 0 {
+		b.log.Warn("the service inherited restrictions from the process that started it", "inherited", strings.Join(o.Inherited, "; "))
+	}
+	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
+		return nil, &ExitError{ExitConfig, err}
+	}
+	if runAs := b.settings.config.Load().RunAs; o.Runners.Socket == "" && accounts.Self() == 0 && runAs != config.RunAsService {
+		if err := b.bootstrapRoot(); err != nil {
+			return nil, &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", runAs, err)}
+		}
+	}
+	b.disk = &diskWait{launcher: b.launcher, log: b.log, onFull: o.Full}
+	return b, nil
+}
+
+// readStartup reads the settings that are available before the store is open. The result logs nothing.
+func readStartup(o Options) (*startup, error) {
+	b := &startup{opt: o, log: slog.New(slog.DiscardHandler), directory: &directory{}, drainState: &drainState{}, pauses: &allPause{}}
+	var err error
+	if b.settings, err = newKeeper(keeperOptions{o.Places.File, o.NeedFile, ownDefaults(&o, b.directory), o.Flags}); err != nil {
+		return nil, err
+	}
+	b.rights = &rights{places: o.Places, directory: b.directory, settings: b.settings}
+	b.stored = &storedSettings{drainState: b.drainState, pauses: b.pauses, rights: b.rights, settings: b.settings}
+	return b, nil
+}
+
+// openStore opens the store and takes the settings stored in it. If the node's identity was copied from
+// another state directory, openStore creates a new identity and opens the store again.
+func (b *startup) openStore(ctx context.Context) (q openQueue, err error) {
+	q, err = b.openOnce(ctx)
+	if errors.Is(err, errCopied) {
+		if err = b.replaceNodeID(); err == nil {
+			q, err = b.openOnce(ctx)
+		}
+	}
+	return q, err
+}
+
+func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
+	open := b.opt.openLocal
+	url, err := b.settings.config.Load().StoreURL()
+	if err != nil {
+		return q, err
+	}
+	q.node = b.nodeName()
+	q.location = storeLocation{Dir: b.opt.Places.State, URL: url}
+	if url != "" {
+		var node member
+		if !b.readOnly {
+			if node, err = b.member(); err != nil {
+				return q, err
+			}
+		}
+		open = b.opt.openRemote(url, node)
+	}
+	q.store, err = open(ctx, b.opt.Places.State, b.log, func(stored []store.Setting) (queue.Order, error) {
+		if err := b.stored.setStored(stored); err != nil {
+			return queue.Order{}, err
+		}
+		return b.settings.config.Load().Order(), nil
+	})
+	if err != nil {
+		return q, err
+	}
+	q.files, _ = q.store.(store.Maintainer)
+	q.cluster, _ = q.store.(store.Cluster)
+	q.started = q.store.Now()
+	return q, nil
+}
