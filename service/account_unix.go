@@ -16,53 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
 )
-
-// accountOf returns the account of a uid. If the system does not know the uid, it returns defaults.
-func (d *directory) accountOf(uid int) worker.Account {
-	u, err := d.User(uint32(uid))
-	if err != nil {
-		return worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
-	}
-	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
-}
-
-// accountName returns the system's name for a uid, or "" if the uid has no name.
-func (d *directory) accountName(uid int) string {
-	a, err := d.User(uint32(uid))
-	if err != nil {
-		return ""
-	}
-	return a.Name
-}
-
-// accountNamed returns the account of a user.
-func (d *directory) accountNamed(name string) (worker.Account, error) {
-	u, err := d.Named(name)
-	if err == nil && u.Name != name {
-		// A directory may know an account under several names, but runners use only the account's main
-		// name.
-		err = fmt.Errorf("this account is called %q; use that name", u.Name)
-	}
-	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
-}
-
-// peerNamed returns a peer as if the user had connected to the socket, with the user's current groups.
-func (d *directory) peerNamed(name string) (control.Peer, error) {
-	u, err := d.Named(name)
-	if err == nil {
-		u, err = d.Grouped(u)
-	}
-	p := control.Peer{UID: int(u.UID), GID: int(u.GID), PID: os.Getpid()}
-	for _, gid := range u.Groups {
-		p.Groups = append(p.Groups, int(gid))
-	}
-	return p, err
-}
 
 // checkOwnRunners returns an error if run_as needs root's runners and the service cannot have them.
 func checkOwnRunners(set *config.Settings, _ *worker.Account) error {

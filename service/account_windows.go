@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,43 +12,10 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
 )
-
-// accountOf returns the account of the service itself.
-func (d *directory) accountOf(uid int) worker.Account {
-	a := worker.Account{UID: uid}
-	if u, err := user.Current(); err == nil {
-		a.User, a.Home = u.Username, u.HomeDir
-	}
-	return a
-}
-
-// accountName returns "", so the owners of jobs are not checked. On Windows, no second account ever gets
-// the same uid or SID, so the check is not needed.
-func (d *directory) accountName(int) string { return "" }
-
-// peerNamed returns a peer as if the user had connected to the pipe.
-func (d *directory) peerNamed(name string) (control.Peer, error) {
-	id, known := d.UserID(name)
-	if !known {
-		return control.Peer{}, accounts.ErrNone("there is no such account")
-	}
-	return control.Peer{UID: id, GID: -1, PID: os.Getpid()}, nil
-}
-
-// accountNamed returns the account of a user.
-func (d *directory) accountNamed(name string) (worker.Account, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return worker.Account{}, err
-	}
-	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
-}
 
 // checkOwnRunners returns an error unless run_as names the service's own account. A Windows service cannot
 // run jobs as another user without that user's password.

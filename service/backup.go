@@ -2,9 +2,6 @@ package service
 
 import (
 	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,67 +11,12 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
 )
-
-// outputFiles finds the output files of attempts on this node.
-type outputFiles struct {
-	home   runner.Home
-	places config.Places
-}
-
-// backupPiece is the number of bytes of a backup in one message.
-const backupPiece = 256 << 10
-
-// errNoFiles is the error of operations that need a store in files.
-var errNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
-
-// progressInterval is the minimum interval between two progress messages.
-const progressInterval = 100 * time.Millisecond
-
-// Backup implements control.API.
-func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
-	if err := h.guard.audit(ctx, "backup", "", nil); err != nil {
-		return control.BackupEnd{}, err
-	}
-	if h.files == nil {
-		return control.BackupEnd{}, errNoFiles
-	}
-	var lastReport time.Time
-	made, err := h.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.outputFiles.openOutput(ref) }, func(done, total int64) error {
-		if time.Since(lastReport) < progressInterval {
-			return nil
-		}
-		lastReport = time.Now()
-		return each(control.BackupPiece{Done: done, Of: total})
-	})
-	if err != nil {
-		return control.BackupEnd{}, err
-	}
-	defer made.Close()
-	sum, sent, piece := sha256.New(), int64(0), make([]byte, backupPiece)
-	for {
-		n, err := io.ReadFull(made, piece)
-		if n > 0 {
-			sum.Write(piece[:n])
-			sent += int64(n)
-			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Of: made.Size()}); failed != nil {
-				return control.BackupEnd{}, failed
-			}
-		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return control.BackupEnd{Bytes: sent, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
-		}
-		if err != nil {
-			return control.BackupEnd{}, err
-		}
-	}
-}
-
-func runnersDir(p config.Places) string { return filepath.Join(p.State, "runner") }
 
 // rootRunnersDir returns the directory of root's runners for a service that is not running. The directory
 // is known only for the packaged service, which rootRunnersDir recognizes by its state directory. For any
@@ -88,16 +30,6 @@ func rootRunnersDir(p config.Places) string {
 
 // restoreDir returns the directory that holds the output files of a backup during a restore.
 func restoreDir(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
-
-// openOutput opens an attempt's output file. If root's runners are used, openOutput also searches the
-// service's own directory, since restored files are there.
-func (o *outputFiles) openOutput(ref string) (*os.File, error) {
-	f, err := o.home.Output(ref)
-	if errors.Is(err, os.ErrNotExist) && o.home.Socket != "" {
-		f, err = runner.Home{Dir: runnersDir(o.places)}.Output(ref)
-	}
-	return f, err
-}
 
 // EndRunnersWithin returns how long EndRunners waits for the runners of a directory to end.
 func EndRunnersWithin() time.Duration { return runner.StopGrace() + endGrace }
@@ -121,7 +53,7 @@ func EndRunners(p config.Places, roots string) (ended int, err error) {
 // runnerHomes returns the homes of all runners of a service. roots is the directory of the runners that run
 // as root; "" means the usual one.
 func runnerHomes(p config.Places, roots string) []runner.Home {
-	homes := []runner.Home{{Dir: runnersDir(p)}}
+	homes := []runner.Home{{Dir: cluster.RunnersDir(p)}}
 	if roots = cmp.Or(roots, rootRunnersDir(p)); roots != "" {
 		homes = append(homes, runner.Home{Dir: roots})
 	}
@@ -158,7 +90,7 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
 	if location, err := locationIn(p); err != nil || location.URL != "" {
-		return done, cmp.Or(err, error(errNoFiles))
+		return done, cmp.Or(err, error(doctor.ErrNoFiles))
 	}
 	if err := statedir.Make(p.State); err != nil {
 		return done, err
@@ -168,7 +100,7 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	defer lock.Close()
-	live, err := runner.Home{Dir: runnersDir(p)}.Living()
+	live, err := runner.Home{Dir: cluster.RunnersDir(p)}.Living()
 	if err != nil {
 		return done, err
 	}
@@ -195,10 +127,10 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	err = replace(done.Aside, func() error {
-		if err := os.Rename(runnersDir(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old output files aside: %w", err)
 		}
-		if err := os.Rename(tmp, runnersDir(p)); err != nil {
+		if err := os.Rename(tmp, cluster.RunnersDir(p)); err != nil {
 			return fmt.Errorf("cannot move the restored output files into place: %w", err)
 		}
 		return nil

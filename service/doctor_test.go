@@ -9,15 +9,17 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
 )
 
 // Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
 // user's own process group.
 func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
-	if got := howToEnd(0); strings.ContainsAny(got, "0123456789") || strings.Contains(strings.ToLower(got), "kill") {
+	if got := doctor.HowToEnd(0); strings.ContainsAny(got, "0123456789") || strings.Contains(strings.ToLower(got), "kill") {
 		t.Errorf("of a runner whose process is unknown: %s", got)
 	}
-	if got := howToEnd(4711); !strings.Contains(got, "4711") {
+	if got := doctor.HowToEnd(4711); !strings.Contains(got, "4711") {
 		t.Errorf("of process 4711: %s", got)
 	}
 }
@@ -35,7 +37,7 @@ func TestRunnersToEndAreFound(t *testing.T) {
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{startup: &startup{opt: Options{Places: p}}, home: runner.Home{Dir: runnersDir(p)}}
+		s := &Service{startup: &startup{opt: Options{Places: p}}, home: runner.Home{Dir: cluster.RunnersDir(p)}}
 		if c.roots != "" {
 			s.home = runner.Home{Dir: c.roots, Socket: "spawn.sock"}
 		}

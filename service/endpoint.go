@@ -7,15 +7,17 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/settings"
 )
 
 // endpoint is the control socket, with the accounts that may connect.
 type endpoint struct {
 	log       *slog.Logger
 	places    config.Places
-	directory *directory
-	rights    *rights
-	settings  *keeper
+	directory *access.Directory
+	rights    *access.Rights
+	settings  *settings.Keeper
 	bound     *control.Socket // the control socket, if it was bound while the service was root
 
 	socket       *control.Socket // nil until the socket is open
@@ -46,3 +48,6 @@ func (e *endpoint) open(perms control.SocketPerms) error {
 	e.socket = socket
 	return nil
 }
+
+// Inherited reports whether the service did not create the socket.
+func (e *endpoint) Inherited() bool { return e.inherited }

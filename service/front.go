@@ -1,18 +1,24 @@
 package service
 
-import "github.com/queuectl/queuectl/control"
+import (
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/handlers"
+)
 
 // front holds the parts that answer requests.
 type front struct {
 	server      *control.Server
-	api         *API
+	api         *handlers.API
 	endpoint    *endpoint
-	page        *webPage
-	changes     *changer
-	admission   *admission
+	page        *handlers.WebPage
+	changes     *handlers.Changer
+	admission   *access.Admission
 	notices     *notices
-	responder   *responder
-	submissions *submissions
+	responder   *cluster.Responder
+	submissions *handlers.Submissions
 	stop        <-chan bool // a value stops the service; true keeps the jobs
 }
 
@@ -20,32 +26,37 @@ type front struct {
 func newFront(s *Service, e *endpoint) *front {
 	stop := make(chan bool, 1)
 	f := &front{endpoint: e, stop: stop}
-	as := func(p control.Peer) *control.Client { return f.server.As(p) } // the page serves no request before it is opened below
-	f.page = newWebPage(s.log, s.guard, s.settings, as, e.webListeners)
-	f.changes = newChanger(s, e, f.page)
+	// The page serves no request before SetWeb opens it below.
+	as := func(p control.Peer) *control.Client { return f.server.As(p) }
+	f.page = handlers.NewWebPage(s.log, s.guard, s.settings, as, e.webListeners)
 	f.admission = newAdmission(s)
-	f.notices = &notices{log: s.log, places: s.opt.Places, pool: s.pool, store: s.store, changes: f.changes, endpoint: e, owners: s.owners}
-	d := s.dependencies(f.changes, e)
-	d.page, d.stop, d.reload = f.page, stop, f.notices.reloadWithNotice
-	d.inherited, d.adviseBoot, d.unit, d.programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit, programFiles(s.opt.Runner[0])
-	t := newTools(d)
-	f.api = newAPI(d, t)
+	f.notices = &notices{log: s.log, places: s.opt.Places, pool: s.pool, store: s.store, endpoint: e}
+	d := s.dependencies(e)
+	d.Page, d.Stop, d.Reloading, d.Reloaded = f.page, stop, f.notices.reloading, f.notices.reloaded
+	d.Inherited, d.AdviseBoot, d.Unit, d.Programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit, doctor.ProgramFiles(s.opt.Runner[0])
+	api, changes, local := handlers.New(d)
+	f.api, f.changes = api, changes
 	f.server = s.newServer(f.api, &authorizer{f.admission, s.rights})
-	f.submissions = &submissions{log: s.log, store: s.store, directory: s.directory, owners: s.owners, settings: s.settings}
-	f.responder = &responder{cluster: s.cluster, log: s.log, node: s.node, pool: s.pool, store: s.store, changes: f.changes, gates: f.api.Gates, outputFiles: s.outputFiles, pauses: s.pauses, router: s.router, waits: t.waits}
-	f.page.setWeb()
+	f.submissions = &handlers.Submissions{
+		Log: s.log, Store: s.store, Directory: s.directory, Owners: s.owners, Settings: s.settings,
+	}
+	f.responder = &cluster.Responder{
+		Cluster: s.cluster, Log: s.log, Node: s.node, Pool: s.pool, Store: s.store, OutputFiles: s.outputFiles,
+		Pauses: s.pauses, Router: s.router, Local: local,
+	}
+	f.page.SetWeb()
 	return f
 }
 
 // authorizer implements control.Authorizer.
 type authorizer struct {
-	*admission
-	*rights
+	*access.Admission
+	*access.Rights
 }
 
 // newServer returns the server of the control socket.
 func (s *Service) newServer(api control.API, a control.Authorizer) *control.Server {
-	if unknown := s.rights.unknownNames(); unknown != "" {
+	if unknown := s.rights.UnknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
 	server := control.NewServer(api, s.connectionLimits(), a, s.shares, s.log)
@@ -61,27 +72,40 @@ func (s *Service) newServer(api control.API, a control.Authorizer) *control.Serv
 // connectionLimits returns the limits of connections to the control socket.
 func (s *Service) connectionLimits() control.Limits {
 	return control.Limits{
-		Connections: func() (all, user int) { return connections(s.settings.config.Load()) },
+		Connections: func() (all, user int) { return doctor.Connections(s.settings.Current()) },
 	}
 }
 
-// dependencies returns what the handlers need.
-func (s *Service) dependencies(changes *changer, e *endpoint) *Dependencies {
-	return &Dependencies{
-		About: About{
-			version: s.opt.Version, places: s.opt.Places, node: s.node, location: s.location, started: s.started,
-			readOnly: s.readOnly, background: s.opt.Background,
+// Dependencies returns what the handlers need.
+func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
+	d := &handlers.Dependencies{
+		About: handlers.About{
+			Version: s.opt.Version, Places: s.opt.Places, Node: s.node, Location: s.location, Started: s.started,
+			ReadOnly: s.readOnly, Background: s.opt.Background,
 		},
-		Data: Data{
-			store: s.store, files: s.files, cluster: s.cluster, pool: s.pool, home: s.home, account: s.account,
-			outputFiles: s.outputFiles, shares: s.shares, log: s.log,
+		Data: handlers.Data{
+			Store: s.store, Files: s.files, Cluster: s.cluster, Pool: s.pool, Home: s.home, Account: s.account,
+			OutputFiles: s.outputFiles, Shares: s.shares, Log: s.log,
 		},
-		SettingsParts: SettingsParts{
-			settings: s.settings, lock: s.lock, changes: changes, pauses: s.pauses, queueRules: s.queueRules,
-			gateRules: s.gateRules, quota: s.quota, units: s.units,
+		SettingsParts: handlers.SettingsParts{
+			Settings: s.settings, Lock: s.lock, Stored: s.stored, Pauses: s.pauses, QueueRules: s.queueRules,
+			GateRules: s.gateRules, Quota: s.quota, Units: s.units,
 		},
-		AccessParts: AccessParts{directory: s.directory, rights: s.rights, owners: s.owners, guard: s.guard, runAs: s.runAs},
-		NodeParts:   NodeParts{nodeList: s.nodeList, router: s.router, drainState: s.drainState, drains: s.drains, lease: s.lease},
-		endpoint:    e, hooks: s.hooks,
+		AccessParts: handlers.AccessParts{Directory: s.directory, Rights: s.rights, Owners: s.owners, Guard: s.guard, RunAs: s.runAs},
+		NodeParts:   handlers.NodeParts{Self: s.self, NodeList: s.nodeList, Router: s.router, DrainState: s.drainState, Drains: s.drains, Lease: s.lease},
+		Endpoint:    e, Hooks: s.hooks, SetTraces: s.tracing.setTraces, AccountBy: s.accountChoice().accountBy,
+		ExamineStoreDir: examineStoreDir, Reloading: func() {}, Reloaded: func() {},
+	}
+	if s.opt.Background || s.opt.Manager != nil {
+		d.LogFile = s.opt.Log
+	}
+	return d
+}
+
+// newAdmission returns the admission of peers.
+func newAdmission(s *Service) *access.Admission {
+	return &access.Admission{
+		Cluster: s.cluster, Log: s.log, Store: s.store, Directory: s.directory, Lock: s.lock, Owners: s.owners,
+		Rights: s.rights, ApplyNode: s.self.ApplyNode,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/service/settings"
 )
 
 // logFormats writes each record in the format that the settings define at that time.
@@ -76,8 +77,8 @@ func (b teeHandler) WithGroup(name string) slog.Handler {
 }
 
 // newLog returns the log, which writes to w. It follows changes of the settings.
-func newLog(o *Options, settings *keeper, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: &settings.level}
+func newLog(o *Options, settings *settings.Keeper, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: &settings.Level}
 	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)
 	var auto slog.Handler = json
 	switch {
@@ -86,7 +87,7 @@ func newLog(o *Options, settings *keeper, w io.Writer) *slog.Logger {
 	case logs.ToJournal(o.Log):
 		auto = logs.NewJournal(w, options)
 	}
-	var log slog.Handler = &logFormats{text: text, json: json, auto: auto, format: func() string { return settings.config.Load().LogFormat }}
+	var log slog.Handler = &logFormats{text: text, json: json, auto: auto, format: func() string { return settings.Current().LogFormat }}
 	if o.Manager != nil {
 		log = teeHandler{log, o.Manager.Log}
 	}

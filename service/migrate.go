@@ -45,7 +45,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 func (b *startup) locationOf(store, field string) (p storeLocation, err error) {
 	p.Dir = b.opt.Places.State
 	if store == "" {
-		p.URL, err = b.settings.config.Load().StoreURL()
+		p.URL, err = b.settings.Current().StoreURL()
 	} else if store != config.StoreSQLite {
 		k, _, _ := config.Find("store", "")
 		if err = k.Check(store); err != nil {

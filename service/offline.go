@@ -9,6 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/handlers"
 )
 
 // Look returns a client that reads the files of a queue whose service is not running. The client can call
@@ -30,37 +32,16 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	// The home is needed to find the output files. The pool of this service never runs; methods that read its
 	// state need it.
-	home := runner.Home{Dir: runnersDir(o.Places)}
-	s := newService(b, q, home, b.directory.accountOf(accounts.Self()), nil)
-	if err := s.owners.load(ctx); err != nil {
+	home := runner.Home{Dir: cluster.RunnersDir(o.Places)}
+	s := newService(b, q, home, b.directory.AccountOf(accounts.Self()), nil)
+	if err := s.owners.Load(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.queueRules.loadRules(ctx); err != nil {
+	if err := s.queueRules.LoadRules(ctx); err != nil {
 		return nil, err
 	}
 	e := newEndpoint(b)
-	changes := newChanger(s, e, nil)
-	api := New(s.dependencies(changes, e))
+	api, _, _ := handlers.New(s.dependencies(e))
 	server := control.NewServer(api, s.connectionLimits(), &authorizer{newAdmission(s), s.rights}, s.shares, s.log)
 	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
-}
-
-// healthNotRunning is the health of a queue without a service.
-const healthNotRunning = "degraded: the service is not running, so no jobs start"
-
-// offlineStatus returns the status of a queue without its service. It removes the values that only a
-// running service knows. The health is ok if all jobs have ended, since no job then needs the service.
-func offlineStatus(st control.Status) control.Status {
-	st.Service = ""
-	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
-	st.Health = "ok"
-	for _, s := range queue.States() {
-		if !s.Ended() && st.Jobs[s.String()] > 0 {
-			st.Health = healthNotRunning
-		}
-	}
-	if n := st.Jobs[queue.Processing.String()]; n > 0 {
-		st.Health += "; jobs shown as running were running when the service stopped"
-	}
-	return st
 }

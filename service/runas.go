@@ -9,26 +9,15 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/runner/launcher"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/worker"
 )
-
-// runAs decides as which users jobs run.
-type runAs struct {
-	account   worker.Account // account that jobs run as
-	home      runner.Home
-	places    config.Places
-	directory *directory
-	owners    *owners
-	rights    *rights
-
-	accounts *runner.Accounts // the policy that decides as which accounts root's runners run jobs
-}
 
 // accountChoice finds the account that jobs run as.
 type accountChoice struct {
 	runners   Runners // how to use root's runners
-	directory *directory
+	directory *access.Directory
 }
 
 // accountChoice returns the choice of the account that jobs run as.
@@ -49,9 +38,9 @@ func (b *startup) runnerPolicy() *runner.Accounts {
 // runnerHome returns where the runners of the service are. It passes the setting job_tmpdir to the service's own
 // runners. Root's runners do not use the setting, but the policy file of root.
 func (b *startup) runnerHome() (runner.Home, error) {
-	r, set := &b.opt.Runners, b.settings.config.Load()
+	r, set := &b.opt.Runners, b.settings.Current()
 	home := runner.Home{
-		Dir: runnersDir(b.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: b.launcher.PID,
+		Dir: cluster.RunnersDir(b.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: b.launcher.PID,
 		Command: b.opt.Runner, Log: b.opt.Log,
 	}
 	if r.fromRoot() {
@@ -77,14 +66,14 @@ func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.Own }
 // accountBy returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
 func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) {
-	a := c.directory.accountOf(accounts.Self())
+	a := c.directory.AccountOf(accounts.Self())
 	if !c.runners.fromRoot() {
 		if err := checkOwnRunners(set, &a); err != nil || accounts.Self() != 0 {
 			return a, err
 		}
 	}
 	if name := set.FixedUser(); name != "" {
-		known, err := c.directory.accountNamed(name)
+		known, err := c.directory.AccountNamed(name)
 		if err != nil {
 			return a, queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -94,58 +83,13 @@ func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) 
 	return a, nil
 }
 
-// checkStorable returns an error if storing the setting would keep the service from starting again. A
-// stored setting overrides the settings file, and only a running service can change it. checkStorable also
-// checks the setting of the web page's address.
-func (ch *changer) checkStorable(k *config.Key, text string) error {
-	isWebListen := k.Name == webListen
-	if !k.AtStart() && !isWebListen {
-		return nil
-	}
-	layers := ch.settings.withStored(k.Name, text)
-	if !isWebListen {
-		return ch.checkStart(layers)
-	}
-	c, err := config.Merge(layers...)
-	if err != nil {
-		return err
-	}
-	page := dashboardConfig(&c.Settings)
-	return page.Check()
-}
-
-// checkStart returns an error if the service would not start with these layers of settings. It does not check
-// values that are already in effect.
-func (ch *changer) checkStart(layers []config.Layer) error {
-	c, waiting, err := ch.settings.mergeWaiting(layers)
-	if err != nil || !waiting {
-		return err
-	}
-	if _, err = ch.accountChoice.accountBy(&c.Settings); err != nil || ch.endpoint.inherited {
-		return err
-	}
-	return ch.endpoint.checkSocketPerms(&c.Settings)
-}
-
 // startError returns the error for a setting that keeps the service from starting. If the value is stored,
 // the error says how to remove it.
 func (b *startup) startError(key string, err error) *ExitError {
-	if b.settings.config.Load().Origin(key) == config.FromStored {
+	if b.settings.Current().Origin(key) == config.FromStored {
 		k, _, _ := config.Find(key, "") // ignore the error, since key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
 	}
 	return &ExitError{ExitConfig, err}
-}
-
-// mayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
-// submitter gets the error immediately.
-func (r *runAs) mayRun(uid int) error {
-	if !r.home.Roots() {
-		return nil
-	}
-	if why := r.accounts.Refuses(uint32(uid)); why != "" {
-		return queue.Errorf(queue.CodeDenied, "%s", why)
-	}
-	return nil
 }

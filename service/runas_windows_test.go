@@ -31,12 +31,12 @@ func TestRunAsOnWindows(t *testing.T) {
 			if err != nil {
 				t.Fatal(runAs, err)
 			}
-			set := &s.settings.config.Load().Settings
+			set := &s.settings.Current().Settings
 			want := config.RunAsService
 			if m != nil {
 				want = "fixed:" + me.Username
 			}
-			if runAs == "" && (set.RunAs != want || s.settings.config.Load().Origin("run_as") != config.FromDefault) {
+			if runAs == "" && (set.RunAs != want || s.settings.Current().Origin("run_as") != config.FromDefault) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
 			a, err := s.accountChoice().accountBy(set)

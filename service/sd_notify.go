@@ -23,9 +23,7 @@ type notices struct {
 	places   config.Places
 	pool     *worker.Pool
 	store    store.Store
-	changes  *changer
 	endpoint *endpoint
-	owners   *owners
 }
 
 // statusLine returns a summary of the queue in one line.
@@ -71,14 +69,11 @@ func (n *notices) notifySystemd(ctx context.Context) {
 	}
 }
 
-// reloadWithNotice reads the settings again and notifies systemd before and after.
-func (n *notices) reloadWithNotice(ctx context.Context) (pending string, err error) {
-	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
-	pending, err = n.changes.reload(ctx)
-	n.owners.requestCheck()
-	systemd.Notify("READY=1", "STATUS="+n.statusLine())
-	return pending, err
-}
+// reloading notifies systemd that the service reads its settings again.
+func (n *notices) reloading() { systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic())) }
+
+// reloaded notifies systemd that the service has read its settings again.
+func (n *notices) reloaded() { systemd.Notify("READY=1", "STATUS="+n.statusLine()) }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
 // change and sends a request. A disk that delays the check does no harm as long as the check succeeds

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/upkeep"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -18,7 +20,7 @@ import (
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer s.tracing.traces.Close()
 	e := newEndpoint(s.startup)
-	perms, err := e.socketPerms(&s.settings.config.Load().Settings)
+	perms, err := e.socketPerms(&s.settings.Current().Settings)
 	if err != nil {
 		return s.startError("socket_group", err)
 	}
@@ -33,10 +35,10 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return err
 	}
 	s.tracing.setTraces()
-	if s.drainState.isAll() {
+	if s.drainState.IsAll() {
 		s.pool.Drain(true)
 	}
-	if s.pauses.paused.Load() != nil { // a runner learns of the pause when it connects
+	if s.pauses.Current() != nil { // a runner learns of the pause when it connects
 		s.pool.PauseAll(true)
 	}
 	bind := func() error {
@@ -51,7 +53,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		defer e.socket.Close() // this disconnects the clients that are waiting
 		s.opt.Manager.Listens()
 	}
-	if err := s.lease.extendLease(ctx); err != nil {
+	if err := s.lease.ExtendLease(ctx); err != nil {
 		return err
 	}
 	r := newRunning(ctx)
@@ -65,7 +67,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		}
 	}
 	f := newFront(s, e)
-	defer f.page.web.Close()
+	defer f.page.Close()
 	s.runParts(r, f)
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, r.failed, f)
@@ -111,12 +113,12 @@ func (r *running) stop() {
 // running jobs.
 func (s *Service) adopt(ctx context.Context, r *running) (complete bool, err error) {
 	adopted := make(chan struct{})
-	r.keep(s.lease.keepLease)
+	r.keep(s.lease.KeepLease)
 	r.run(s.watchLauncher)
 	r.run(func(ctx context.Context) error { return s.pool.Run(ctx, func() { close(adopted) }) })
 	select {
 	case <-adopted:
-		r.keep(s.lease.takeOverLostNodes)
+		r.keep(s.lease.TakeOverLostNodes)
 		return true, nil
 	case err := <-r.failed:
 		return false, s.adoptionError(err)
@@ -134,16 +136,16 @@ func (s *Service) runParts(r *running, f *front) {
 		r.keep(s.files.Compact)
 	}
 	r.run(func(ctx context.Context) error {
-		return upkeep.Run(ctx, s.store, f.changes.settingsChanged, s.retention, s.purge, f.api.recurring(), s.opt.Looked, s.log)
+		return upkeep.Run(ctx, s.store, f.changes.Changed(), s.retention, s.purge, f.api.Recurring(), s.opt.Looked, s.log)
 	})
-	r.keep(f.admission.separateOwners)
-	r.keep(f.api.pauseFrozenQueues)
+	r.keep(f.admission.SeparateOwners)
+	r.keep(f.api.PauseFrozenQueues)
 	r.keep(func(ctx context.Context) {
-		upkeep.Seek(ctx, s.store, s.home.Outputs, outputsSince(s.opt.Places.State), s.log)
+		upkeep.Seek(ctx, s.store, s.home.Outputs, cluster.OutputsSince(s.opt.Places.State), s.log)
 	})
 	r.keep(f.notices.notifySystemd)
-	r.keep(func(ctx context.Context) { f.submissions.takeSubmissions(ctx, f.server) })
-	r.keep(f.responder.serveCluster)
+	r.keep(func(ctx context.Context) { f.submissions.TakeSubmissions(ctx, f.server) })
+	r.keep(f.responder.ServeCluster)
 	if every := systemd.Watchdog() / 8; every > 0 {
 		r.keep(func(ctx context.Context) { f.notices.feedWatchdog(ctx, every) })
 	}
@@ -174,6 +176,35 @@ func (s *Service) endRunnersHint() string {
 // purge deletes output files. It deletes the service's own files and asks root's runners to delete those that
 // only root can delete. It reports whether all files were deleted.
 func (s *Service) purge(ctx context.Context, refs []string) bool {
-	runner.Purge(runnersDir(s.opt.Places), refs)
+	runner.Purge(cluster.RunnersDir(s.opt.Places), refs)
 	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
+}
+
+// maxEvents is the maximum number of stored events.
+const maxEvents = 1_000_000
+
+// retention returns which jobs and events upkeep removes.
+func (s *Service) retention() upkeep.Retention {
+	c := s.settings.Current()
+	return upkeep.Retention{
+		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.quota.QuotaThreshold(),
+		Of: s.queueRules.Retention,
+	}
+}
+
+// watchLauncher returns an error when the launcher of this service has ended, and nil when ctx has ended. The
+// service is no longer root, so it cannot start another launcher. It ends and must be started again as root.
+func (s *Service) watchLauncher(ctx context.Context) error {
+	select {
+	case err := <-s.launcher.Ended:
+		return endWithLauncher(err)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// endWithLauncher returns the error with which the service ends because its launcher has ended.
+func endWithLauncher(err error) error {
+	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }

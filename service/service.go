@@ -17,7 +17,12 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/runner/launcher"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/handlers"
+	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/traces"
 	"github.com/queuectl/queuectl/worker"
@@ -154,23 +159,23 @@ type Service struct {
 	account worker.Account // account that jobs run as
 	home    runner.Home    // where the runners are
 
-	lock        *settingsLock
-	queueRules  *queueRules
-	gateRules   *gateRules
-	quota       *quota
-	units       *units
-	owners      *owners
-	guard       *guard
-	runAs       *runAs
-	self        *thisNode
-	hooks       *hooks
+	lock        *settings.Lock
+	queueRules  *settings.QueueRules
+	gateRules   *settings.GateRules
+	quota       *settings.Quota
+	units       *settings.Units
+	owners      *access.Owners
+	guard       *access.Guard
+	runAs       *access.RunAs
+	self        *cluster.ThisNode
+	hooks       *hooks.Hooks
 	tracing     *tracing
-	outputFiles *outputFiles
+	outputFiles *cluster.OutputFiles
 	pool        *worker.Pool
-	nodeList    *nodeList
-	router      *jobRouter
-	drains      *drains
-	lease       *leaseKeeper
+	nodeList    *cluster.NodeList
+	router      *cluster.JobRouter
+	drains      *cluster.Drains
+	lease       *cluster.LeaseKeeper
 	shares      *control.Shares
 }
 
@@ -189,30 +194,41 @@ type openQueue struct {
 func newService(b *startup, q openQueue, home runner.Home, account worker.Account, exporter *traces.Exporter) *Service {
 	s := &Service{
 		startup: b, openQueue: q, account: account, home: home,
-		lock: newSettingsLock(), shares: &control.Shares{},
+		lock: settings.NewLock(), shares: &control.Shares{},
 	}
-	s.queueRules = &queueRules{store: q.store, settings: b.settings}
-	s.gateRules = &gateRules{store: q.store}
-	s.quota = &quota{files: q.files, store: q.store, settings: b.settings}
-	s.units = &units{settings: b.settings}
-	s.owners = newOwners(q.store, q.cluster, b.directory, account)
-	s.guard = &guard{store: q.store, owners: s.owners, rights: b.rights}
-	s.runAs = &runAs{account: account, home: home, places: b.opt.Places, accounts: b.runnerPolicy(), directory: b.directory, owners: s.owners, rights: b.rights}
-	s.self = &thisNode{node: q.node, store: q.store, owners: s.owners, settings: b.settings}
-	s.hooks = &hooks{account: account, log: b.log, store: q.store, webhook: b.opt.Webhook, directory: b.directory, owners: s.owners, quota: s.quota, settings: b.settings}
+	s.queueRules = &settings.QueueRules{Store: q.store, Settings: b.settings}
+	s.gateRules = &settings.GateRules{Store: q.store}
+	s.quota = &settings.Quota{Files: q.files, Store: q.store, Settings: b.settings}
+	s.units = &settings.Units{Settings: b.settings}
+	s.owners = access.NewOwners(q.store, q.cluster, b.directory, account)
+	s.guard = &access.Guard{Store: q.store, Owners: s.owners, Rights: b.rights}
+	s.runAs = &access.RunAs{
+		Account: account, Home: home, Places: b.opt.Places, Accounts: b.runnerPolicy(), Directory: b.directory,
+		Owners: s.owners, Rights: b.rights,
+	}
+	s.self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: s.owners, Settings: b.settings}
+	s.hooks = &hooks.Hooks{
+		Account: account, Log: b.log, Store: q.store, Webhook: b.opt.Webhook, Directory: b.directory,
+		Owners: s.owners, Quota: s.quota, Settings: b.settings,
+	}
 	s.tracing = &tracing{traces: exporter, log: b.log, settings: b.settings}
-	s.outputFiles = &outputFiles{home: home, places: b.opt.Places}
-	s.pool = worker.New(q.store, s.poolConfig(), b.settings.config.Load().WorkerCount())
-	s.nodeList = &nodeList{cluster: q.cluster, node: q.node, pool: s.pool, started: q.started, store: q.store, version: b.opt.Version, self: s.self}
-	s.router = &jobRouter{cluster: q.cluster, node: q.node, pool: s.pool, nodeList: s.nodeList, outputFiles: s.outputFiles}
-	s.drains = &drains{cluster: q.cluster, pool: s.pool, drainState: b.drainState}
-	s.lease = newLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)
+	s.outputFiles = &cluster.OutputFiles{Home: home, Places: b.opt.Places}
+	s.pool = worker.New(q.store, s.poolConfig(), b.settings.Current().WorkerCount())
+	s.nodeList = &cluster.NodeList{
+		Cluster: q.cluster, Node: q.node, Pool: s.pool, Started: q.started, Store: q.store,
+		Version: b.opt.Version, Self: s.self,
+	}
+	s.router = &cluster.JobRouter{
+		Cluster: q.cluster, Node: q.node, Pool: s.pool, NodeList: s.nodeList, OutputFiles: s.outputFiles,
+	}
+	s.drains = &cluster.Drains{Cluster: q.cluster, Pool: s.pool, DrainState: b.drainState}
+	s.lease = cluster.NewLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)
 	return s
 }
 
 // load reads everything from the store that must be in effect before the first claim.
 func (s *Service) load(ctx context.Context) error {
-	return errors.Join(applyUserLimit(ctx, s.store, s.settings), s.self.applyNode(ctx), s.queueRules.loadRules(ctx), s.gateRules.loadGates(ctx), s.owners.load(ctx))
+	return errors.Join(handlers.ApplyUserLimit(ctx, s.store, s.settings), s.self.ApplyNode(ctx), s.queueRules.LoadRules(ctx), s.gateRules.LoadGates(ctx), s.owners.Load(ctx))
 }
 
 // open opens the store, and returns the parts that work on it.
@@ -238,8 +254,8 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 	// A restore that was killed may have left this directory. Files that cannot be removed are harmless, so
 	// errors are ignored.
 	os.RemoveAll(restoreDir(b.opt.Places))
-	b.settings.recordStartConfig()
-	account, err := b.accountChoice().accountBy(&b.settings.config.Load().Settings)
+	b.settings.RecordStartConfig()
+	account, err := b.accountChoice().accountBy(&b.settings.Current().Settings)
 	if err != nil {
 		return nil, b.startError("run_as", err)
 	}
@@ -251,7 +267,7 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 	if err := s.load(ctx); err != nil {
 		return nil, &ExitError{ExitDatabase, err}
 	}
-	if err := s.hooks.applyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
+	if err := s.hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
 		return nil, &ExitError{ExitDatabase, err}
 	}
 	return s, nil
@@ -259,7 +275,7 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 
 // poolConfig returns the configuration of the worker pool.
 func (s *Service) poolConfig() worker.Config {
-	now := func() *config.Config { return s.settings.config.Load() }
+	now := func() *config.Config { return s.settings.Current() }
 	return worker.Config{
 		Runners:     s.home,
 		Version:     s.opt.Version,
@@ -272,15 +288,15 @@ func (s *Service) poolConfig() worker.Config {
 		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
-		UserQuota:   s.quota.maxBytesUser,
-		Disowned:    s.owners.checkOwner,
-		Units:       s.units.unitVariables,
+		UserQuota:   s.quota.MaxBytesUser,
+		Disowned:    s.owners.CheckOwner,
+		Units:       s.units.UnitVariables,
 		Traceparent: s.tracing.traces.Parent,
 		Ended: func(j *queue.Job, e *store.Settlement) {
 			s.tracing.traces.Ended(j, e.Lease, &e.Attempt, &e.Decision)
 		},
-		Frozen:     s.queueRules.isFrozen,
-		EndHung:    howToEnd,
+		Frozen:     s.queueRules.IsFrozen,
+		EndHung:    doctor.HowToEnd,
 		HeardEvery: func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter: func() time.Duration { return now().WorkerTimeout },
 	}

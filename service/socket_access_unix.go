@@ -42,8 +42,8 @@ func (e *endpoint) socketPerms(set *config.Settings) (control.SocketPerms, error
 	return perms, nil
 }
 
-// checkSocketPerms returns an error for socket settings with which the service would not start.
-func (e *endpoint) checkSocketPerms(set *config.Settings) error {
+// CheckSettings returns an error for socket settings with which the service would not start.
+func (e *endpoint) CheckSettings(set *config.Settings) error {
 	perms, err := e.socketPerms(set)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 && perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
 		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this group access to the socket; add the account to the group", set.SocketGroup)
@@ -51,6 +51,6 @@ func (e *endpoint) checkSocketPerms(set *config.Settings) error {
 	return err
 }
 
-// updateSocketAccess does nothing on Unix. The socket's mode and group are set at the start, and [access] is
+// UpdateAccess does nothing on Unix. The socket's mode and group are set at the start, and [access] is
 // checked at each request.
-func (e *endpoint) updateSocketAccess() {}
+func (e *endpoint) UpdateAccess() {}

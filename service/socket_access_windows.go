@@ -17,9 +17,9 @@ import (
 func (*endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
-// connect. resolveAccess has already looked up the ids of these accounts.
+// connect. ResolveAccess has already looked up the ids of these accounts.
 func (e *endpoint) socketPerms(*config.Settings) (control.SocketPerms, error) {
-	who := e.rights.access.Load()
+	who := e.rights.Current()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
@@ -34,13 +34,13 @@ func (e *endpoint) socketPerms(*config.Settings) (control.SocketPerms, error) {
 	return control.SocketPerms{SDDL: pipe.Descriptor(clients...)}, nil
 }
 
-// checkSocketPerms returns nil, because on Windows no settings of the pipe can keep the service from
+// CheckSettings returns nil, because on Windows no settings of the pipe can keep the service from
 // starting.
-func (e *endpoint) checkSocketPerms(*config.Settings) error { return nil }
+func (e *endpoint) CheckSettings(*config.Settings) error { return nil }
 
-// updateSocketAccess applies changed [access] settings to the pipe.
-func (e *endpoint) updateSocketAccess() {
-	perms, err := e.socketPerms(&e.settings.config.Load().Settings)
+// UpdateAccess applies changed [access] settings to the pipe.
+func (e *endpoint) UpdateAccess() {
+	perms, err := e.socketPerms(&e.settings.Current().Settings)
 	if err == nil {
 		err = e.socket.Admit(perms)
 	}

@@ -21,24 +21,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runsAs reports whether this system supports a value of run_as.
-func runsAs(runAs string) bool { return runAs == config.RunAsService }
-
-// otherUserName returns the name of a user other than this process's user.
-func otherUserName(t *testing.T) string {
-	sid, err := windows.CreateWellKnownSid(windows.WinLocalServiceSid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sid.String()
-}
-
-// blockDirectory makes the directory call wait before each answer. Each answer says that the user is
-// unknown.
-func blockDirectory(d *accounts.Directory, wait func()) {
-	d.Ask = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
-}
-
 // holdLock takes the lock of a state directory.
 func holdLock(path string) (*os.File, error) {
 	f, ok, err := lockfile.Take(path, true)
@@ -48,15 +30,27 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
+// accessRig is a service whose store is not open.
+type accessRig struct {
+	*startup
+	endpoint *endpoint
+}
+
 // newServiceWithAccess returns a service with the given [access] settings, and its log. The service runs no
 // jobs.
-func newServiceWithAccess(t *testing.T, access map[string]string) (*rig, *bytes.Buffer) {
+func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	s := newRig(t, rigOptions{
-		settings: access, log: slog.New(slog.NewTextHandler(&log, nil)),
-		places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())},
-	})
+	b, err := readStartup(Options{Places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
+	if err == nil {
+		err = b.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: access})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	b.rights.ResolveAccess()
+	s := &accessRig{b, newEndpoint(b)}
 	return s, &log
 }
 
@@ -79,15 +73,15 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		t.Errorf("clients are %s, want %s", rest, want)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.rights.unknownNames(), name) {
-			t.Errorf("%s is not reported: %s", name, s.rights.unknownNames())
+		if !strings.Contains(s.rights.UnknownNames(), name) {
+			t.Errorf("%s is not reported: %s", name, s.rights.UnknownNames())
 		}
 	}
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
-	if s, _ := newServiceWithAccess(t, nil); len(s.rights.access.Load().Users)+len(s.rights.access.Load().Groups) != 0 {
-		t.Errorf("a user's own service lets others in: %+v", s.rights.access.Load())
+	if s, _ := newServiceWithAccess(t, nil); len(s.rights.Current().Users)+len(s.rights.Current().Groups) != 0 {
+		t.Errorf("a user's own service lets others in: %+v", s.rights.Current())
 	}
 }
 
@@ -123,12 +117,11 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.endpoint.socket.Close()
-	s.settings.layers[layerFile].Values = map[string]string{"access.submit": "@S-1-5-32-546"}
-	if err := s.settings.mergeLocked(); err != nil {
+	if err := s.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
 		t.Fatal(err)
 	}
-	s.rights.resolveAccess()
-	s.endpoint.updateSocketAccess()
+	s.rights.ResolveAccess()
+	s.endpoint.UpdateAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := control.Dial(ctx, s.opt.Places.Socket)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
@@ -14,6 +15,11 @@ import (
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/handlers"
+	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -22,12 +28,12 @@ type startup struct {
 	opt         Options
 	readOnly    bool // read-only mode: no service runs, and only the queue's files are read; see Look
 	log         *slog.Logger
-	settings    *keeper
-	directory   *directory
-	rights      *rights
-	drainState  *drainState
-	pauses      *allPause
-	stored      *storedSettings
+	settings    *settings.Keeper
+	directory   *access.Directory
+	rights      *access.Rights
+	drainState  *cluster.DrainState
+	pauses      *settings.AllPause
+	stored      *handlers.StoredSettings
 	disk        *diskWait
 	launcher    runner.Launcher // the launcher that this service started as root; its PID is zero if it started none
 	boundSocket *control.Socket // the control socket, if it was bound while the service was root
@@ -45,7 +51,7 @@ func newStartup(o Options) (*startup, error) {
 		w = logs.Bounded{File: o.Log}
 	}
 	b.log = newLog(&o, b.settings, w)
-	if err := checkFileLimits(); err != nil {
+	if err := doctor.CheckFileLimits(); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
 	if len(o.Inherited) > 0 {
@@ -54,7 +60,7 @@ func newStartup(o Options) (*startup, error) {
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	if runAs := b.settings.config.Load().RunAs; o.Runners.Socket == "" && accounts.Self() == 0 && runAs != config.RunAsService {
+	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.Self() == 0 && runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
 			return nil, &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", runAs, err)}
 		}
@@ -65,13 +71,13 @@ func newStartup(o Options) (*startup, error) {
 
 // readStartup reads the settings that are available before the store is open. The result logs nothing.
 func readStartup(o Options) (*startup, error) {
-	b := &startup{opt: o, log: slog.New(slog.DiscardHandler), directory: &directory{}, drainState: &drainState{}, pauses: &allPause{}}
+	b := &startup{opt: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{}, drainState: &cluster.DrainState{}, pauses: &settings.AllPause{}}
 	var err error
-	if b.settings, err = newKeeper(keeperOptions{o.Places.File, o.NeedFile, ownDefaults(&o, b.directory), o.Flags}); err != nil {
+	if b.settings, err = settings.New(settings.Options{File: o.Places.File, NeedFile: o.NeedFile, Defaults: ownDefaults(&o, b.directory), Flags: o.Flags}); err != nil {
 		return nil, err
 	}
-	b.rights = &rights{places: o.Places, directory: b.directory, settings: b.settings}
-	b.stored = &storedSettings{drainState: b.drainState, pauses: b.pauses, rights: b.rights, settings: b.settings}
+	b.rights = &access.Rights{Places: o.Places, Directory: b.directory, Settings: b.settings}
+	b.stored = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights, Settings: b.settings}
 	return b, nil
 }
 
@@ -89,7 +95,7 @@ func (b *startup) openStore(ctx context.Context) (q openQueue, err error) {
 
 func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 	open := b.opt.openLocal
-	url, err := b.settings.config.Load().StoreURL()
+	url, err := b.settings.Current().StoreURL()
 	if err != nil {
 		return q, err
 	}
@@ -105,10 +111,10 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 		open = b.opt.openRemote(url, node)
 	}
 	q.store, err = open(ctx, b.opt.Places.State, b.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := b.stored.setStored(stored); err != nil {
+		if err := b.stored.SetStored(stored); err != nil {
 			return queue.Order{}, err
 		}
-		return b.settings.config.Load().Order(), nil
+		return b.settings.Current().Order(), nil
 	})
 	if err != nil {
 		return q, err
@@ -117,4 +123,24 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 	q.cluster, _ = q.store.(store.Cluster)
 	q.started = q.store.Now()
 	return q, nil
+}
+
+// ownDefaults returns default settings that depend on how the service was started. A service that a Manager
+// has started runs all jobs as its own account by default.
+func ownDefaults(o *Options, d *access.Directory) map[string]string {
+	if o.Manager == nil {
+		return nil
+	}
+	return map[string]string{"run_as": config.Fixed(d.AccountOf(accounts.Self()).User)}
+}
+
+// nodeName returns the name of this node among those that share the queue.
+func (b *startup) nodeName() string {
+	if name := b.settings.Current().Node; name != "" {
+		return name
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "localhost"
 }

@@ -21,7 +21,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-s.store.Broken():
 			return s.store.Err()
 		case <-hup:
-			if _, err := f.notices.reloadWithNotice(context.WithoutCancel(ctx)); err != nil {
+			if _, err := f.changes.Reload(context.WithoutCancel(ctx)); err != nil {
 				s.log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
@@ -48,7 +48,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
 func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *notices) {
-	within, grace, ending := s.settings.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
+	within, grace, ending := s.settings.Current().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
 		within, ending = 0, nil
 		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())

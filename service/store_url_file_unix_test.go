@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/queuectl/queuectl/service/doctor"
 )
 
 // Doctor reports a file with the database URL that all users can read.
@@ -18,12 +20,12 @@ func TestDoctorWarnsOfAStoreFileThatOthersCanRead(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if found := examineStoreFile(path); len(found) != want {
+		if found := doctor.ExamineStoreFile(path); len(found) != want {
 			t.Errorf("%o: %v", mode, found)
 		}
 	}
 	for _, path := range []string{"", "credential:store"} {
-		if found := examineStoreFile(path); found != nil {
+		if found := doctor.ExamineStoreFile(path); found != nil {
 			t.Errorf("%q: %v", path, found)
 		}
 	}

@@ -3,13 +3,14 @@ package service
 import (
 	"log/slog"
 
+	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/traces"
 )
 
 // tracing exports attempts as the settings say.
 type tracing struct {
 	log      *slog.Logger
-	settings *keeper
+	settings *settings.Keeper
 
 	traces *traces.Exporter
 }
@@ -17,7 +18,7 @@ type tracing struct {
 // setTraces makes the exporter send attempts to the collector in the settings. If that fails, it returns a
 // message; it returns "" if it succeeds.
 func (t *tracing) setTraces() (trouble string) {
-	if err := t.traces.Set(t.settings.config.Load().TracesEndpoint); err != nil {
+	if err := t.traces.Set(t.settings.Current().TracesEndpoint); err != nil {
 		t.log.Error("traces of attempts are not sent", "error", err)
 		return "traces of attempts are not sent: " + err.Error()
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service"
+	"github.com/queuectl/queuectl/service/hooks"
 )
 
 // webhookName is the argument with which this program posts a webhook.
@@ -43,7 +43,7 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 		return 0
 	case status == http.StatusGone:
 		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook from the settings")
-		return service.WebhookGone
+		return hooks.WebhookGone
 	case status >= 300 && status < 400:
 		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address; redirects are not followed, so put the new address into the settings")
 	}
@@ -57,17 +57,17 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	if err != nil {
 		return 0, err
 	}
-	signer, err := signerOf(env(service.WebhookSecret))
+	signer, err := signerOf(env(hooks.WebhookSecret))
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, postTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(service.WebhookURL), bytes.NewReader(payload))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(hooks.WebhookURL), bytes.NewReader(payload))
 	if err != nil {
 		return 0, withoutURL(err)
 	}
-	id, now := env(service.WebhookID), time.Now()
+	id, now := env(hooks.WebhookID), time.Now()
 	signature, err := signer.Sign(id, now, payload)
 	if err != nil {
 		return 0, err

@@ -12,7 +12,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/queuectl/queuectl/service"
+	"github.com/queuectl/queuectl/service/hooks"
 )
 
 // postWebhook posts exactly its input, with a signature that the library of Standard Webhooks
@@ -45,7 +45,7 @@ func TestWebhookIsPosted(t *testing.T) {
 		io.WriteString(w, strings.Repeat("x", 2*maxAnswer))
 	}))
 	defer server.Close()
-	env := map[string]string{service.WebhookURL: server.URL + "/a?token=s3cret", service.WebhookSecret: file, service.WebhookID: "7.8.dead"}
+	env := map[string]string{hooks.WebhookURL: server.URL + "/a?token=s3cret", hooks.WebhookSecret: file, hooks.WebhookID: "7.8.dead"}
 	post := func() (code int, out, errs string) {
 		var o, e bytes.Buffer
 		code = postWebhook(t.Context(), strings.NewReader(`{"type":"job.dead"}`), &o, &e, func(name string) string { return env[name] })
@@ -54,7 +54,7 @@ func TestWebhookIsPosted(t *testing.T) {
 	for _, c := range []struct {
 		status, code int
 		says         string
-	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"}, {410, service.WebhookGone, "no longer accepts this webhook"}} {
+	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"}, {410, hooks.WebhookGone, "no longer accepts this webhook"}} {
 		status, got = c.status, 0
 		code, out, errs := post()
 		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer || !strings.Contains(errs, c.says) {
@@ -73,7 +73,7 @@ func TestWebhookIsPosted(t *testing.T) {
 			t.Errorf("secret %q: got code %d, %q", text, code, errs)
 		}
 	}
-	env[service.WebhookSecret] = file + ".none"
+	env[hooks.WebhookSecret] = file + ".none"
 	if code, _, errs := post(); code != 1 || !strings.Contains(errs, "secret.none") {
 		t.Errorf("no file: got code %d, %q", code, errs)
 	}

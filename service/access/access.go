@@ -1,0 +1,367 @@
+// Package access decides what a peer may see and do, and as which user jobs run, so that no handler compares
+// uids itself.
+//
+// Start with Rights, which gives a peer its right, and with Guard, which applies rights to jobs. Owners keeps the
+// jobs of a deleted account from a new account with the same uid.
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Rights decides which rights a peer has, as the settings section [access] defines.
+type Rights struct {
+	Places    config.Places
+	Directory *Directory
+	Settings  *settings.Keeper
+
+	access atomic.Pointer[access]
+}
+
+// Guard decides which jobs a peer may see and change, and records actions in the audit log.
+type Guard struct {
+	Store  store.Store
+	Owners *Owners
+	Rights *Rights
+}
+
+// access holds the settings section [access], with the ids of the users and groups on this machine instead
+// of their names. The names are looked up when the settings are read.
+type access struct {
+	control.Access
+	unknown []string // names in [access] that no user or group of this machine has
+}
+
+// ResolveAccess resolves the names in the current settings. A network directory may answer slowly, so
+// ResolveAccess holds no lock. If the settings change in the meantime, it starts over.
+func (r *Rights) ResolveAccess() {
+	for {
+		old, c := r.access.Load(), r.Settings.Current()
+		if r.access.CompareAndSwap(old, resolve(&r.Directory.Directory, &c.Settings)) && r.Settings.Current() == c {
+			return
+		}
+	}
+}
+
+// resolve looks up the names of [access].
+func resolve(d *accounts.Directory, c *config.Settings) *access {
+	a := &access{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
+	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
+		for _, name := range c.Access(string(right)) {
+			ids, look := a.Users, d.UserID
+			group, isGroup := strings.CutPrefix(name, "@")
+			if isGroup {
+				ids, look = a.Groups, d.GroupID
+			}
+			if id, ok := look(group); ok {
+				ids[id] = right
+			} else if !slices.Contains(a.unknown, name) {
+				a.unknown = append(a.unknown, name)
+			}
+		}
+	}
+	return a
+}
+
+// Current returns the rights of the users and groups that [access] names.
+func (r *Rights) Current() *control.Access { return &r.access.Load().Access }
+
+// UnknownNames returns a message that lists the names of [access] that this machine does not know, or "" if
+// it knows all.
+func (r *Rights) UnknownNames() string {
+	if list := r.access.Load().unknown; len(list) > 0 {
+		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
+	}
+	return ""
+}
+
+// Right implements control.Authorizer. Root and the service's own user have all rights.
+func (r *Rights) Right(p *control.Peer) control.Right {
+	switch c := r.Settings.Current(); {
+	case p.UID == AnonymousUID && c.WebAnonymous == "read", p.UID == ScraperUID && c.WebMetrics == "true":
+		return control.Read
+	case p.UID == AnonymousUID, p.UID == ScraperUID:
+		return control.None
+	}
+	if p.Root() || p.UID == accounts.Self() {
+		return control.Admin
+	}
+	return r.access.Load().Of(p)
+}
+
+// PeerName returns the name of a peer's user.
+func (r *Rights) PeerName(uid int) string {
+	if uid == AnonymousUID || uid == ScraperUID {
+		return "anybody"
+	}
+	return r.Directory.UserName(uid)
+}
+
+// Refuse implements control.Authorizer.
+func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
+	you := r.PeerName(p.UID)
+	if !p.Right.Covers(control.Read) {
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, r.Directory.UserName(accounts.Self()), r.HowToGetRight(control.Submit, you))
+	}
+	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, r.HowToGetRight(needs, ""))
+}
+
+// HowToGetRight returns advice on how a user can get a right. name is the user's name if the user has no
+// right at all; it is "" if the user has some right.
+func (r *Rights) HowToGetRight(needs control.Right, name string) string {
+	c := r.Settings.Current()
+	grant := "ask an admin to grant it in the section [access] of " + r.Places.File
+	if name != "" {
+		grant = "ask an admin to grant you a right in the section [access] of " + r.Places.File
+	}
+	for _, right := range control.Rights() {
+		if !right.Covers(needs) {
+			continue
+		}
+		for _, n := range c.Access(string(right)) {
+			group, isGroup := strings.CutPrefix(n, "@")
+			switch {
+			case isGroup && name != "":
+				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroup+"), or %s", group, right, group, name, grant)
+			case isGroup:
+				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
+			}
+		}
+	}
+	return grant
+}
+
+// MayAct returns an error if the peer may not use a method on a job, for example because the job belongs to
+// another user.
+func (g *Guard) MayAct(p *control.Peer, method string, j *queue.Job) error {
+	return g.MayActOn(p, method, "job", j)
+}
+
+// MayActOn is MayAct for a job or a schedule; what says which of them. For a schedule, j represents the
+// jobs that it creates.
+func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) error {
+	isOwner := g.IsOwner(p, j)
+	needs := control.Needs(method, isOwner)
+	switch {
+	case j.UID < 0 && !p.Right.Covers(control.Admin):
+		return g.Rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
+	case p.Right.Covers(needs):
+		return nil
+	}
+	if isOwner {
+		return g.Rights.Refuse(p, method, needs)
+	}
+	return g.Rights.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
+}
+
+// VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
+func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) control.Visibility {
+	if j.UID < 0 && !p.Right.Covers(control.Admin) {
+		return control.Outline
+	}
+	return control.Sees(p.Right, g.IsOwner(p, j))
+}
+
+// Hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
+// only to operators and to the user that it runs for.
+func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
+	return j.Private() != nil && !p.Right.Covers(control.Operate) && !g.IsOwner(p, j)
+}
+
+// MayRead reports whether a peer may know of a job. The parameter private is the uid of the only user who
+// may see the job, apart from operators. If it is nil, all users may see the job.
+func MayRead(p *control.Peer, private *int) bool {
+	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
+}
+
+// Get reads a job without its large fields. It returns a not-found error if the job is hidden from the peer.
+func (g *Guard) Get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
+	j, err := g.Store.Get(ctx, id)
+	if err == nil && g.Hides(p, &j) {
+		return queue.Job{}, ErrNoJob(id)
+	}
+	return j, err
+}
+
+// ErrNoJob returns the same error as the store, so that a hidden job looks like a missing one.
+func ErrNoJob(id string) error {
+	return queue.NoJob(id)
+}
+
+// IsOwner reports whether a job belongs to a peer. It also compares names, because a running job keeps its
+// uid even if another account has that uid now.
+func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
+	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkRenamed(j.UID, j.User) == nil)
+}
+
+// OnlyOwnUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
+// peer may use the method on all jobs.
+func OnlyOwnUID(p *control.Peer, method string) *int {
+	if p.Right.Covers(control.Needs(method, false)) {
+		return nil
+	}
+	return &p.UID
+}
+
+// Audit records an action for which no other event exists. The caller calls it before it executes the
+// action. j is the job that the action concerns; nil if it concerns no single job. See docs/decisions/0074.
+func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) error {
+	p := control.PeerFrom(ctx)
+	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
+	if j != nil {
+		a.Job, a.ID = j.Seq, j.ID
+	}
+	return g.Store.Audit(ctx, a)
+}
+
+// UserResolver resolves the names of the users that the jobs of one request run as.
+type UserResolver struct {
+	RunAs    *RunAs
+	Peer     *control.Peer
+	resolved map[string]JobUser
+}
+
+// JobUser is the account that a job runs as.
+type JobUser struct {
+	UID  int
+	Name string
+}
+
+// Resolve returns the account of a name, if the peer may run jobs as that user.
+func (a *UserResolver) Resolve(name string) (JobUser, error) {
+	if user, known := a.resolved[name]; known {
+		return user, nil
+	}
+	uid, ok := a.RunAs.Directory.UserID(name)
+	user := JobUser{UID: uid, Name: a.RunAs.Directory.UserName(uid)}
+	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
+	// for the peer and the service.
+	unnamed := user.Name == strconv.Itoa(uid)
+	if !ok || unnamed && uid != a.Peer.UID && uid != accounts.Self() {
+		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
+	}
+	if err := a.RunAs.mayRunAs(a.Peer, user); err != nil {
+		return JobUser{}, err
+	}
+	if a.resolved == nil {
+		a.resolved = map[string]JobUser{}
+	}
+	a.resolved[name] = user
+	return user, nil
+}
+
+// mayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
+func (r *RunAs) mayRunAs(p *control.Peer, user JobUser) error {
+	needs := control.Needs("enqueue", false)
+	switch {
+	case user.UID == r.Account.RunsAs(&queue.Job{UID: p.UID}), r.Account.Each && p.Right.Covers(needs):
+		return nil
+	case r.Account.Each:
+		return r.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
+	}
+	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
+		user.Name, r.JobsRunAs(p), r.Places.File)}
+}
+
+// JobsRunAs returns the name of the user that the peer's jobs run as.
+func (r *RunAs) JobsRunAs(p *control.Peer) string {
+	if uid := r.Account.RunsAs(&queue.Job{UID: p.UID}); uid != r.Account.UID {
+		return r.Directory.UserName(uid)
+	}
+	return r.Account.User
+}
+
+// ExecutionFields lists the fields that define what a job executes, and its input and environment.
+var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
+
+// EditScope describes the parts of an edit that need more than ownership of the job.
+type editScope struct {
+	changesExecution bool     // the edit changes what the job executes
+	hasPlaceholder   bool     // a value is the placeholder of a hidden value
+	changesUser      bool     // the edit changes the user that the job runs as
+	user             *JobUser // the new user; nil means the service's default
+}
+
+// EditScope checks a merge patch. Only admins may change the user that a job runs as.
+func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
+	err = queue.Members(set, func(name string, value json.RawMessage) error {
+		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
+		switch name {
+		case "env", "env_secret":
+			var env map[string]string
+			// Ignore errors in the value here, since the later validation reports them.
+			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
+		case "user":
+			if !p.Right.Covers(control.Admin) {
+				return r.Rights.Refuse(p, "changing the user that a job runs as", control.Admin)
+			}
+			e.changesUser = true
+			var name *string
+			if err := json.Unmarshal(value, &name); err != nil {
+				return queue.Invalid("user", "must be the name of a user, or null")
+			}
+			if name == nil {
+				return nil
+			}
+			user, err := (&UserResolver{RunAs: r, Peer: p}).Resolve(*name)
+			if err == nil {
+				err = r.MayRun(user.UID)
+			}
+			e.user = &user
+			return err
+		}
+		return nil
+	})
+	return e, err
+}
+
+// MayEdit returns an error for an edit that would let the peer act as another user. That user is the job's
+// submitter, or a user that an admin has chosen for the job. With root's runners, both are checked, because
+// the service could apply another run_as at its next start. It also rejects edits that would overwrite
+// values that the peer cannot see. See docs/decisions/0075.
+func (r *RunAs) MayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
+	each := worker.Account{Each: true}
+	switch {
+	case e.hasPlaceholder && j.UID != p.UID:
+		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables that you do not change")
+	case e.changesExecution && r.Home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
+		return r.Rights.Refuse(p, "changing a job that runs as another user", control.Admin)
+	}
+	return nil
+}
+
+// Apply changes the user that a job runs as, if the edit requests that.
+func (e *editScope) Apply(j *queue.Job) {
+	switch {
+	case !e.changesUser:
+	case e.user == nil:
+		j.AsUID, j.User = nil, ""
+	default:
+		j.AsUID, j.User = &e.user.UID, e.user.Name
+	}
+}
+
+// Directory looks up accounts in the system's users and groups.
+type Directory struct{ accounts.Directory }
+
+// AnonymousUID is the uid of a client that uses the page without a session. ScraperUID is the uid of a
+// client that reads only the metrics. No account has one of these uids.
+const (
+	AnonymousUID = math.MinInt32 // every JSON parser can represent this number exactly
+	ScraperUID   = math.MinInt32 + 1
+)

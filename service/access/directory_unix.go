@@ -1,0 +1,54 @@
+//go:build unix
+
+package access
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// AccountOf returns the account of a uid. If the system does not know the uid, it returns defaults.
+func (d *Directory) AccountOf(uid int) worker.Account {
+	u, err := d.User(uint32(uid))
+	if err != nil {
+		return worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
+	}
+	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
+}
+
+// accountName returns the system's name for a uid, or "" if the uid has no name.
+func (d *Directory) accountName(uid int) string {
+	a, err := d.User(uint32(uid))
+	if err != nil {
+		return ""
+	}
+	return a.Name
+}
+
+// AccountNamed returns the account of a user.
+func (d *Directory) AccountNamed(name string) (worker.Account, error) {
+	u, err := d.Named(name)
+	if err == nil && u.Name != name {
+		// A directory may know an account under several names, but runners use only the account's main
+		// name.
+		err = fmt.Errorf("this account is called %q; use that name", u.Name)
+	}
+	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
+}
+
+// PeerNamed returns a peer as if the user had connected to the socket, with the user's current groups.
+func (d *Directory) PeerNamed(name string) (control.Peer, error) {
+	u, err := d.Named(name)
+	if err == nil {
+		u, err = d.Grouped(u)
+	}
+	p := control.Peer{UID: int(u.UID), GID: int(u.GID), PID: os.Getpid()}
+	for _, gid := range u.Groups {
+		p.Groups = append(p.Groups, int(gid))
+	}
+	return p, err
+}

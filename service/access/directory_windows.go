@@ -1,0 +1,41 @@
+package access
+
+import (
+	"os"
+	"os/user"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// AccountOf returns the account of the service itself.
+func (d *Directory) AccountOf(uid int) worker.Account {
+	a := worker.Account{UID: uid}
+	if u, err := user.Current(); err == nil {
+		a.User, a.Home = u.Username, u.HomeDir
+	}
+	return a
+}
+
+// accountName returns "", so the owners of jobs are not checked. On Windows, no second account ever gets
+// the same uid or SID, so the check is not needed.
+func (d *Directory) accountName(int) string { return "" }
+
+// PeerNamed returns a peer as if the user had connected to the pipe.
+func (d *Directory) PeerNamed(name string) (control.Peer, error) {
+	id, known := d.UserID(name)
+	if !known {
+		return control.Peer{}, accounts.ErrNone("there is no such account")
+	}
+	return control.Peer{UID: id, GID: -1, PID: os.Getpid()}, nil
+}
+
+// AccountNamed returns the account of a user.
+func (d *Directory) AccountNamed(name string) (worker.Account, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return worker.Account{}, err
+	}
+	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
+}

@@ -1,0 +1,398 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Admission separates the jobs of a deleted account from those of a new account with the same uid.
+type Admission struct {
+	Cluster   store.Cluster // nil if no other node can use the store
+	Log       *slog.Logger
+	Store     store.Store
+	Directory *Directory
+	Lock      *settings.Lock
+	Owners    *Owners
+	Rights    *Rights
+	ApplyNode func(context.Context) error // tells the store which jobs this node may claim
+}
+
+// This file separates the jobs of a deleted account from those of a new account with the same uid.
+//
+// The store keeps the name of each uid that has enqueued a job. When the system has another name for the uid,
+// the service gives the old jobs to a negative uid, which represents the former owner. It does so before it
+// answers a request of the new account. A uid for which the system returns no name keeps its owner.
+
+const (
+	// How long the result of a look-up of a uid's name is used for jobs that are about to start.
+	nameValidity = time.Second
+	// How long the start of a job waits for a look-up of a uid's name.
+	NameLookupTimeout = 200 * time.Millisecond
+	maxNameLookups    = 10_000 // maximum number of remembered look-ups
+	// The delay after a failed separation of a uid from its former owner, before the next try.
+	separateRetryDelay = time.Minute
+)
+
+// Owners caches which accounts own the jobs in the store. See docs/decisions/0078.
+type Owners struct {
+	store        store.Store
+	cluster      store.Cluster // nil if no other node can use the store
+	directory    *Directory
+	account      worker.Account // account that jobs run as
+	Users        sync.Map       // uid → name of the admitted peers that have a right and a name
+	checkRequest chan struct{}  // wake-up: look up every uid again
+
+	mu         sync.Mutex
+	names      map[int]string      // uid → name as stored; guarded by mu
+	former     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
+	unfinished map[int]bool        // uids whose separation may be unfinished; guarded by mu
+	Lookups    map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
+
+	unknownUsers map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
+}
+
+// NameLookup is one look-up of a uid's name.
+type NameLookup struct {
+	Done   chan struct{} // closed once name and doneAt are set
+	Name   string        // "" if the system returned no name
+	DoneAt time.Time
+
+	slow bool // a caller's wait for this look-up has timed out; guarded by the mu of owners
+}
+
+// NewOwners returns a cache without owners; Load reads them.
+func NewOwners(s store.Store, c store.Cluster, d *Directory, account worker.Account) *Owners {
+	return &Owners{store: s, cluster: c, directory: d, account: account, checkRequest: make(chan struct{}, 1)}
+}
+
+// Load reads all owners from the store.
+func (o *Owners) Load(ctx context.Context) error {
+	list, unfinished, err := o.store.Owners(ctx)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	names, former := maps.Clone(list), map[int]string{}
+	maps.Copy(names, o.names) // keep the names that note has added since the last load
+	for uid, name := range list {
+		if uid < 0 {
+			former[uid] = name
+			delete(names, uid)
+		}
+	}
+	o.names, o.former, o.unfinished = names, former, map[int]bool{}
+	for _, uid := range unfinished {
+		o.unfinished[uid] = true
+	}
+	return nil
+}
+
+// Note remembers the name under which a uid has enqueued. If the uid already has a name, note keeps that
+// name.
+func (o *Owners) Note(uid int, name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if name == "" || o.names[uid] != "" {
+		return
+	}
+	if o.names == nil {
+		o.names = map[int]string{}
+	}
+	o.names[uid] = name
+}
+
+// nameOf returns the stored name of a uid's owner, or "" if it has none.
+func (o *Owners) nameOf(uid int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if uid < 0 {
+		return o.former[uid]
+	}
+	return o.names[uid]
+}
+
+// Strangers returns the uids that have an account on other nodes but not on this one.
+func (o *Owners) Strangers() map[int]bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.unknownUsers)
+}
+
+// uids returns the uids that have owners, sorted.
+func (o *Owners) uids() []int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.names))
+}
+
+// FormerNames returns the names of the former owners, by their negative uids.
+func (o *Owners) FormerNames() map[int]string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.former)
+}
+
+// isUnfinished reports whether the separation of a uid from its former owner may be unfinished.
+func (o *Owners) isUnfinished(uid int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unfinished[uid]
+}
+
+// markFinished records that the separation of a uid is finished.
+func (o *Owners) markFinished(uid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.unfinished, uid)
+}
+
+// RequestCheck requests a look-up of all uids.
+func (o *Owners) RequestCheck() {
+	select {
+	case o.checkRequest <- struct{}{}:
+	default: // a look-up is already requested
+	}
+}
+
+// mayChangeOwner reports whether another account may get a uid. Root and the service's own account always
+// keep their uids.
+func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.Self() }
+
+// Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit
+// separates the jobs of that account before the peer gets any reply.
+func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
+	if p.Right == control.None || !mayChangeOwner(p.UID) {
+		return nil
+	}
+	name := a.Directory.accountName(p.UID)
+	if name == "" {
+		return nil
+	}
+	a.Owners.Users.Store(p.UID, name)
+	if err := a.separateOwner(ctx, p.UID, name); err != nil {
+		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account before, and the jobs of that account are not separated from yours yet (%v); try again later", p.UID, err)
+	}
+	return nil
+}
+
+// separateOwner separates a uid from its stored owner if the uid's account has another name now. It also
+// finishes a separation that an earlier service has begun.
+func (a *Admission) separateOwner(ctx context.Context, uid int, name string) error {
+	former := a.Owners.nameOf(uid)
+	if former == name || former == "" && !a.Owners.isUnfinished(uid) {
+		return nil
+	}
+	if former != "" && a.Owners.HasOtherNodes() { // on another node, the uid may still belong to the former owner
+		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts (%w)", name, former, errOwnedElsewhere)
+	}
+	for more := true; more; {
+		var err error
+		if more, err = a.Store.Disown(ctx, uid, former); err != nil {
+			return err
+		}
+	}
+	if former == "" {
+		a.Owners.markFinished(uid)
+		return nil
+	}
+	a.Owners.mu.Lock()
+	if a.Owners.names[uid] == former {
+		delete(a.Owners.names, uid)
+	}
+	a.Owners.mu.Unlock()
+	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", former, "is", name)
+	a.Rights.ResolveAccess() // resolve [access] again, since it may name the former account
+	return a.Owners.Load(ctx)
+}
+
+// errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
+// may still exist on another node.
+var errOwnedElsewhere = errors.New("the jobs of a uid's former account can be separated from those of its new account only while no other node runs")
+
+// SeparateOwners checks the owners of all uids. It does so at the start and after the settings were read
+// again. It also does so when a job does not start because its uid belongs to another account. It retries
+// failures every separateRetryDelay.
+func (a *Admission) SeparateOwners(ctx context.Context) {
+	warned := map[int]bool{}
+	for {
+		var retry <-chan time.Time
+		if a.Cluster != nil {
+			retry = time.After(separateRetryDelay)
+			a.UpdateUnknownUsers(ctx)
+		}
+		for _, uid := range a.Owners.uids() {
+			name := a.Directory.accountName(uid)
+			if name == "" || !mayChangeOwner(uid) {
+				continue
+			}
+			if err := a.separateOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
+				if retry = time.After(separateRetryDelay); !warned[uid] {
+					warned[uid] = true
+					a.Log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
+				}
+			} else if err != nil && ctx.Err() == nil {
+				a.Log.Error("the jobs of the uid's former account are not separated from those of its new account yet; trying again", "uid", uid, "error", err)
+				retry = time.After(separateRetryDelay)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.Owners.checkRequest:
+		case <-retry:
+		}
+	}
+}
+
+// UpdateUnknownUsers makes the store skip the jobs of users that have an account on other nodes but not on
+// this one. It also makes the store claim again the jobs of users that now have an account here. See
+// docs/decisions/0017.
+func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
+	unknown := map[int]bool{}
+	err := a.Owners.Load(ctx) // load again, to include users that have enqueued on other nodes
+	if err == nil && a.Owners.HasOtherNodes() {
+		for _, uid := range a.Owners.uids() {
+			name := a.Owners.nameOf(uid)
+			if a.Owners.checkRenamed(uid, name) != nil || a.Owners.lacksAccount(uid) {
+				unknown[uid] = true
+			}
+		}
+	}
+	a.Owners.mu.Lock()
+	unchanged := maps.Equal(a.Owners.unknownUsers, unknown)
+	a.Owners.mu.Unlock()
+	if err == nil && unchanged {
+		return
+	}
+	if err == nil {
+		a.Owners.mu.Lock()
+		a.Owners.unknownUsers = unknown
+		a.Owners.mu.Unlock()
+		err = a.Lock.With(ctx, func() error { return a.ApplyNode(ctx) })
+	}
+	if err != nil && ctx.Err() == nil {
+		a.Log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)
+	}
+}
+
+// lacksAccount reports whether jobs of a uid need an account on this node that does not exist here.
+func (o *Owners) lacksAccount(uid int) bool {
+	return o.account.Each && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" && o.lookUpName(uid, true) == ""
+}
+
+// CheckOwner returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
+// another account. It waits at most NameLookupTimeout for each look-up.
+func (o *Owners) CheckOwner(j *queue.Job) error {
+	name := o.nameOf(j.UID)
+	if j.AsUID == nil {
+		name = j.User
+	} else if err := o.checkRenamed(*j.AsUID, j.User); err != nil {
+		return o.orElsewhere(err)
+	}
+	err := o.checkRenamed(j.UID, name)
+	if err != nil {
+		o.RequestCheck()
+	}
+	if runs := o.account.RunsAs(j); err == nil && o.HasOtherNodes() && o.lacksAccount(runs) {
+		err = fmt.Errorf("uid %d has no account on this node", runs)
+		o.RequestCheck()
+	}
+	return o.orElsewhere(err)
+}
+
+// orElsewhere adds ErrNotHere to the reason why a job may not start on this node, if the queue has other
+// nodes. The job then waits, because it may start on one of them.
+func (o *Owners) orElsewhere(err error) error {
+	if err == nil || !o.HasOtherNodes() {
+		return err
+	}
+	return fmt.Errorf("%w: %w", worker.ErrNotHere, err)
+}
+
+// checkRenamed returns an error if a uid had a name and now has a different one.
+func (o *Owners) checkRenamed(uid int, oldName string) error {
+	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
+		return nil
+	}
+	name := o.lookUpName(uid, false)
+	if name != oldName {
+		name = o.lookUpName(uid, true) // the name may have changed since it was cached
+	}
+	if name != "" && name != oldName {
+		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, oldName, name)
+	}
+	return nil
+}
+
+// lookUpName returns the name of a uid. The name may have been cached for at most nameValidity. If fresh is
+// set, lookUpName always asks the system. It returns "" if the look-up takes longer than NameLookupTimeout.
+func (o *Owners) lookUpName(uid int, fresh bool) string {
+	o.mu.Lock()
+	n := o.Lookups[uid]
+	if n == nil || n.expired(fresh) {
+		if len(o.Lookups) >= maxNameLookups || o.Lookups == nil {
+			o.Lookups = map[int]*NameLookup{}
+		}
+		n = &NameLookup{Done: make(chan struct{})}
+		o.Lookups[uid] = n
+		go func() {
+			// This goroutine ends when the directory answers, which takes a few seconds at most.
+			n.Name = o.directory.accountName(uid)
+			n.DoneAt = time.Now()
+			close(n.Done)
+		}()
+	}
+	slow := n.slow
+	o.mu.Unlock()
+	if !slow {
+		select {
+		case <-n.Done:
+			return n.Name
+		case <-time.After(NameLookupTimeout):
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n.slow = true
+	return ""
+}
+
+// expired reports whether the name must be looked up again. A look-up that is still in progress has not
+// expired.
+func (n *NameLookup) expired(fresh bool) bool {
+	select {
+	case <-n.Done:
+		return fresh || time.Since(n.DoneAt) >= nameValidity
+	default:
+		return false
+	}
+}
+
+// FormerUID returns the negative uid of the former owner who had a given name. If there are several, it
+// returns that of the newest one.
+func (o *Owners) FormerUID(name string) (uid int, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, owner := range o.former {
+		// Negative uids are assigned downwards, so the newest owner has the lowest.
+		if owner == name && id < uid {
+			uid, ok = id, true
+		}
+	}
+	return uid, ok
+}

@@ -1,0 +1,43 @@
+package access
+
+import (
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// RunAs decides as which users jobs run.
+type RunAs struct {
+	Account   worker.Account // account that jobs run as
+	Home      runner.Home
+	Places    config.Places
+	Directory *Directory
+	Owners    *Owners
+	Rights    *Rights
+
+	Accounts *runner.Accounts // the policy that decides as which accounts root's runners run jobs
+}
+
+// MayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
+// submitter gets the error immediately.
+func (r *RunAs) MayRun(uid int) error {
+	if !r.Home.Roots() {
+		return nil
+	}
+	if why := r.Accounts.Refuses(uint32(uid)); why != "" {
+		return queue.Errorf(queue.CodeDenied, "%s", why)
+	}
+	return nil
+}
+
+// MayType returns an error if the peer may not type into a job's terminal because the job runs as another
+// user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
+// another user, if an admin has chosen that user.
+func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
+	if each := (worker.Account{Each: true}); r.Home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
+		return r.Rights.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// BroadcastTimeout is the time limit for the answers of all other nodes to one request. See
+// docs/decisions/0023.
+const BroadcastTimeout = 2 * time.Second
+
+// NodeResult is the answer of one node.
+type NodeResult struct {
+	Node store.NodeState
+	NodeReply
+	Failed error // why there is no answer; nil if the node answered
+}
+
+// Broadcast concurrently sends a request to all other live nodes, and waits at most BroadcastTimeout. It
+// returns the answers in order of the nodes' names.
+func (r *JobRouter) Broadcast(ctx context.Context, req NodeRequest) ([]NodeResult, error) {
+	if r.Cluster == nil || !r.Cluster.HasOthers() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
+	defer cancel()
+	nodes, err := r.NodeList.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.SendToNodes(ctx, nodes, req), nil
+}
+
+// SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
+// have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
+func (r *JobRouter) SendToNodes(ctx context.Context, nodes []store.NodeState, req NodeRequest) []NodeResult {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
+	list := make([]NodeResult, len(nodes))
+	slots := make(chan struct{}, maxParallelRequests)
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			reply, err := r.sendRequest(ctx, n.ID, req)
+			list[i] = NodeResult{n, reply, err}
+		})
+	}
+	all.Wait()
+	return list
+}
+
+// WaitIdle waits until no job runs on a draining node. It does not wait for the jobs of a lost node.
+func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
+	if n.This {
+		return r.Pool.Quiet(ctx)
+	}
+	for {
+		reply, err := r.sendRequest(ctx, n.ID, NodeRequest{Command: "quiet"})
+		switch {
+		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
+			return nil
+		case err != nil || !reply.TryAgain:
+			return err
+		}
+	}
+}
+
+// isNodeAlive reports whether a node's lease is valid. If the nodes cannot be read, isNodeAlive returns
+// true.
+func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
+	list, err := l.Nodes(ctx)
+	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
+	return err != nil || i >= 0 && list[i].Alive
+}
+
+// WaitAllIdle waits until no job runs on any node. The caller has drained all nodes, so no job starts.
+func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
+	nodes, err := r.NodeList.Nodes(ctx)
+	for i := range nodes {
+		if n := &nodes[i]; err == nil && n.Alive {
+			err = r.WaitIdle(ctx, n)
+		}
+	}
+	return err
+}
+
+// LostNodes returns a problem for each node that has disappeared without a normal stop.
+func (l *NodeList) LostNodes(ctx context.Context) (list []string) {
+	if l.Cluster == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
+	defer cancel()
+	nodes, err := l.Nodes(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
+	}
+	for i := range nodes {
+		if n := &nodes[i]; !n.This && !n.Alive && !n.Left {
+			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))
+		}
+	}
+	return list
+}

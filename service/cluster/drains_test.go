@@ -1,0 +1,22 @@
+package cluster
+
+import "testing"
+
+// The result of an older read of the store does not replace that of a newer one. The command that ends a drain
+// is the one for the drain of this node only if no drain of all nodes exists.
+func TestNewestDrainReadCounts(t *testing.T) {
+	var d DrainState
+	older, newer := d.beginRead(), d.beginRead()
+	d.record(newer, true)
+	d.record(older, false)
+	if !d.isOn() || d.IsAll() {
+		t.Errorf("drained %v, all %v; want this node alone", d.isOn(), d.IsAll())
+	}
+	if got, want := d.EndCommand("a b"), "queuectl node drain 'a b' --off"; got != want {
+		t.Errorf("a drain of this node ends with %q, want %q", got, want)
+	}
+	d.SetAll(true)
+	if got, want := d.EndCommand("a"), "queuectl drain --off"; got != want {
+		t.Errorf("a drain of all nodes ends with %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// ThisNode describes this node to the store.
+type ThisNode struct {
+	Node     string // name of this node
+	Store    store.Store
+	Owners   *access.Owners
+	Settings *settings.Keeper
+}
+
+// NodeList reads the nodes that share the queue.
+type NodeList struct {
+	Cluster store.Cluster // nil if no other node can use the store
+	Node    string        // name of this node
+	Pool    *worker.Pool
+	Started queue.Millis // when the service started
+	Store   store.Store
+	Version string
+	Self    *ThisNode
+}
+
+// Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
+func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error) {
+	for after := ""; l.Cluster != nil; {
+		page, err := l.Cluster.Nodes(ctx, after)
+		list = append(list, page...)
+		if err != nil || len(page) < store.MaxNodes {
+			return list, err
+		}
+		after = page[len(page)-1].Name
+	}
+	n := store.NodeState{Node: l.Self.nodeRecord(), This: true, Alive: true, Version: l.Version, Joined: l.Started, Heard: l.Store.Now()}
+	n.Workers, n.Running, n.Drained = l.Pool.Workers(), l.Pool.Busy(), l.Pool.Draining()
+	return []store.NodeState{n}, nil
+}
+
+// Load returns this node's workers and throughput. The node stores them with its lease, so that other nodes
+// can read them.
+func (l *NodeList) load() store.Load {
+	byQueue := l.Pool.Throughputs()
+	if len(byQueue) > store.MaxLoadQueues {
+		names := slices.SortedFunc(maps.Keys(byQueue), func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
+		for _, name := range names[store.MaxLoadQueues:] {
+			delete(byQueue, name)
+		}
+	}
+	return store.Load{Workers: l.Pool.Workers(), Ended: l.Pool.Throughput(), EndedOf: byQueue}
+}
+
+// OtherNodesThroughput returns the throughput of the other nodes, as they reported it within the last minute.
+// It returns nothing if the store does not answer within BroadcastTimeout.
+func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue map[string]int) {
+	byQueue = map[string]int{}
+	if l.Cluster == nil || !l.Cluster.HasOthers() {
+		return 0, byQueue
+	}
+	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
+	defer cancel()
+	nodes, err := l.Nodes(ctx)
+	if err != nil {
+		return 0, byQueue
+	}
+	for i := range nodes {
+		if n := &nodes[i]; n.Alive && !n.This && n.Heard.Add(time.Minute) > l.Store.Now() {
+			sum += n.Ended
+			for name, ended := range n.EndedOf {
+				byQueue[name] += ended
+			}
+		}
+	}
+	return sum, byQueue
+}
+
+// NameNodes sets the node that ran each job last, if several nodes share the queue. If a job ran on another
+// node, NameNodes removes the job's resource units, since only that node knows the units' names. If the
+// store does not answer, no node is set.
+func (l *NodeList) NameNodes(ctx context.Context, views []control.Job) {
+	var seqs []int64
+	for i := range views {
+		if views[i].StartedAt != 0 {
+			seqs = append(seqs, views[i].Seq)
+		}
+	}
+	if l.Cluster == nil || len(seqs) == 0 {
+		return
+	}
+	names, err := l.Cluster.NodesOf(ctx, seqs)
+	for i := range views {
+		if v := &views[i]; err == nil && names[v.Seq] != "" {
+			if v.Node = names[v.Seq]; v.Node != l.Node {
+				v.Units = nil
+			}
+		}
+	}
+}
+
+// NodeNamed returns the current state of a node. If the queue is not shared, NodeNamed returns an error
+// that suggests a command, which the parameter instead holds.
+func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
+	if l.Cluster == nil {
+		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s", instead)
+	}
+	nodes, err := l.Nodes(ctx)
+	if err != nil {
+		return n, err
+	}
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		if names[i] = nodes[i].Name; names[i] == name {
+			return nodes[i], nil
+		}
+	}
+	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, names), "; see: queuectl node list"))
+}
+
+// nodeRecord describes this node as the settings define it.
+func (t *ThisNode) nodeRecord() store.Node {
+	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{}, Strangers: t.Owners.Strangers()}
+	for name, r := range t.Settings.Current().ResourcesByName() {
+		n.Resources[name] = len(r.IDs)
+	}
+	return n
+}

@@ -1,0 +1,280 @@
+// Package doctor finds problems that keep a queue from working well, and says how to solve them.
+//
+// Start with Examiner, which implements control.API's Doctor, and with HealthCheck, which finds the problems that
+// a status shows.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Examiner checks the queue and its environment.
+type Examiner struct {
+	Shares          *control.Shares
+	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
+	Files           store.Maintainer                 // the store's maintenance operations; nil if it has none
+	Home            runner.Home
+	Inherited       []string // restrictions that the service inherited; see Options
+	Places          config.Places
+	Pool            *worker.Pool
+	Store           store.Store
+	Unit            systemd.Unit // the systemd unit of the service
+	Version         string
+	Boot            *BootAdvisor
+	SocketInherited func() bool // reports whether the service did not create its socket
+	Health          *HealthCheck
+	OutputFiles     *cluster.OutputFiles
+	Owners          *access.Owners
+	Quota           *settings.Quota
+	Rights          *access.Rights
+	Settings        *settings.Keeper
+
+	Programs []ProgramFile
+}
+
+// doctorTimeout is how long doctor waits for a runner to answer.
+const doctorTimeout = 2 * time.Second
+
+// Doctor implements control.API.
+func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
+	var list []store.Finding
+	if known, can := d.Store.(store.Examiner); can {
+		list = known.Examine(ctx)
+	}
+	if d.Files == nil { // a store in files checks the state directory in Examine
+		list = append(list, d.ExamineStoreDir(d.Places.State)...)
+	}
+	mode, _ := d.Settings.Current().Socket()
+	if d.SocketInherited() {
+		mode = 0o777 // allow any mode, since the systemd socket unit defines it
+	}
+	list = append(list, ExaminePlaces(d.Places, mode)...)
+	list = append(list, d.ExamineAccess()...)
+	list = append(list, ExamineStoreFile(d.Settings.Current().StoreFile)...)
+	list = append(list, d.ExamineOwners(ctx)...)
+	list = append(list, d.examineUsers()...)
+	list = append(list, d.examinePrograms()...)
+	list = append(list, d.examineRunners()...)
+	list = append(list, d.examineLauncher()...)
+	list = append(list, d.examineEnforcement(ctx)...)
+	list = append(list, examineLimits(d.Settings.Current())...)
+	list = append(list, d.examineInherited()...)
+	list = append(list, d.ExamineBoot()...)
+	if problems, failing := d.Health.Problems(ctx); len(problems) > 0 {
+		level := store.Warning
+		if failing {
+			level = store.Failure
+		}
+		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
+	}
+	if p.Verify && d.Files == nil {
+		return control.Diagnosis{}, ErrNoFiles
+	}
+	// If a slow disk delays the store, the check would only wait for the disk.
+	if p.Verify && d.Files.Slow() == nil {
+		var lastReport time.Time
+		found, err := d.Files.Verify(ctx, d.OutputFiles.Outputs(), func(done, total int64) error {
+			if time.Since(lastReport) < ProgressInterval {
+				return nil
+			}
+			lastReport = time.Now()
+			return each(control.Progress{Done: done, Of: total})
+		})
+		var e *queue.Error
+		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
+			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "the queue was not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
+		}
+		if err != nil {
+			return control.Diagnosis{}, err
+		}
+		list = append(list, found...)
+	}
+	return Diagnose(list), nil
+}
+
+// Diagnose summarizes findings. It lists equal findings once.
+func Diagnose(list []store.Finding) control.Diagnosis {
+	d := control.Diagnosis{Level: string(store.Fine)}
+	for i, f := range list {
+		if slices.Contains(list[:i], f) {
+			continue // both the quick and the thorough check have found this; list it once
+		}
+		if f.Level == store.Failure || f.Level == store.Warning && d.Level == string(store.Fine) {
+			d.Level = string(f.Level)
+		}
+		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message, Next: f.Next})
+	}
+	return d
+}
+
+// ExamineAccess checks whether the names in [access] exist.
+func (d *Examiner) ExamineAccess() []store.Finding {
+	if unknown := d.Rights.UnknownNames(); unknown != "" {
+		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
+	}
+	return nil
+}
+
+// examineInherited reports the attributes that the service inherited from the process that started it.
+func (d *Examiner) examineInherited() (list []store.Finding) {
+	for _, attribute := range d.Inherited {
+		list = append(list, store.Finding{
+			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
+			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
+		})
+	}
+	return list
+}
+
+// ExamineStoreFile checks who may read the file with the database URL, which may contain a password.
+func ExamineStoreFile(path string) []store.Finding {
+	info, err := os.Stat(path)
+	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {
+		// On Windows, the directory's access rights protect the file.
+		return nil
+	}
+	return []store.Finding{{Check: "store", Level: store.Warning, Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
+}
+
+// ProgramFile is the file of a program as it was when the service started.
+type ProgramFile struct {
+	path string
+	info os.FileInfo
+}
+
+// examinePrograms checks whether the program files are still those that are running.
+func (d *Examiner) examinePrograms() (list []store.Finding) {
+	for _, p := range d.Programs {
+		now, err := os.Stat(p.path)
+		switch {
+		case err != nil:
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install queuectl again; this file is needed to start the service and its runners"})
+		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("the running version and the installed version are both %s", d.Version)})
+	}
+	return list
+}
+
+// enforcement describes how a job's output, time and process tree are limited on this machine. The
+// parameter grouped says whether control groups enforce the limits.
+func (d *Examiner) enforcement(grouped bool) string {
+	if grouped {
+		return enforcementInGroups
+	}
+	if d.Home.Socket != "" && d.Unit != "" {
+		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees, unless the runner's log reports otherwise"
+	}
+	return enforcement
+}
+
+// HowToEnd returns advice on how a user can end a runner that hangs. pid 0 means that the runner's pid is
+// unknown.
+func HowToEnd(pid int64) string {
+	if pid == 0 {
+		return findHung
+	}
+	return fmt.Sprintf(endHung, pid)
+}
+
+// examineRunners checks whether the runners answer.
+func (d *Examiner) examineRunners() []store.Finding {
+	live, unresponsive := d.Pool.Runners(doctorTimeout)
+	var list []store.Finding
+	for _, pid := range unresponsive {
+		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: HowToEnd(pid)})
+	}
+	if len(list) == 0 {
+		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.Busy())})
+	}
+	return list
+}
+
+// ProgramFiles returns the service's own program and the program that runs jobs.
+func ProgramFiles(runner string) (list []ProgramFile) {
+	self, _ := os.Executable()
+	for _, path := range []string{self, runner} {
+		if info, err := os.Stat(path); err == nil {
+			list = append(list, ProgramFile{path, info})
+		}
+	}
+	return list
+}
+
+// ErrNoFiles is the error of operations that need a store in files.
+var ErrNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
+
+// ProgressInterval is the minimum interval between two progress messages.
+const ProgressInterval = 100 * time.Millisecond
+
+// maxFormerNames is the maximum number of former owners that doctor names in one finding.
+const maxFormerNames = 20
+
+// ExamineOwners returns a doctor finding that lists accounts that have jobs but lost their uid. If no account
+// has lost its uid, it reads no jobs.
+func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
+	former, names := d.Owners.FormerNames(), map[string]bool{}
+	f := store.Filter{Limit: store.MaxPage}
+	for more := true; more && len(former) > 0; more = f.Before != 0 {
+		var page store.Selected
+		err := d.Shares.Do(ctx, control.Many, func() (err error) {
+			page, err = d.Store.Select(ctx, f)
+			return err
+		})
+		if err != nil {
+			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
+		}
+		for _, ref := range page.Refs {
+			if name, isFormer := former[ref.UID]; isFormer {
+				names[name] = true
+				delete(former, ref.UID)
+			}
+		}
+		f.Before = page.Next
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	list := slices.Sorted(maps.Keys(names))
+	if more := len(list) - maxFormerNames; more > 0 {
+		list = append(list[:maxFormerNames], fmt.Sprintf("and %d more", more))
+	}
+	return []store.Finding{{
+		Check: "owners", Level: store.Warning,
+		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " + strings.Join(list, ", "),
+		Next:    "list them: queuectl list --user NAME; run a job as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove a job: queuectl rm ID",
+	}}
+}
+
+// examineUsers reports the users whose jobs use nearly their whole quota.
+func (d *Examiner) examineUsers() (list []store.Finding) {
+	most := d.Quota.MaxBytesUser()
+	for _, u := range d.Quota.NearQuota() {
+		list = append(list, store.Finding{Check: "users", Level: store.Warning,
+			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused", d.Owners.UserName(u.UID), u.Bytes, most),
+			Next:    "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
+	}
+	return list
+}

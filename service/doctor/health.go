@@ -1,0 +1,165 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// HealthCheck finds the problems that keep the queue from running jobs.
+type HealthCheck struct {
+	Files      store.Maintainer // the store's maintenance operations; nil if it has none
+	Home       runner.Home
+	Node       string // name of this node
+	Pool       *worker.Pool
+	Store      store.Store
+	DrainState *cluster.DrainState
+	Lease      *cluster.LeaseKeeper
+	NodeList   *cluster.NodeList
+	Owners     *access.Owners
+	Pauses     *settings.AllPause
+	Settings   *settings.Keeper
+}
+
+// Problems returns the problems that keep the queue from running jobs. failing reports whether the queue
+// cannot work at all. problems sends requests to the runners.
+func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool) {
+	if h.Files != nil {
+		if err := h.Files.Room(); err != nil {
+			list, failing = append(list, err.Error()), true
+		}
+		if err := h.Files.Starved(); err != nil {
+			list = append(list, err.Error())
+		}
+		if err := h.Files.Slow(); err != nil {
+			list, failing = append(list, err.Error()+"; check the disk"), true
+		}
+	}
+	if trouble := h.Lease.Trouble(); trouble != nil {
+		list, failing = append(list, trouble.Text), failing || !time.Now().Before(trouble.Lapse)
+	}
+	for _, w := range h.Pool.List(ctx) {
+		if w.Stuck {
+			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
+		}
+		if w.Stale {
+			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); check the runners: queuectl doctor", w.ID, w.Job,
+				queue.FormatDuration(h.Settings.Current().WorkerTimeout)))
+		}
+	}
+	unresponsive := h.Pool.Silent()
+	counts := h.Store.Counts()
+	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
+	switch workers := h.Pool.Workers(); {
+	case h.Pool.Stopping():
+		list = append(list, "the service is stopping, so no jobs start")
+	case waiting == 0 || h.Pool.Draining() || h.Pool.Frozen():
+	case workers == 0:
+		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
+	case len(unresponsive) > 0 && h.Pool.Busy() >= workers:
+		list = append(list, fmt.Sprintf("%s, but all workers are busy with jobs of a runner that does not answer; add workers with: queuectl worker start", jobsWait(waiting)))
+	}
+	for _, pid := range unresponsive {
+		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), HowToEnd(pid)))
+	}
+	if problem := h.launcherProblem(); problem != "" {
+		list = append(list, problem)
+	}
+	for _, f := range examineLimits(h.Settings.Current()) {
+		if f.Level != store.Fine {
+			list = append(list, f.Message+"; "+f.Next)
+		}
+	}
+	if pause := h.Pool.Paused(); pause != "" {
+		list = append(list, pause)
+	}
+	if paused := h.pausedHealth(); paused != "" {
+		list = append(list, paused)
+	}
+	list = append(list, h.NodeList.LostNodes(ctx)...)
+	if h.Pool.Draining() {
+		list = append(list, "the service is draining, so no jobs start; end the drain with: "+h.DrainState.EndCommand(h.Node))
+	}
+	return list, failing
+}
+
+// jobsWait returns a text like "5 jobs are waiting".
+func jobsWait(n int64) string {
+	if n == 1 {
+		return "1 job is waiting"
+	}
+	return fmt.Sprintf("%d jobs are waiting", n)
+}
+
+// maxProblems is the maximum number of problems that health lists.
+const maxProblems = 20
+
+// Health summarizes problems in one line.
+func Health(problems []string, failing bool) string {
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
+	}
+	switch {
+	case failing:
+		return "failing: " + strings.Join(problems, "; ")
+	case len(problems) > 0:
+		return "degraded: " + strings.Join(problems, "; ")
+	}
+	return "ok"
+}
+
+// pausedHealth returns who has paused all jobs, or "" if they are not paused.
+func (h *HealthCheck) pausedHealth() string {
+	all := h.Pauses.Current()
+	if all == nil {
+		return ""
+	}
+	return fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all", h.Owners.UserName(all.UID), all.At)
+}
+
+// NoRunner explains that no job can start because there is no runner. It returns the cause and the next
+// step for the user. The text is "" if there is a runner, or if the first try to start one is still in
+// progress. nodeReasons, status and doctor use it.
+func (h *HealthCheck) NoRunner() (text, next string) {
+	err := h.Pool.NoRunner()
+	var launcher *runner.LauncherError
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.As(err, &launcher):
+		return fmt.Sprintf("no jobs can start: %v", launcher), launcher.Next
+	}
+	return fmt.Sprintf("no jobs can start: %v", err), "the service tries again; see its log"
+}
+
+// launcherProblem returns the line of status about runners that cannot start. It reports a launcher that
+// has stopped even if a runner still exists for the jobs. It returns "" if no problem is known.
+func (h *HealthCheck) launcherProblem() string {
+	if text, next := h.NoRunner(); text != "" {
+		return text + "; " + next
+	}
+	var launcher *runner.LauncherError
+	if errors.As(h.Home.CheckLauncher(), &launcher) {
+		return launcher.Error() + "; " + launcher.Next
+	}
+	return ""
+}
+
+// examineLauncher reports a launcher that does not start runners.
+func (d *Examiner) examineLauncher() []store.Finding {
+	var launcher *runner.LauncherError
+	if !errors.As(d.Home.CheckLauncher(), &launcher) && !errors.As(d.Pool.NoRunner(), &launcher) {
+		return nil
+	}
+	return []store.Finding{{Check: "launcher", Level: store.Failure, Message: launcher.Error(), Next: launcher.Next}}
+}

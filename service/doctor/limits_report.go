@@ -1,0 +1,103 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// LimitsReport finds out which limits of jobs are enforced on this machine.
+type LimitsReport struct {
+	Pool    *worker.Pool
+	Started queue.Millis // when the service started
+	Store   store.Store
+}
+
+// limitsTimeout is how long a request waits for a runner to report which limits are enforced, if none has
+// reported yet. See docs/decisions/0044.
+const limitsTimeout = 5 * time.Second
+
+// UnenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
+// has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
+// job is not enforced.
+func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
+	if !queue.AnyLimit(jobs) {
+		return nil, nil
+	}
+	wait := limitsTimeout
+	if !require {
+		// Wait for a runner's report only if the service started less than limitsTimeout ago.
+		wait -= r.Store.Now().Time().Sub(r.Started.Time())
+	}
+	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
+	defer cancel()
+	known, ok := r.Pool.Limits(timeoutCtx)
+	if !ok && require {
+		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
+	}
+	lacks := queue.Shortfalls(jobs, known)
+	for _, short := range lacks {
+		names = append(names, short.Limit)
+	}
+	if require && len(lacks) > 0 {
+		return nil, limitError(lacks[0], names[1:], len(jobs))
+	}
+	return names, nil
+}
+
+// limitError returns the error for a job with a required limit that is not enforced. others lists further
+// limits of this kind, and jobs is the number of jobs in the request.
+func limitError(short queue.Shortfall, others []string, jobs int) error {
+	what := "is not enforced on this machine"
+	if short.Extent == queue.ForEach {
+		what = "limits each process of a job on this machine, but not all of them together"
+	}
+	what += " (" + short.By + ")"
+	if len(others) > 0 {
+		what += "; also not fully enforced: " + strings.Join(others, ", ")
+	}
+	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit or parameter \"require_limits\"; see: queuectl doctor", what)
+	e.Field = short.Limit
+	if jobs > 1 {
+		return e.At(short.Index + 1)
+	}
+	return e
+}
+
+// examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
+// on this machine.
+func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
+	timeoutCtx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	known, ok := d.Pool.Limits(timeoutCtx)
+	if !ok {
+		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
+	}
+	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
+		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
+	})
+	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: d.enforcement(grouped)})
+	for _, e := range queue.Enforcements(known) {
+		list = append(list, enforcementFinding(e))
+	}
+	return list
+}
+
+// enforcementFinding returns the finding about one limit.
+func enforcementFinding(e queue.Enforcement) store.Finding {
+	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
+	switch e.Extent {
+	case queue.Enforced:
+		return store.Finding{Check: f.Check, Level: store.Fine, Message: e.Limit + " is enforced by " + e.By}
+	case queue.ForEach:
+		f.Message = e.Limit + " is enforced for each process, not per job: " + e.By
+	default:
+		f.Message = e.Limit + " limits are not enforced (" + e.By + ")"
+	}
+	return f
+}

@@ -1,0 +1,48 @@
+//go:build unix
+
+package doctor
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
+)
+
+// ExaminePlaces reports which files other accounts can use although they should not: the socket, the
+// outputs and the state directory. The parameter socket is the mode that the socket may have.
+func ExaminePlaces(p config.Places, socket fs.FileMode) []store.Finding {
+	var list []store.Finding
+	for _, c := range []struct {
+		path string
+		mode fs.FileMode
+	}{{p.Socket, socket}, {cluster.RunnersDir(p), 0o700}, {filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
+		info, err := os.Lstat(c.path)
+		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
+			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, queue.Word(c.path))})
+		}
+	}
+	return append(list, examineStateDir(p)...)
+}
+
+// examineStateDir warns if other accounts can list the state directory. It checks only a directory that
+// belongs to the service's account. If the directory contains a socket that is open to other accounts, the
+// mode that examineStateDir suggests still lets them reach the socket.
+func examineStateDir(p config.Places) []store.Finding {
+	info, err := os.Stat(p.State)
+	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return nil
+	}
+	mode := fs.FileMode(0o700)
+	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.State && socket.Mode().Perm()&0o066 != 0 {
+		mode |= info.Mode().Perm() & 0o011
+	}
+	return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other users can list %s (mode %03o)", p.State, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", mode, queue.Word(p.State))}}
+}

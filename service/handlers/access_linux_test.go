@@ -1,0 +1,85 @@
+package handlers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/service/access"
+)
+
+// dora simulates the answers of getent on a machine with a network directory.
+func dora(database, key string) (string, error) {
+	return map[string]string{
+		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd DORA": "dora:*:61400:61410::/:/bin/sh",
+		"initgroups dora": "dora 61410 61411", "group dirgroup": "dirgroup:*:61411:dora", "group 61411": "dirgroup:*:61411:dora",
+	}[database+" "+key], nil
+}
+
+// A user who exists only in a network directory can be named wherever a local user can. These places are
+// [access], the account of all jobs, --user and names in replies.
+func TestUsersOfADirectory(t *testing.T) {
+	with := func(settings map[string]string) *rig {
+		t.Helper()
+		d := &access.Directory{}
+		d.Ask = dora
+		return newRig(t, rigOptions{settings: settings, policy: "/etc/no.policy", directory: d})
+	}
+	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "access.admin": "none"})
+	if got := s.Rights.UnknownNames(); got != "" {
+		t.Error(got)
+	}
+	for want, p := range map[control.Right]*control.Peer{control.Submit: {UID: 61401, GID: 1, Groups: []int{61411}}, control.Operate: {UID: 61400}, control.None: {UID: 61402}} {
+		if got := s.Rights.Right(p); got != want {
+			t.Errorf("%+v: got %s, want %s", p, got, want)
+		}
+	}
+	as, err := (&access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.Admin)}).Resolve("dora")
+	if f, failed := s.filters.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
+		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
+	}
+	if w := s.Owners.UserName(61400); w != "dora" {
+		t.Errorf("she is called %s", w)
+	}
+	s = with(map[string]string{"run_as": "fixed:dora"})
+	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" || s.RunAs.JobsRunAs(peer(61300, control.Submit)) != "dora" {
+		t.Errorf("jobs run as %+v", a)
+	}
+	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
+		t.Error("all jobs may run as an account by another name of its")
+	}
+}
+
+// blockDirectory makes the directory call wait before each answer. Each answer says that the user is
+// unknown.
+func blockDirectory(d *accounts.Directory, wait func()) {
+	d.Ask = func(string, string) (string, error) { wait(); return "", nil }
+}
+
+// While the change of one setting waits for a directory that hangs, another setting can be changed.
+func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
+	s := newServiceWithStore(t)
+	called, answer := make(chan struct{}), make(chan struct{})
+	blockDirectory(&s.Directory.Directory, func() {
+		close(called)
+		<-answer
+	})
+	admin := asPeer(t, 0, control.Admin)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if v, err := s.administration.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil || v.Value != "dora" {
+			t.Errorf("%+v, %v", v, err)
+		}
+	}()
+	<-called
+	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
+	defer cancel()
+	if _, err := s.administration.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
+		t.Error(err)
+	}
+	close(answer)
+	<-done
+}

@@ -1,0 +1,162 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+)
+
+// newSettingsRig returns a service with the given settings. The service runs no jobs. It has root's runners if
+// its run_as needs them.
+func newSettingsRig(t testing.TB, pairs ...string) *rig {
+	t.Helper()
+	o := rigOptions{settings: map[string]string{}}
+	for i := 0; i < len(pairs); i += 2 {
+		o.settings[pairs[i]] = pairs[i+1]
+	}
+	if runAs := o.settings["run_as"]; runAs != "" && runAs != config.RunAsService {
+		o.policy = filepath.Join(t.TempDir(), "runner.conf")
+		if err := os.WriteFile(o.policy, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return newRig(t, o)
+}
+
+func peer(uid int, right control.Right) *control.Peer {
+	return &control.Peer{UID: uid, GID: uid, Right: right}
+}
+
+// Only admins may choose the user that a job runs as. Other users may name only the user that the job would
+// run as anyway. If a choice is rejected, the error names the setting that would allow it.
+func TestUserIsNamedByAdmins(t *testing.T) {
+	self := newSettingsRig(t).Account.User
+	other := otherUserName(t)
+	for _, c := range []struct {
+		runAs string
+		peer  *control.Peer
+		name  string
+		want  string // expected error; "" means success
+		code  queue.Code
+	}{
+		{"service", peer(61300, control.Submit), self, "", ""},
+		{"service", peer(61300, control.Admin), "61377", `there is no user "61377"`, queue.CodeInvalid},
+		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as ", queue.CodeDenied},
+		{"submitter", peer(0, control.Submit), "root", "", ""},
+		{"submitter", peer(61300, control.Admin), "0", "", ""},
+		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
+		{"submitter", peer(61300, control.Operate), "root", `a job that runs as another user (root) needs the right "admin", but you (61300) have "operate"`, queue.CodeDenied},
+		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
+		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
+	} {
+		if !runsAs(c.runAs) {
+			continue
+		}
+		s := newSettingsRig(t, "run_as", c.runAs)
+		a := access.UserResolver{RunAs: s.RunAs, Peer: c.peer}
+		as, err := a.Resolve(c.name)
+		var e *queue.Error
+		switch {
+		case c.want == "" && (err != nil || as.Name == ""):
+			t.Errorf("%s for %s: %+v, %v", c.runAs, c.name, as, err)
+		case c.want != "" && (!errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s for %s: got %v, want %s: %s", c.runAs, c.name, err, c.code, c.want)
+		}
+	}
+}
+
+// If jobs run as their submitters, a job runs as the user that it names. If all jobs run as one account, a
+// waiting job is shown with that account. An ended job is always shown with its own user.
+func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
+	self := accounts.Self()
+	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}
+	ended := job
+	ended.State = queue.Completed
+	for _, c := range []struct {
+		runAs string
+		runs  int
+		shown string
+	}{{"submitter", 61301, "bob"}, {"service", self, newSettingsRig(t).Account.User}, {"fixed:daemon", 1, "daemon"}} {
+		if !runsAs(c.runAs) {
+			continue
+		}
+		s := newSettingsRig(t, "run_as", c.runAs)
+		if got := s.Account.RunsAs(&job); got != c.runs {
+			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
+		}
+		if user, owner := s.RunAs.Names(&job); user != c.shown || owner != "61300" {
+			t.Errorf("%s: shown as %s of %s, want %s", c.runAs, user, owner, c.shown)
+		}
+		if user, _ := s.RunAs.Names(&ended); user != "bob" {
+			t.Errorf("%s: it ran and is shown as %s", c.runAs, user)
+		}
+	}
+}
+
+// A user who edits another user's job cannot change what it executes, and cannot store the placeholder of a
+// hidden value.
+func TestEditsOfOthersJobs(t *testing.T) {
+	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
+	for _, c := range []struct {
+		runAs string
+		right control.Right
+		set   string
+		want  error
+	}{
+		{"submitter", control.Operate, `{"priority":1,"timeout":5,"labels":{"a":"b"}}`, nil},
+		{"submitter", control.Operate, `{"command":"id"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"argv":["id"]}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"cwd":"/tmp"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"env":{"LD_PRELOAD":"x"}}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"shell":"sh"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"stdin":"x"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"stdin_file":"/x"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"umask":"000"}`, queue.ErrDenied},
+		{"submitter", control.Admin, `{"command":"id"}`, nil}, {"service", control.Operate, `{"command":"id"}`, nil},
+		{"fixed:daemon", control.Operate, `{"command":"id"}`, queue.ErrDenied}, {"fixed:daemon", control.Operate, `{"priority":1}`, nil}, {"fixed:daemon", control.Admin, `{"command":"id"}`, nil},
+		{"service", control.Operate, `{"env":{"A":"***"}}`, queue.ErrInvalid}, {"service", control.Operate, `{"env":{"A":"x"}}`, nil},
+	} {
+		if !runsAs(c.runAs) {
+			continue
+		}
+		s := newSettingsRig(t, "run_as", c.runAs)
+		p := peer(61300, c.right)
+		e, err := s.RunAs.EditScope(p, json.RawMessage(c.set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RunAs.MayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
+		}
+		if err := s.RunAs.MayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
+			t.Errorf("%s by %s with %s, of one's own job that names another user: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
+		}
+		if err := s.RunAs.MayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
+			t.Errorf("%s of one's own job: %v", c.set, err)
+		}
+	}
+}
+
+// Admins see the URL of the database without its password. This holds for the value in effect and for a value
+// that waits for a restart.
+func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
+	s := newSettingsRig(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
+	s.Settings.RecordStartConfig()
+	if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"store": "postgres://q:three@h2/d"}}); err != nil {
+		t.Fatal(err)
+	}
+	for right, want := range map[control.Right]control.ConfigValue{
+		control.Operate: {Key: "store", Value: "***", Origin: "file", Note: "changed to ***, which takes effect after a restart of the service"},
+		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx", Origin: "file",
+			Note: "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
+	} {
+		if got, err := s.administration.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
+			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
+		}
+	}
+}

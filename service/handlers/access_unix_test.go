@@ -1,0 +1,174 @@
+//go:build unix
+
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/store"
+)
+
+// runsAs reports whether this system supports a value of run_as.
+func runsAs(string) bool { return true }
+
+// otherUserName returns the name of a user other than this process's user.
+func otherUserName(*testing.T) string {
+	if os.Geteuid() == 0 {
+		return "daemon"
+	}
+	return "root"
+}
+
+// Names in [access] are resolved when the settings are read. If a user has several rights, the strongest
+// applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
+// service's own user always have all rights.
+func TestNamesAreResolved(t *testing.T) {
+	s := newSettingsRig(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
+	daemon, ok := s.Directory.UserID("daemon")
+	if !ok {
+		daemon = 61377 // this machine has no user named daemon, so use any uid
+	}
+	for _, c := range []struct {
+		peer control.Peer
+		want control.Right
+	}{
+		{control.Peer{UID: 61300}, control.Read}, {control.Peer{UID: 61301}, control.Submit}, {control.Peer{UID: 61302, Groups: []int{61310}}, control.Read},
+		{control.Peer{UID: 61303}, control.None}, {control.Peer{UID: os.Geteuid()}, control.Admin}, {control.Peer{}, control.Admin},
+	} {
+		if got := s.Rights.Right(&c.peer); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
+		}
+	}
+	if got := s.Rights.Right(&control.Peer{UID: daemon}); ok && got != control.Operate {
+		t.Errorf("daemon: got %s, want the strongest", got)
+	}
+	for _, name := range []string{"no.such.user", "@no.such.group"} {
+		if !strings.Contains(s.Rights.UnknownNames(), name) {
+			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownNames())
+		}
+	}
+	if finding := s.doctor.ExamineAccess(); len(finding) != 1 {
+		t.Errorf("doctor finds %+v", finding)
+	}
+	if got := newSettingsRig(t, "access.read", "61300").Rights.UnknownNames(); got != "" {
+		t.Errorf("a number without a name: %s", got)
+	}
+}
+
+// An error about a missing right names the required right, the user's right, and how to get it: from the
+// group that has it, or from an admin who edits the settings file.
+func TestRefusalsHelp(t *testing.T) {
+	s := newSettingsRig(t, "run_as", "submitter", "access.operate", "alice @ops")
+	for _, c := range []struct {
+		right, needs control.Right
+		what, want   string
+	}{
+		{control.Submit, control.Operate, "cancel on another user's job", `cancel on another user's job needs the right "operate", but you (61300) have "submit"; join the group ops, which has the right "operate", or ask an admin to grant it in the section [access] of /etc/q.toml`},
+		{control.Operate, control.Admin, "drain", `drain needs the right "admin", but you (61300) have "operate"; join the group queuectl-admin, which has the right "admin", or ask an admin to grant it in the section [access] of /etc/q.toml`},
+		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` + new(accounts.Directory).UserName(os.Geteuid()) + `; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
+	} {
+		var e *queue.Error
+		if err := s.Rights.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
+			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+	own := newSettingsRig(t)
+	if err := own.Rights.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+"; ask an admin to grant you a right in the section [access]") {
+		t.Errorf("of a service of one's own: %v", err)
+	}
+}
+
+// A job that names a user stores and shows the uid and name of that user. A job that names no user shows
+// its submitter.
+func TestJobsKeepTheirUser(t *testing.T) {
+	s := newSettingsRig(t, "run_as", "submitter")
+	a := &access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.Admin)}
+	spec := queue.Spec{Command: new("true"), User: new("root")}
+	j, err := s.intake.draft(&spec, s.Settings.Current().Defaults(), "61300", a)
+	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
+		t.Fatalf("got %+v, %v", j, err)
+	}
+	if got := queue.SpecOf(&j).User; got == nil || *got != "root" {
+		t.Error("the spec of the job names another user")
+	}
+	plain := queue.Spec{Command: new("true")}
+	if j, err := s.intake.draft(&plain, s.Settings.Current().Defaults(), "61300", a); err != nil || j.User != "61300" || j.AsUID != nil || queue.SpecOf(&j).User != nil {
+		t.Errorf("without a user: %+v, %v", j, err)
+	}
+	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.Settings.Current().Defaults()); err != nil || j.User != "root" || j.AsUID == nil {
+		t.Errorf("after an edit of something else: %+v, %v", j, err)
+	}
+	for set, want := range map[string]struct {
+		as   *int
+		name string
+	}{`{"user":null}`: {nil, ""}, `{"user":"0"}`: {new(0), "root"}, `{"priority":8}`: {j.AsUID, "root"}} {
+		e, err := s.RunAs.EditScope(a.Peer, json.RawMessage(set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		edited := j
+		if err := edited.Edit(json.RawMessage(set), s.Settings.Current().Defaults()); err != nil {
+			t.Fatal(err)
+		}
+		if e.Apply(&edited); !reflect.DeepEqual(edited.AsUID, want.as) || edited.User != want.name {
+			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
+		}
+	}
+	if _, err := s.RunAs.EditScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("the user edited by an operator: %v", err)
+	}
+}
+
+// Doctor warns if the socket is more accessible than the settings or its systemd unit say.
+func TestDoctorKnowsTheSocketsMode(t *testing.T) {
+	p := config.In(t.TempDir())
+	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
+		t.Fatal(err)
+	}
+	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
+		if list := doctor.ExaminePlaces(p, wanted); len(list) != found {
+			t.Errorf("a socket of mode 660 that is to have %o: %+v", wanted, list)
+		}
+	}
+}
+
+// If other accounts can list the state directory, doctor warns and names the mode to set. If a socket in
+// the directory is open to other accounts, they can still reach it with that mode.
+func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
+	p := config.In(filepath.Join(t.TempDir(), "a b"))
+	if err := os.Mkdir(p.State, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir, socket fs.FileMode
+		advice      string // the mode in the advice; "" if there must be no warning
+	}{
+		{0o700, 0o600, ""}, {0o711, 0o600, ""}, {0o755, 0o600, "700"}, {0o750, 0o600, "700"}, {0o704, 0o600, "700"},
+		{0o755, 0o666, "711"}, {0o750, 0o660, "710"}, {0o711, 0o666, ""},
+	} {
+		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket), os.Chmod(p.State, c.dir)); err != nil {
+			t.Fatal(err)
+		}
+		want := []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
+		if c.advice == "" {
+			want = nil
+		}
+		if got := doctor.ExaminePlaces(p, c.socket); !reflect.DeepEqual(got, want) {
+			t.Errorf("mode %o with a socket of mode %o: got %+v, want %+v", c.dir, c.socket, got, want)
+		}
+	}
+}

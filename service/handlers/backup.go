@@ -1,0 +1,54 @@
+package handlers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/service/doctor"
+)
+
+// backupPiece is the number of bytes of a backup in one message.
+const backupPiece = 256 << 10
+
+// Backup implements control.API.
+func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
+	if err := h.guard.Audit(ctx, "backup", "", nil); err != nil {
+		return control.BackupEnd{}, err
+	}
+	if h.files == nil {
+		return control.BackupEnd{}, doctor.ErrNoFiles
+	}
+	var lastReport time.Time
+	made, err := h.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.outputFiles.OpenOutput(ref) }, func(done, total int64) error {
+		if time.Since(lastReport) < doctor.ProgressInterval {
+			return nil
+		}
+		lastReport = time.Now()
+		return each(control.BackupPiece{Done: done, Of: total})
+	})
+	if err != nil {
+		return control.BackupEnd{}, err
+	}
+	defer made.Close()
+	sum, sent, piece := sha256.New(), int64(0), make([]byte, backupPiece)
+	for {
+		n, err := io.ReadFull(made, piece)
+		if n > 0 {
+			sum.Write(piece[:n])
+			sent += int64(n)
+			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Of: made.Size()}); failed != nil {
+				return control.BackupEnd{}, failed
+			}
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return control.BackupEnd{Bytes: sent, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+		}
+		if err != nil {
+			return control.BackupEnd{}, err
+		}
+	}
+}

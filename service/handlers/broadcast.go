@@ -1,0 +1,65 @@
+package handlers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
+)
+
+// mergeReasons merges the reasons why nodes do not start a job. If one node has no reason, that node can
+// start the job, so the result is empty.
+func mergeReasons(thisNode string, local []control.Reason, others []cluster.NodeResult) []control.Reason {
+	if len(others) == 0 || len(local) == 0 {
+		return local
+	}
+	var list []control.Reason
+	index := map[string]int{} // index in list, by the reason's content
+	add := func(node string, all []control.Reason) {
+		for _, r := range all {
+			key := fmt.Sprint(r.Kind, "\x00", r.Key, "\x00", r.Text)
+			i, known := index[key]
+			if !known {
+				i = len(list)
+				index[key], list = i, append(list, r)
+			}
+			if !slices.Contains(list[i].Nodes, node) {
+				list[i].Nodes = append(list[i].Nodes, node)
+			}
+		}
+	}
+	all := append(slices.Clone(others), cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: thisNode}}, NodeReply: cluster.NodeReply{Reasons: local}})
+	// Sort the answers, so that the result is the same whichever node merges them.
+	slices.SortFunc(all, func(a, b cluster.NodeResult) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	for i := range all {
+		o := &all[i]
+		reasons := o.Reasons
+		switch {
+		case o.Failed != nil:
+			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job does not start there", Next: "queuectl node list"}}
+		case len(reasons) == 0:
+			return nil
+		}
+		add(o.Node.Name, reasons)
+	}
+	for i := range list {
+		r := &list[i]
+		if len(r.Nodes) == len(all) {
+			r.Nodes = nil
+			r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
+			continue
+		}
+		names := strings.Join(r.Nodes[:min(len(r.Nodes), maxNamedNodes)], ", ")
+		if more := len(r.Nodes) - maxNamedNodes; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		r.Text = "on " + names + ": " + r.Text
+	}
+	return list
+}
+
+// maxNamedNodes is the maximum number of nodes that a message names.
+const maxNamedNodes = 3

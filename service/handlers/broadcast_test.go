@@ -1,0 +1,70 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
+)
+
+// In a shared queue, why combines the reasons of all nodes. The result is the same whichever node gets the
+// request.
+func TestReasonsOfAllNodes(t *testing.T) {
+	const busy, drains, barred = "all workers are busy", "the service is draining", "the job runs only on x, which does not match this node"
+	says := func(texts ...string) (list []control.Reason) {
+		for _, text := range texts {
+			list = append(list, control.Reason{Kind: "node", Text: text})
+		}
+		return list
+	}
+	from := func(name string, err error, texts ...string) cluster.NodeResult {
+		return cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: name}}, NodeReply: cluster.NodeReply{Reasons: says(texts...)}, Failed: err}
+	}
+	for name, c := range map[string]struct {
+		here   []control.Reason
+		others []cluster.NodeResult
+		want   []string
+	}{
+		"alone":            {says(barred), nil, []string{barred}},
+		"nothing here":     {nil, []cluster.NodeResult{from("a", nil, busy)}, nil},
+		"nothing there":    {says(busy), []cluster.NodeResult{from("a", nil), from("c", nil, drains)}, nil},
+		"all the same":     {says(busy, barred), []cluster.NodeResult{from("a", nil, barred, busy)}, []string{"the job runs only on x, which matches no available node", busy}},
+		"each its own":     {says(busy), []cluster.NodeResult{from("c", nil, drains), from("a", nil, barred)}, []string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
+		"one is silent":    {says(busy), []cluster.NodeResult{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
+		"of many a few":    {says(drains), []cluster.NodeResult{from("c", nil, busy), from("d", nil, busy), from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
+		"some in addition": {says(busy, drains), []cluster.NodeResult{from("c", nil, busy)}, []string{busy, "on b: " + drains}},
+	} {
+		list := mergeReasons("b", c.here, c.others)
+		same := len(list) == len(c.want)
+		for i := range list {
+			same = same && list[i].Text == c.want[i]
+		}
+		if !same {
+			t.Errorf("%s: %+v, want %q", name, list, c.want)
+		}
+	}
+}
+
+// If a request fails on this node, the error is returned unchanged and names no other node.
+func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &cluster.Responder{Store: s.Store, Local: &localAnswers{waits: s.waits}, Router: s.Router}
+	if reply, err := r.Answer(ctx, &cluster.NodeRequest{Command: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller that gave up got %v, %v", reply, err)
+	}
+}
+
+// gateTexts has an entry for each kind of gate.
+func TestEachGateHasTexts(t *testing.T) {
+	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
+		if w := gateTexts[kind]; w.kind == "" || w.describe == nil {
+			t.Errorf("gate %d has %+v", kind, w)
+		}
+	}
+}

@@ -1,0 +1,392 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Changer stores changed settings and puts them into effect.
+type Changer struct {
+	effects             *effects
+	logs                *logFiles
+	log                 *slog.Logger
+	pool                *worker.Pool
+	store               store.Store
+	accountBy           func(*config.Settings) (worker.Account, error) // returns the account that jobs run as with other settings
+	directory           *access.Directory
+	drains              *cluster.Drains
+	endpoint            Endpoint
+	gateRules           *settings.GateRules
+	hooks               *hooks.Hooks
+	lock                *settings.Lock
+	owners              *access.Owners
+	pauses              *settings.AllPause
+	queueRules          *settings.QueueRules
+	rights              *access.Rights
+	router              *cluster.JobRouter
+	self                *cluster.ThisNode
+	settings            *settings.Keeper
+	stored              *StoredSettings
+	reloading, reloaded func() // called when the settings are read again, before and after that
+
+	// The next applyShared applies the stored settings even if they look unchanged; guarded by lock.
+	reapplyShared  bool
+	sharedSettings []store.Setting // the settings as last read from the store; guarded by lock
+}
+
+// effects puts changed settings into effect everywhere except in the store.
+type effects struct {
+	endpoint        Endpoint
+	page            *WebPage
+	setTraces       func() (trouble string) // makes the exporter of traces follow the settings
+	pool            *worker.Pool
+	lease           *cluster.LeaseKeeper
+	settings        *settings.Keeper
+	settingsChanged chan struct{} // wake-up: settings have changed
+}
+
+// logFiles are the log files of the service and its runners.
+type logFiles struct {
+	log  *slog.Logger
+	file *os.File // the log, if the service must reopen it; otherwise nil
+	home runner.Home
+}
+
+func newChanger(d *Dependencies) *Changer {
+	return &Changer{
+		effects: &effects{
+			endpoint: d.Endpoint, page: d.Page, setTraces: d.SetTraces, pool: d.Pool, lease: d.Lease, settings: d.Settings,
+			settingsChanged: make(chan struct{}, 1),
+		},
+		logs: &logFiles{log: d.Log, file: d.LogFile, home: d.Home},
+		log:  d.Log, pool: d.Pool, store: d.Store, settings: d.Settings, lock: d.Lock, pauses: d.Pauses, stored: d.Stored,
+		queueRules: d.QueueRules, gateRules: d.GateRules, owners: d.Owners, directory: d.Directory, rights: d.Rights,
+		accountBy: d.AccountBy, self: d.Self, router: d.Router, drains: d.Drains, hooks: d.Hooks, endpoint: d.Endpoint,
+		reloading: d.Reloading, reloaded: d.Reloaded,
+	}
+}
+
+// Changed returns a channel that gets a value after settings have changed.
+func (ch *Changer) Changed() <-chan struct{} { return ch.effects.settingsChanged }
+
+// ApplyUserLimit passes the limit of running jobs per user to the store.
+func ApplyUserLimit(ctx context.Context, s store.Store, settings *settings.Keeper) error {
+	return s.SetMaxRunningUser(ctx, settings.Current().MaxRunningUser)
+}
+
+// apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
+// and why, or "".
+func (ch *Changer) apply(ctx context.Context) (pending string) {
+	ctx = context.WithoutCancel(ctx) // the settings are already stored
+	if err := ch.applyToStore(ctx); err != nil {
+		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
+		ch.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect when a setting is changed again or the service restarts", "error", err)
+	}
+	return cmp.Or(pending, ch.effects.apply())
+}
+
+// apply puts the settings into effect everywhere except in the store. It returns a message
+// that says which changes are not in effect yet, or "".
+func (e *effects) apply() (pending string) {
+	e.endpoint.UpdateAccess()
+	pending = cmp.Or(e.page.SetWeb(), e.setTraces())
+	select {
+	case e.settingsChanged <- struct{}{}:
+	default: // a wake-up is already pending; upkeep will then see this change too
+	}
+	if n := e.settings.Current().WorkerCount(); n != e.pool.Workers() {
+		e.pool.Scale(n)
+		e.lease.AnnounceWorkers()
+		return pending
+	}
+	e.pool.Refresh()
+	return pending
+}
+
+// applyToStore passes the settings to the store.
+func (ch *Changer) applyToStore(ctx context.Context) error {
+	return errors.Join(ch.store.SetOrder(ctx, ch.settings.Current().Order()), ApplyUserLimit(ctx, ch.store, ch.settings), ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
+}
+
+// Reload reads the settings file again, and reports the begin and the end of that. If the file is invalid, the old settings stay in effect. It returns a
+// message that says which changes are not in effect yet, or "".
+func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
+	ch.reloading()
+	defer ch.reloaded()
+	defer ch.owners.RequestCheck()
+	err = ch.lock.With(ctx, func() (err error) {
+		pending, err = ch.rereadSettings(ctx)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	ch.logs.reopen()
+	// This is outside withSettingsLock, because a slow directory must not delay other changes of settings.
+	ch.rights.ResolveAccess()
+	if unknown := ch.rights.UnknownNames(); unknown != "" {
+		ch.log.Warn(unknown)
+	}
+	return pending, nil
+}
+
+// reopen opens a new log file if the old one was moved, and makes the runners do the same.
+func (l *logFiles) reopen() {
+	if l.file == nil {
+		return // the log is standard error, which belongs to the caller
+	}
+	if err := logs.Reopen(l.file, l.file.Name()); err != nil {
+		l.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
+	}
+	l.home.ReopenLogs()
+}
+
+func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err error) {
+	file, err := ch.settings.ReadFile()
+	if err != nil {
+		return "", err
+	}
+	stored, err := ch.store.Settings(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := ch.checkStart(ch.settings.WithFile(file)); err != nil {
+		return "", err
+	}
+	if err := ch.settings.ReplaceFile(file); err != nil {
+		return "", err
+	}
+	if err := ch.stored.mergeStored(stored); err != nil {
+		return "", err
+	}
+	ch.owners.Users.Clear()
+	pending = ch.apply(ctx)
+	if hidden := ch.settings.Current().Hides(config.FromFile); len(hidden) > 0 {
+		ch.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
+	}
+	ch.log.Info("settings reloaded")
+	var waits []string
+	for _, w := range ch.settings.Current().Waiting() {
+		waits = append(waits, w.Name)
+	}
+	if len(waits) > 0 {
+		pending = strings.TrimPrefix(pending+"; these take effect after a restart of the service: "+strings.Join(waits, ", "), "; ")
+	}
+	return pending, nil
+}
+
+// unknownRoles returns a message that lists the users in store_roles that do not exist on this machine, or
+// "".
+func (ch *Changer) unknownRoles() string {
+	var list []string
+	for role, name := range ch.settings.Current().RoleUsers() {
+		if _, err := ch.directory.PeerNamed(name); err != nil {
+			list = append(list, fmt.Sprintf("user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(role), err))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	slices.Sort(list)
+	return "stored, but jobs of these database roles wait or are refused: " + strings.Join(list, "; ")
+}
+
+// change stores a setting, or removes it if text is empty, and puts it into effect.
+func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
+	if k.Placed() {
+		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
+	}
+	err = ch.applyOnAllNodes(ctx, func() error {
+		if text != "" {
+			if err := ch.checkStorable(k, text); err != nil {
+				return err
+			}
+		}
+		v, err = ch.put(ctx, k, text)
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	access := strings.HasPrefix(k.Name, "access.")
+	if access {
+		// This is outside applyOnAllNodes, because a slow directory must not delay other changes of
+		// settings.
+		ch.rights.ResolveAccess()
+	}
+	strongest := ch.settings.Current().Strongest(k.Name)
+	switch unknown := ch.rights.UnknownNames(); {
+	case text != "" && strongest != config.FromStored:
+		v.Note = "stored, but no effect: overridden by the " + string(strongest)
+	case k.AtStart():
+		v.Note = "stored; it takes effect after a restart of the service"
+	case access && unknown != "":
+		v.Note = unknown
+	case k.Name == "store_roles":
+		v.Note = ch.unknownRoles()
+	}
+	return v, nil
+}
+
+// put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
+// where a user may have set the number of workers. The caller holds the settings lock.
+func (ch *Changer) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
+	if err := ch.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
+		return control.ConfigValue{}, err
+	}
+	if err := ch.settings.ReplaceValue(k.Name, text, ""); err != nil {
+		return control.ConfigValue{}, err
+	}
+	v := ch.settings.ValueFor(ctx, k)
+	if pending := ch.apply(ctx); pending != "" {
+		v.Note = "stored, but " + pending
+	}
+	return v, nil
+}
+
+// storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
+// lock.
+func (ch *Changer) storeSetting(ctx context.Context, set store.Setting) error {
+	ch.reapplyShared = true // this makes applyShared apply the stored settings again
+	return ch.store.SetSetting(ctx, set)
+}
+
+// setWorkers changes the number of workers. The function count gets the current number and returns the new
+// one. Until the service ends, the new number overrides all other sources of the setting.
+func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
+	err = ch.applyOnAllNodes(ctx, func() error {
+		if ch.pool.Stopping() { // reject the change, since the stop has already removed all workers
+			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
+		}
+		n = count(ch.pool.Workers())
+		return ch.putWorkers(ctx, n)
+	})
+	return n, err
+}
+
+func (ch *Changer) putWorkers(ctx context.Context, n int) error {
+	if n < 0 || n > worker.MaxWorkers {
+		return queue.Invalid("count", "must be between 0 and %[2]d, not %[1]d", n, worker.MaxWorkers)
+	}
+	text := strconv.Itoa(n)
+	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+		return err
+	}
+	err := ch.settings.ReplaceValue("workers", text, text)
+	if err == nil {
+		ch.apply(ctx)
+	}
+	return err
+}
+
+// applyOnAllNodes calls f while it holds token, then asks the other nodes to apply the changed
+// settings. A node that does not answer applies the changes when it next reads the database.
+func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
+	err := ch.lock.With(ctx, f)
+	if err == nil {
+		ch.notifyNodes(ctx, cluster.NodeRequest{Command: "obey"})
+	}
+	return err
+}
+
+// notifyNodes sends a request to the other nodes and logs which nodes did not answer.
+func (ch *Changer) notifyNodes(ctx context.Context, req cluster.NodeRequest) []cluster.NodeResult {
+	list, err := ch.router.Broadcast(ctx, req)
+	ch.warnUnconfirmed(list)
+	if err != nil {
+		ch.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database", "error", err)
+	}
+	return list
+}
+
+// warnUnconfirmed logs which nodes have not confirmed a change.
+func (ch *Changer) warnUnconfirmed(list []cluster.NodeResult) {
+	for i := range list {
+		if list[i].Failed != nil {
+			ch.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database", "node", list[i].Node.Name, "error", list[i].Failed)
+		}
+	}
+}
+
+// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
+func (ch *Changer) reloadShared(ctx context.Context) error {
+	return errors.Join(ch.drains.ReadDrained(ctx), ch.applyShared(ctx))
+}
+
+// applyShared applies the settings and rules that are in the store now.
+func (ch *Changer) applyShared(ctx context.Context) error {
+	return ch.lock.With(ctx, func() error {
+		stored, err := ch.store.Settings(ctx)
+		if err != nil {
+			return err
+		}
+		var bound error
+		if ch.reapplyShared || !slices.Equal(stored, ch.sharedSettings) {
+			if err := ch.stored.SetStored(stored); err != nil {
+				return err
+			}
+			ch.sharedSettings = stored
+			bound = ch.applyToStore(ctx)
+			// If applyToStore failed, the next check calls it again.
+			ch.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
+			ch.effects.apply()
+			ch.drains.ApplyDrain()
+			if paused := ch.pauses.Current() != nil; paused != ch.pool.Frozen() {
+				ch.pool.PauseAll(paused)
+			}
+		}
+		return errors.Join(bound, ch.queueRules.LoadRules(ctx), ch.gateRules.LoadGates(ctx))
+	})
+}
+
+// checkStorable returns an error if storing the setting would keep the service from starting again. A
+// stored setting overrides the settings file, and only a running service can change it. checkStorable also
+// checks the setting of the web page's address.
+func (ch *Changer) checkStorable(k *config.Key, text string) error {
+	isWebListen := k.Name == webListen
+	if !k.AtStart() && !isWebListen {
+		return nil
+	}
+	layers := ch.settings.WithStored(k.Name, text)
+	if !isWebListen {
+		return ch.checkStart(layers)
+	}
+	c, err := config.Merge(layers...)
+	if err != nil {
+		return err
+	}
+	page := dashboardConfig(&c.Settings)
+	return page.Check()
+}
+
+// checkStart returns an error if the service would not start with these layers of settings. It does not check
+// values that are already in effect.
+func (ch *Changer) checkStart(layers []config.Layer) error {
+	c, waiting, err := ch.settings.MergeWaiting(layers)
+	if err != nil || !waiting {
+		return err
+	}
+	if _, err = ch.accountBy(&c.Settings); err != nil || ch.endpoint.Inherited() {
+		return err
+	}
+	return ch.endpoint.CheckSettings(&c.Settings)
+}

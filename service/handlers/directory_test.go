@@ -1,0 +1,43 @@
+//go:build linux || windows
+
+package handlers
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+)
+
+// While a directory hangs, only the reload that reads the settings waits. Requests and other changes of
+// settings do not wait.
+func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
+	s := newSettingsRig(t, "access.read", "61300")
+	called, answer := make(chan struct{}), make(chan struct{})
+	blockDirectory(&s.Directory.Directory, func() {
+		close(called)
+		<-answer
+	})
+	change := func(readers string) {
+		if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"access.read": readers}}); err != nil {
+			t.Error(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		change("dora 61301")
+		s.Rights.ResolveAccess()
+	}()
+	<-called
+	change("61302")
+	s.Rights.ResolveAccess()
+	if got := s.Rights.Right(&control.Peer{UID: 61302}); got != control.Read {
+		t.Errorf("after another change: %s", got)
+	}
+	close(answer)
+	<-done
+	if got := s.Rights.Right(&control.Peer{UID: 61301}); got != control.None || s.Rights.UnknownNames() != "" {
+		t.Errorf("what was overtaken holds: %s, %s", got, s.Rights.UnknownNames())
+	}
+}

@@ -1,0 +1,168 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// A drain is stored first. A drain of all nodes is stored as a setting, and a drain of one node in that
+// node's row. Then the service sends each affected node a request to confirm it. A node confirms once it
+// has read the stored drain and no job can start on it any more. If a node does not confirm in time, the
+// user gets an error.
+
+// confirmTimeout is how long a drain waits for nodes to confirm. Each node first waits for its runners.
+const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
+
+// Drain implements control.API.
+func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
+	value := "on"
+	if p.Off {
+		value = ""
+	}
+	err := h.lock.With(ctx, func() error {
+		err := h.changes.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value, UID: control.PeerFrom(ctx).UID})
+		if err == nil {
+			h.drainState.SetAll(!p.Off)
+			h.drains.ApplyDrain()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case p.Off:
+		h.changes.notifyNodes(ctx, cluster.NodeRequest{Command: "obey"})
+	default:
+		err = h.confirmDrainOfAll(ctx, p.Wait)
+	}
+	if err != nil {
+		return control.Draining{}, err
+	}
+	state := control.Draining{Draining: h.pool.Draining(), Running: h.pool.Busy()}
+	if h.cluster != nil { // count in the store, which includes jobs that run on other nodes
+		state.Running = int(h.store.Counts().States[queue.Processing])
+	}
+	return state, nil
+}
+
+// confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
+// runs.
+func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
+	nodes, err := h.nodeList.Nodes(ctx)
+	if err == nil {
+		err = h.confirmDrain(ctx, nodes)
+	}
+	if err == nil && wait {
+		err = h.router.WaitAllIdle(ctx)
+	}
+	if err == nil && !h.drainState.IsAll() {
+		return errDrainEnded
+	}
+	return err
+}
+
+// errDrainEnded is returned by a drain that another request ended while it waited.
+var errDrainEnded = queue.Errorf(queue.CodeWrongState, "the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
+
+// NodeDrain implements control.API.
+func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
+	n, err := h.nodeList.NodeNamed(ctx, p.Name, "queuectl drain")
+	if err != nil {
+		return v, err
+	}
+	verb := "node.drain"
+	if p.Off {
+		verb = "node.drain off"
+	}
+	if err := h.guard.Audit(ctx, verb, p.Name, nil); err != nil {
+		return v, err
+	}
+	if err := h.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
+		return v, err
+	}
+	if p.Off {
+		err = h.endNodeDrain(ctx, n)
+	} else {
+		err = h.confirmDrain(ctx, []store.NodeState{n})
+	}
+	if err == nil && p.Wait && n.Alive {
+		err = h.router.WaitIdle(ctx, &n)
+	}
+	if err == nil {
+		n, err = h.nodeList.NodeNamed(ctx, p.Name, "")
+	}
+	if err == nil && !p.Off && !n.Drained {
+		err = errDrainEnded
+	}
+	if err != nil {
+		return v, err
+	}
+	return viewNode(&n), nil
+}
+
+// endNodeDrain ends a node's drain, so that jobs start there again. A node that does not answer ends its
+// drain when it next reads the store.
+func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
+	if n.This {
+		return h.drains.ReadDrained(ctx)
+	}
+	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
+	defer cancel()
+	h.changes.warnUnconfirmed(h.router.SendToNodes(timeoutCtx, []store.NodeState{n}, cluster.NodeRequest{Command: "obey"}))
+	return nil
+}
+
+// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
+// may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
+func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
+	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	thisNode := cluster.NodeResult{}
+	var local sync.WaitGroup
+	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); i >= 0 {
+		thisNode.Node = nodes[i]
+		local.Go(func() { thisNode.Failed = h.confirmDrainHere(timeoutCtx) })
+	}
+	others := h.router.SendToNodes(timeoutCtx, nodes, cluster.NodeRequest{Command: "drained"})
+	local.Wait()
+	var problems []string
+	for _, result := range append(others, thisNode) {
+		switch err := result.Failed; {
+		case err == nil || cluster.IsNodeLost(err):
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case h.cluster == nil:
+			return err
+		case result.Node.This || result.Error != "":
+			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
+		default:
+			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", result.Node.Name, h.cluster.Lease()))
+		}
+	}
+	if more := len(problems) - maxNamedNodes; more > 0 {
+		problems = append(problems[:maxNamedNodes], fmt.Sprintf("jobs may also still start on %d more nodes", more))
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
+}
+
+// confirmDrainHere waits until no job can start on this node any more.
+func (h *Nodes) confirmDrainHere(ctx context.Context) error {
+	if h.cluster != nil {
+		if err := h.drains.ReadDrained(ctx); err != nil {
+			return err
+		}
+	}
+	return h.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+}

@@ -1,0 +1,204 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// drainCluster is a store that several nodes share. The service under test is node a.
+type drainCluster struct {
+	store.Cluster
+	store.NodeRequests
+	nodes    []store.NodeState
+	answers  map[int64]string // the answer to every request, by node id; a node without one does not answer
+	requests []string         // the requests that the nodes received
+}
+
+func (c *drainCluster) HasOthers() bool      { return true }
+func (c *drainCluster) Lease() time.Duration { return 30 * time.Second }
+
+func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
+
+func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error {
+	for i := range c.nodes {
+		if c.nodes[i].Name == name {
+			c.nodes[i].Drained = on
+		}
+	}
+	return nil
+}
+
+func (c *drainCluster) Drained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
+
+func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
+	var req cluster.NodeRequest
+	if err := json.Unmarshal(raw, &req); err != nil {
+		return nil, err
+	}
+	c.requests = append(c.requests, req.Command)
+	answer, ok := c.answers[node]
+	if !ok {
+		return nil, context.DeadlineExceeded
+	}
+	return []byte(answer), nil
+}
+
+// newSharedService returns a service on node a whose store is shared with node b.
+func newSharedService(t *testing.T) (*rig, *drainCluster) {
+	t.Helper()
+	c := newDrainCluster()
+	return newSharedServiceOn(t, c), c
+}
+
+// newSharedServiceOn is newSharedService with a given store.
+func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
+	t.Helper()
+	return newRigWithStore(t, rigOptions{cluster: c, node: "a"})
+}
+
+// newDrainCluster returns a store that the nodes a and b share.
+func newDrainCluster() *drainCluster {
+	return &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
+		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
+		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
+	}}
+}
+
+// A drain succeeds only if every affected node confirms that no job can start on it. If a node does not
+// confirm, the error contains the answer of each node.
+func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
+	const hangs = `{"code":"unavailable","error":"job 7 is still starting; draining has begun, but this job may still start"}`
+	drains := map[string]func(*rig) error{
+		"node drain b": func(s *rig) error {
+			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
+			return err
+		},
+		"drain": func(s *rig) error {
+			_, err := s.nodes.Drain(asPeer(t, owner, control.Admin), control.Drain{})
+			return err
+		},
+	}
+	for verb, drain := range drains {
+		for name, c := range map[string]struct {
+			answers map[int64]string
+			want    string
+		}{
+			"it confirms":          {map[int64]string{2: `{"held":true}`}, ""},
+			"its start hangs":      {map[int64]string{2: hangs}, "on b: job 7 is still starting; draining has begun, but this job may still start"},
+			"it does not answer":   {nil, "draining has begun, but node b does not answer, so jobs may still start there for up to 30s (setting node_lease)"},
+			"its lease has ended":  {map[int64]string{}, ""},
+			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
+		} {
+			s, cluster := newSharedService(t)
+			cluster.answers = c.answers
+			if name == "its lease has ended" {
+				cluster.nodes[1].Alive = false
+			}
+			err := drain(s)
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("%s, %s: got %v, want no error", verb, name, err)
+			case c.want != "" && (!errors.Is(err, queue.ErrUnavailable) || err.Error() != c.want):
+				t.Errorf("%s, %s: got %v, want %q", verb, name, err, c.want)
+			}
+		}
+	}
+}
+
+// slowCluster is a drainCluster whose nodes answer with a delay.
+type slowCluster struct {
+	*drainCluster
+	takes time.Duration
+}
+
+func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+	select {
+	case <-time.After(c.takes):
+		return c.drainCluster.Ask(ctx, node, raw, slow)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// While a node waits for its runners, a drain does not report that this node does not answer. This holds
+// even if the node waits for the maximum time.
+func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
+	c := newDrainCluster()
+	const hangs = "the runner with pid 7 does not answer"
+	c.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
+	s := newSharedServiceOn(t, &slowCluster{c, worker.MaxNoStartsWait + cluster.BroadcastTimeout - time.Millisecond})
+	synctest.Test(t, func(t *testing.T) {
+		err := s.nodes.confirmDrain(t.Context(), c.nodes[1:])
+		if want := "on b: " + hangs; err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	})
+}
+
+// Nodes must confirm a drain, but no other change of all nodes. The other changes do not wait for runners.
+func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
+	s, c := newSharedService(t)
+	ctx := asPeer(t, owner, control.Admin)
+	_, err := s.nodes.Drain(ctx, control.Drain{})
+	_, err2 := s.nodes.Drain(ctx, control.Drain{Off: true})
+	_, err3 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"})
+	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
+	if got, want := strings.Join(c.requests, " "), "drained obey drained obey"; got != want || errors.Join(err, err2, err3, err4) != nil {
+		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
+	}
+}
+
+// A drain fails if another request ends it while it waits for confirmation, because jobs start again.
+func TestDrainFailsIfItIsEnded(t *testing.T) {
+	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
+	s := newSharedServiceOn(t, ends)
+	ctx := asPeer(t, owner, control.Admin)
+	ends.end = func() { s.nodes.Drain(ctx, control.Drain{Off: true}) }
+	if _, err := s.nodes.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("drain: got %v, want the wrong state", err)
+	}
+	ends.end = func() { s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true}) }
+	if _, err := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("node drain: got %v, want the wrong state", err)
+	}
+}
+
+// drainEndingCluster calls end when the service asks the first node to confirm.
+type drainEndingCluster struct {
+	*drainCluster
+	end func()
+}
+
+func (c *drainEndingCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+	if end := c.end; end != nil {
+		c.end = nil
+		end()
+	}
+	return c.drainCluster.Ask(ctx, node, raw, slow)
+}
+
+// An older read of the store must not overwrite the result of a newer read that was already applied.
+func TestOlderReadDoesNotEndADrain(t *testing.T) {
+	s, _ := newSharedService(t)
+	older, newer := s.Drains.BeginDrainRead(), s.Drains.BeginDrainRead()
+	newer(true)
+	older(false)
+	if !s.Pool.Draining() {
+		t.Error("the older read has ended the drain")
+	}
+	s.Drains.BeginDrainRead()(false)
+	if s.Pool.Draining() {
+		t.Error("a later read has not ended the drain")
+	}
+}

@@ -1,0 +1,228 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/store"
+)
+
+// EventLog sends events and removes old jobs.
+type EventLog struct {
+	shares *control.Shares
+	store  store.Store
+	guard  *access.Guard
+	reader *jobReader
+	rights *access.Rights
+	views  *viewer
+}
+
+// These constants limit one read of events: the number of events, and the bytes of their text. The next
+// read returns the events beyond these limits.
+const (
+	eventStep  = 500
+	eventBytes = 64 << 10
+)
+
+// Events implements control.API.
+func (h *EventLog) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
+	after, _ := h.store.LastEvent()
+	switch {
+	case p.Since != nil:
+		after = *p.Since
+	case !p.Follow || p.From != 0:
+		after = 0
+	}
+	peer := control.PeerFrom(ctx)
+	if p.Audit && !peer.Right.Covers(control.Admin) {
+		return control.EventsEnd{}, h.rights.Refuse(&peer, "reading audit events", control.Admin)
+	}
+	sender := &eventSender{h: h, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
+	for _, id := range p.ID {
+		sender.ids[id] = true
+		switch _, err := h.reader.findJob(ctx, control.Name(id)); {
+		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
+			sender.unknown[id] = true
+		case err != nil:
+			return control.EventsEnd{}, err
+		}
+	}
+	for {
+		last, changed := h.store.LastEvent()
+		more := false
+		err := h.shares.Step(ctx, control.Many, func() (err error) {
+			more, err = sender.step(ctx, last)
+			return err
+		})
+		switch {
+		case err != nil:
+			return control.EventsEnd{}, err
+		case more:
+			continue
+		case !p.Follow && len(sender.unknown) > 0:
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it", queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
+		case !p.Follow:
+			return control.EventsEnd{Last: sender.after}, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return control.EventsEnd{}, ctx.Err()
+		}
+	}
+}
+
+// eventSender sends the events that a request selects.
+type eventSender struct {
+	h     *EventLog
+	p     control.Events
+	peer  control.Peer // the peer that receives the events
+	each  func(control.Event) error
+	after int64           // number of the last event that was handled
+	ids   map[string]bool // the ids in p.ID
+
+	unknown map[string]bool // ids in p.ID for which neither a job nor an event was found
+}
+
+// step reads the next events, in a bounded number, and sends those that the request selects. The parameter
+// last is the number of the newest event. more reports whether step read any event.
+func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
+	list, err := t.h.store.Events(ctx, t.after, eventStep)
+	if err != nil {
+		return false, err
+	}
+	first := last + 1 // number of the first event that exists, or of the next one
+	if len(list) > 0 {
+		first = list[0].Seq
+	}
+	if t.after > 0 && t.after < first-1 {
+		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (setting retention_events); continue with since = %d", t.after+1, first-1, first-1)
+	}
+	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
+		e := &list[i]
+		t.after = e.Seq
+		if !access.MayRead(&t.peer, e.Private) {
+			continue
+		}
+		delete(t.unknown, e.ID)
+		if !t.selects(e) {
+			continue
+		}
+		v := t.h.views.viewEvent(e)
+		if t.p.Audit {
+			v.Audit(e)
+		}
+		if err := t.each(v); err != nil {
+			return false, err
+		}
+		bytes += len(e.Detail.Value) + len(e.Detail.Target)
+	}
+	return len(list) > 0, nil
+}
+
+func (t *eventSender) selects(e *queue.Event) bool {
+	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !isOmitted(t.p.Audit, e)
+}
+
+// isOmitted reports whether an event is left out of a reply. An audit leaves out events that no user
+// caused. Other requests leave out events that only an audit shows.
+func isOmitted(audit bool, e *queue.Event) bool {
+	if audit {
+		return e.Detail.UID == nil
+	}
+	return e.Kind == queue.EventAudit
+}
+
+func (w *viewer) viewEvent(e *queue.Event) control.Event {
+	v := control.ViewEvent(e)
+	if e.Detail.UID != nil {
+		v.User = w.owners.UserName(*e.Detail.UID)
+	}
+	return v
+}
+
+// cleanupStep is the number of jobs that cleanup removes in one transaction.
+const cleanupStep = 200
+
+// Cleanup implements control.API.
+func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed, error) {
+	var out control.Removed
+	days := 7.0
+	if p.Days != nil {
+		days = *p.Days
+	}
+	var states []queue.State
+	for _, name := range p.State {
+		list, err := queue.ParseStates(name)
+		if err != nil {
+			return out, err
+		}
+		for _, state := range list {
+			if !slices.Contains(states, state) {
+				states = append(states, state)
+			}
+		}
+	}
+	if len(states) == 0 {
+		states = []queue.State{queue.Completed, queue.Cancelled}
+	}
+	before := h.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
+	var old int64
+	err := h.shares.Do(ctx, control.Many, func() (err error) {
+		old, err = h.store.CountEnded(ctx, store.Ended{States: states, Before: before})
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	all := int64(0)
+	for _, state := range states {
+		all += h.store.Counts().States[state]
+	}
+	remaining := max(0, min(old, all-p.Keep))
+	if p.DryRun {
+		return control.Removed{Matched: new(int(remaining))}, nil
+	}
+	if err := h.guard.Audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
+		return out, err
+	}
+	uid := control.PeerFrom(ctx).UID
+	for lastReport := time.Now(); remaining > 0; {
+		n, err := h.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
+		if err != nil {
+			return out, err
+		}
+		if n == 0 {
+			break // nothing is left: another request has removed the remaining jobs
+		}
+		out.Removed += n
+		remaining -= int64(n)
+		if time.Since(lastReport) > 100*time.Millisecond {
+			lastReport = time.Now()
+			if err := each(control.Removed{Removed: out.Removed, Of: out.Removed + int(remaining)}); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// Reload implements control.API.
+func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
+	if err := h.guard.Audit(ctx, "reload", h.places.File, nil); err != nil {
+		return control.Reloaded{}, err
+	}
+	pending, err := h.changes.Reload(ctx)
+	if err != nil {
+		return control.Reloaded{}, err
+	}
+	return control.Reloaded{Hidden: append([]string{}, h.settings.Current().Hides(config.FromFile)...), Note: pending}, nil
+}

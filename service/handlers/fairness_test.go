@@ -1,0 +1,185 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// occupyReadSlots occupies all read slots until release is called.
+func occupyReadSlots(t *testing.T, s *rig) (release func()) {
+	done := make(chan struct{})
+	var places, taken sync.WaitGroup
+	for range 4 {
+		taken.Add(1)
+		places.Go(func() {
+			s.Shares.Do(asPeer(t, 0, control.Admin), control.One, func() error {
+				taken.Done()
+				<-done
+				return nil
+			})
+		})
+	}
+	taken.Wait()
+	return func() {
+		close(done)
+		places.Wait()
+	}
+}
+
+// Every method that reads from the store needs a read slot. While all slots are occupied, the method waits;
+// it returns an error if its caller's context ends. When slots are free again, it reads.
+func TestReadsTakeTurns(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
+	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
+	all := control.Selection{State: control.Texts{"dead"}}
+	for name, read := range map[string]func(context.Context) error{
+		"list":     func(ctx context.Context) error { _, err := s.jobs.List(ctx, control.List{}); return err },
+		"dlq.list": func(ctx context.Context) error { _, err := s.jobs.DLQList(ctx, control.DLQList{}); return err },
+		"show":     func(ctx context.Context) error { _, err := s.jobs.Show(ctx, control.Show{ID: "a"}); return err },
+		"status":   func(ctx context.Context) error { _, err := s.overview.Status(ctx, control.Nothing{}); return err },
+		"screen":   func(ctx context.Context) error { _, err := s.overview.Screen(ctx, control.ScreenRows{}); return err },
+		"worker.list": func(ctx context.Context) error {
+			_, err := s.administration.WorkerList(ctx, control.Nothing{})
+			return err
+		},
+		"cancel": func(ctx context.Context) error {
+			_, err := s.actions.Cancel(ctx, control.Selection{ID: "a"})
+			return err
+		},
+		"cancel of many": func(ctx context.Context) error {
+			_, err := s.actions.Cancel(ctx, control.Selection{IDGlob: "none*"})
+			return err
+		},
+		"hold, only tried": func(ctx context.Context) error {
+			_, err := s.actions.Hold(ctx, control.Selection{ID: "c", DryRun: true})
+			return err
+		},
+		"rm of many, only counted": func(ctx context.Context) error {
+			all := all
+			all.DryRun = true
+			_, err := s.actions.Remove(ctx, control.Remove{Selection: all})
+			return err
+		},
+		"dlq.retry of all": func(ctx context.Context) error {
+			_, err := s.actions.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
+			return err
+		},
+		"cleanup, only counted": func(ctx context.Context) error {
+			_, err := s.events.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
+			return err
+		},
+		"wait": func(ctx context.Context) error {
+			_, err := s.jobs.Wait(ctx, control.Wait{ID: "a"}, func(control.Ended) error { return nil })
+			return err
+		},
+		"logs": func(ctx context.Context) error {
+			_, err := s.output.Logs(ctx, control.Logs{ID: "a", N: new(1)}, func(control.Piece) error { return nil })
+			return err
+		},
+		"events": func(ctx context.Context) error {
+			_, err := s.events.Events(ctx, control.Events{}, func(control.Event) error { return nil })
+			return err
+		},
+	} {
+		release := occupyReadSlots(t, s)
+		ctx, cancel := context.WithTimeout(asPeer(t, owner, control.Operate), 20*time.Millisecond)
+		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: while all places are taken: %v", name, err)
+		}
+		cancel()
+		release()
+		if err := read(asPeer(t, owner, control.Operate)); err != nil {
+			t.Errorf("%s: afterwards: %v", name, err)
+		}
+	}
+}
+
+// A verb on many jobs ends when its caller's context ends, whatever the verb is waiting for. The changes
+// that it has made remain. If a request names more jobs than are read at a time, they are handled in the
+// order of the request.
+func TestVerbsEndWithTheirCaller(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", 300)...)
+	var ids control.Names
+	for i := range 300 {
+		ids = append(ids, fmt.Sprint("j", i))
+	}
+	ids[150] = "none"
+	v, err := s.actions.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
+	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 || v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
+		t.Errorf("%d done, refused %+v, %v", len(v.Done), v.Refused, err)
+	}
+	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
+	var mu sync.Mutex
+	begun := 0
+	_, err = s.bulk.bulkByID(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
+		mu.Lock()
+		if begun++; begun == 1 {
+			cancel()
+		}
+		mu.Unlock()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
+		t.Errorf("%d were begun, %v", begun, err)
+	}
+}
+
+// The verbs of one user share a limited number of additional goroutines. Other users have their own. If
+// none is free, a verb changes one job at a time.
+func TestVerbsShareHelpers(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", 20)...)
+	ctx := asPeer(t, owner, control.Submit)
+	var ends []func()
+	for end, ok := s.Shares.Helper(ctx); ok; end, ok = s.Shares.Helper(ctx) {
+		ends = append(ends, end)
+	}
+	refs, _, err := s.reader.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	now, most := 0, 0
+	two := make(chan struct{})
+	work := func(until <-chan struct{}) func(context.Context, *queue.Job) error {
+		return func(ctx context.Context, _ *queue.Job) error {
+			mu.Lock()
+			if now++; now == 2 && most < 2 {
+				close(two)
+			}
+			most = max(most, now)
+			mu.Unlock()
+			select {
+			case <-until:
+			case <-ctx.Done():
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			now--
+			return nil
+		}
+	}
+	atOnce := make(chan struct{})
+	close(atOnce)
+	if v, err := s.bulk.bulkByRef(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
+		t.Errorf("without helpers: %d at once, %+v, %v", most, v, err)
+	}
+	for _, end := range ends {
+		end()
+	}
+	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if v, err := s.bulk.bulkByRef(lateCtx, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
+		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
+	}
+}

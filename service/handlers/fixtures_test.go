@@ -1,0 +1,134 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sql"
+)
+
+// owner is the uid of the user who enqueued the jobs of these tests.
+const owner = 61300
+
+// newServiceWithStore returns a service with its own queue. The service runs no jobs.
+func newServiceWithStore(t testing.TB) *rig {
+	t.Helper()
+	return newRigWithStore(t, rigOptions{})
+}
+
+// newRigWithStore is newRig with a queue of its own.
+func newRigWithStore(t testing.TB, o rigOptions) *rig {
+	t.Helper()
+	o.home = runner.Home{Dir: t.TempDir()}
+	o.store = openStore(t)
+	return newRig(t, o)
+}
+
+// openStore opens a new queue.
+func openStore(t testing.TB) store.Store {
+	t.Helper()
+	s, err := sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// asPeer returns the context of a request by a user with a right.
+func asPeer(t testing.TB, uid int, right control.Right) context.Context {
+	return control.WithPeer(t.Context(), *peer(uid, right))
+}
+
+// jobNamed returns a draft that belongs to owner.
+func jobNamed(id string) queue.Job {
+	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
+}
+
+// enqueueJobs enqueues jobs that belong to owner.
+func (s *rig) enqueueJobs(t testing.TB, jobs ...queue.Job) {
+	t.Helper()
+	for len(jobs) > 0 {
+		n := min(len(jobs), 1000)
+		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: jobs[:n]}); err != nil {
+			t.Fatal(err)
+		}
+		jobs = jobs[n:]
+	}
+}
+
+// claimJobs claims the first n waiting jobs.
+func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
+	t.Helper()
+	turned, err := s.Store.Exchange(t.Context(), store.Report{Want: n})
+	if err != nil || len(turned.Jobs) != n {
+		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.Jobs), err, n)
+	}
+	return turned.Jobs
+}
+
+// endJobs records the given attempt as the last one of each of these leased jobs, and the state in which
+// the job ended.
+func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
+	t.Helper()
+	if out.OutputRef != "" && out.OutputBytes == 0 {
+		out.OutputBytes = runner.OutputSize(s.Home.Dir, out.OutputRef, 1<<40)
+	}
+	var turn store.Report
+	for i := range jobs {
+		a := out
+		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
+		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a, Decision: queue.Decision{State: state, Counts: true, Started: true}})
+	}
+	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
+		t.Fatalf("%+v, %v", turned, err)
+	}
+}
+
+// namedJobs returns n drafts. The id of each consists of the given word and a number.
+func namedJobs(word string, n int) []queue.Job {
+	jobs := make([]queue.Job, n)
+	for i := range jobs {
+		jobs[i] = jobNamed(fmt.Sprint(word, i))
+	}
+	return jobs
+}
+
+// outputFile writes an output file that consists of chunks.
+func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
+	t.Helper()
+	path := runner.OutputPath(s.Home.Dir, ref)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	l := output.New(1<<30, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "spill") })
+	defer l.Discard()
+	chunks(func(c output.Chunk) { l.Append(c.Stream, c.At, c.Data) })
+	l.Close()
+	if err := l.EncodeTo(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outputBytes returns the content of an output file.
+func (s *rig) outputBytes(t *testing.T, ref string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(runner.OutputPath(s.Home.Dir, ref))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}

@@ -1,0 +1,135 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// all returns the jobs of a service, newest first.
+func (s *rig) all(t testing.TB) (jobs []queue.Job) {
+	t.Helper()
+	for _, id := range s.ids(t) {
+		j, err := s.Store.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+func (s *rig) ids(t testing.TB) (ids []string) {
+	t.Helper()
+	page, err := s.jobs.List(asPeer(t, 0, control.Admin), control.List{})
+	if err != nil || page.Next != nil {
+		t.Fatalf("%v, more: %t", err, page.Next != nil)
+	}
+	for i := range page.Jobs {
+		ids = append(ids, page.Jobs[i].ID)
+	}
+	return ids
+}
+
+// A valid selector selects exactly the jobs that match. Its pages have no gaps and no repeats. If the
+// caller may use the verb only on own jobs, it selects only own jobs. An invalid selector causes an error.
+func FuzzSelection(f *testing.F) {
+	for _, seed := range []struct {
+		state, label, value, glob string
+		older, limit              int64
+		right                     bool
+	}{{"waiting", "", "", "", 0, 3, true}, {"dead", "k", "v1", "", 0, 1000, true}, {"", "k", "", "*1", 0, 2, false}, {"", "", "", "[a-b]?", 3_600_000, 7, true}, {"done", "", "", "", 1, 5, false}, {"x", "", "", "", 0, 1, true}} {
+		f.Add(seed.state, seed.label, seed.value, seed.glob, seed.older, seed.limit, seed.right)
+	}
+	s := newServiceWithStore(f)
+	var drafts []queue.Job
+	for i := range 60 {
+		j := jobNamed(fmt.Sprint(string(rune('a'+i%3)), i))
+		j.UID = owner + i%2
+		if i%4 > 0 {
+			j.Labels = map[string]string{"k": fmt.Sprint("v", i%4), "": ""}
+		}
+		drafts = append(drafts, j)
+	}
+	s.enqueueJobs(f, drafts...)
+	leased := s.claimJobs(f, 20)
+	s.endJobs(f, leased[:10], queue.Dead, queue.Attempt{})
+	s.endJobs(f, leased[10:], queue.Completed, queue.Attempt{})
+	jobs := s.all(f)
+	f.Fuzz(func(t *testing.T, state, label, value, glob string, older, limit int64, right bool) {
+		peer := asPeer(t, owner, control.Operate)
+		if !right {
+			peer = asPeer(t, owner, control.Submit)
+		}
+		p := control.Selection{IDGlob: glob, DryRun: true}
+		if state != "" {
+			p.State = control.Texts{state}
+		}
+		if label != "" {
+			p.Label = control.Labels{label: value}
+		}
+		if older > 0 && older < int64(queue.MaxDuration/time.Millisecond) {
+			p.OlderThan = control.Span(time.Duration(older) * time.Millisecond)
+		}
+		states, bad := queue.VerbRemove.Takes(), error(nil)
+		if state != "" {
+			states, bad = queue.ParseStates(state)
+		}
+		match, err := queue.Glob(glob)
+		bad = errors.Join(bad, err)
+		now := s.Store.Now()
+		want := 0
+		for i := range jobs {
+			j := &jobs[i]
+			at := j.CreatedAt
+			if j.EndedAt != 0 {
+				at = j.EndedAt
+			}
+			got, labelled := j.Labels[label]
+			if bad == nil && slices.Contains(states, j.State) && (label == "" || labelled && got == value) && (right || j.UID == owner) &&
+				(glob == "" || match(j.ID)) && (p.OlderThan == 0 || at < now.Add(-time.Duration(p.OlderThan))) {
+				want++
+			}
+		}
+		v, err := s.actions.Remove(peer, control.Remove{Selection: p})
+		switch {
+		case !p.Chosen() || bad != nil:
+			if !errors.Is(err, queue.ErrInvalid) {
+				t.Fatalf("%+v: %v, want invalid", p, err)
+			}
+		case err != nil || v.Next != nil || *v.Matched != want:
+			t.Fatalf("%+v: %+v, %v, want %d", p, v, err, want)
+		}
+		if limit < 1 || limit > 1000 || bad != nil {
+			return
+		}
+		var seen []int64
+		list := control.List{State: p.State, Label: p.Label, Limit: int(limit)}
+		for more := true; more; {
+			page, err := s.jobs.List(peer, list)
+			if err != nil || len(page.Jobs) > int(limit) {
+				t.Fatalf("%+v: %d jobs, %v", list, len(page.Jobs), err)
+			}
+			for i := range page.Jobs {
+				seen = append(seen, -page.Jobs[i].Seq)
+			}
+			if more = page.Next != nil; more {
+				list.Cursor = *page.Next
+			}
+		}
+		for i := range jobs {
+			got, labelled := jobs[i].Labels[label]
+			if in := (state == "" || slices.Contains(states, jobs[i].State)) && (label == "" || labelled && got == value); in != slices.Contains(seen, -jobs[i].Seq) {
+				t.Fatalf("%+v: job %s is listed: %t", list, jobs[i].ID, !in)
+			}
+		}
+		if !slices.IsSorted(seen) || len(slices.Compact(slices.Clone(seen))) != len(seen) {
+			t.Fatalf("%+v: %v is not newest first, each once", list, seen)
+		}
+	})
+}

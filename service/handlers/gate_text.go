@@ -1,0 +1,58 @@
+package handlers
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// These texts end the sentence that gives the reason why a job may not run: nodeMismatch on this node,
+// noNodeMatches on any node.
+const (
+	nodeMismatch  = "which does not match this node"
+	noNodeMatches = "which matches no available node"
+)
+
+// gateTexts defines the texts about each kind of gate. Key 0 is the concurrency limit of a queue.
+var gateTexts = map[queue.GateKind]struct {
+	kind string // the kind in the reasons of this gate, such as "queue"
+	// describe sets the text of a reason. The reason already contains the numbers and a next step, which
+	// describe may replace.
+	describe func(o *store.Obstacle, j *queue.Job, r *control.Reason)
+}{
+	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
+	}},
+	queue.GateUser: {"user", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+		if o.Most == 0 {
+			r.Used, r.Most = nil, nil
+			r.Text, r.Next = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")), "use the same accounts on all nodes"
+			return
+		}
+		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Used, o.Most), "queuectl config set max_running_per_user N"
+	}},
+	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Used, r.Most = nil, nil
+		r.Text, r.Next = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatch), "queuectl node list"
+	}},
+	queue.GateLock: {"lock", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Used, o.Most)
+	}},
+	queue.GateRate: {"rate", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Next = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Used, o.Most), "queuectl gate list"
+		r.At = control.Time(o.Opens)
+	}},
+	queue.GateResource: {"resource", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+		switch {
+		case o.Need > o.Most:
+			r.Text, r.Next = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.Need, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
+		case o.Barred:
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units", o.Key, o.Used, o.Most)
+		default:
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Used, o.Most, o.Need)
+		}
+	}},
+}

@@ -1,0 +1,177 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Gates changes and lists shared keys and resources.
+type Gates struct {
+	cluster   store.Cluster // nil if no other node can use the store
+	node      string        // name of this node
+	shares    *control.Shares
+	store     store.Store
+	changes   *Changer
+	gateRules *settings.GateRules
+	guard     *access.Guard
+	owners    *access.Owners
+	router    *cluster.JobRouter
+	settings  *settings.Keeper
+}
+
+// GateSet implements control.API.
+func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
+	d, err := p.Rule()
+	if err != nil {
+		return v, err
+	}
+	err = h.changes.applyOnAllNodes(ctx, func() error {
+		if err := h.guard.Audit(ctx, "gate.set", p.Key, nil); err != nil {
+			return err
+		}
+		if err := h.store.SetGate(ctx, d); err != nil {
+			return err
+		}
+		return h.gateRules.LoadGates(context.WithoutCancel(ctx))
+	})
+	if err != nil {
+		return v, err
+	}
+	return h.viewGate(h.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
+}
+
+// gateAs returns the current state of a shared gate. If the store does not know the gate, it returns the
+// parameter set.
+func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
+	// The list starts after a position. The key without its last byte is a position shortly before the
+	// gate.
+	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
+	list, err := h.store.Gates(ctx, queue.Everybody, before)
+	i := slices.IndexFunc(list, func(g store.GateState) bool {
+		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
+	})
+	if err != nil || i < 0 {
+		return set
+	}
+	return &list[i]
+}
+
+// GateList implements control.API.
+func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList, error) {
+	out := control.GateList{Gates: []control.GateView{}}
+	at, err := p.Position()
+	if err != nil {
+		return out, err
+	}
+	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
+	uid := control.PeerFrom(ctx).UID
+	var list []store.GateState
+	err = h.shares.Do(ctx, control.Many, func() (err error) {
+		list, err = h.store.Gates(ctx, uid, after)
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	for i := range list {
+		// Resources come at the end of the list, separately for each node.
+		if list[i].Kind != queue.GateResource {
+			out.Gates = append(out.Gates, h.viewGate(&list[i]))
+		}
+	}
+	if len(list) == store.MaxGates {
+		out.Next = control.GateCursor(positionOf(&list[len(list)-1]))
+		return out, nil
+	}
+	others, err := h.router.Broadcast(ctx, cluster.NodeRequest{Command: "units"})
+	if err != nil {
+		return out, err
+	}
+	var units []control.GateView
+	err = h.shares.Do(ctx, control.Many, func() (err error) {
+		units, err = h.localUnits(ctx)
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	for i := range others {
+		units = append(units, others[i].Units...)
+	}
+	for i := range units {
+		if len(others) == 0 {
+			units[i].Node = ""
+		}
+	}
+	out.Gates = append(out.Gates, units...)
+	slices.SortStableFunc(out.Gates, func(a, b control.GateView) int { return strings.Compare(a.Kind, b.Kind) })
+	return out, nil
+}
+
+// localUnits returns the resources of this node, sorted by name.
+func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err error) {
+	used := map[string]store.GateState{}
+	for after := (store.GateState{UID: queue.Everybody, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
+		page, err := h.store.Gates(ctx, queue.Everybody, after)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if page[i].Kind == queue.GateResource {
+				used[page[i].Key] = page[i]
+			}
+		}
+		if len(page) < store.MaxGates {
+			break
+		}
+		after = page[len(page)-1]
+	}
+	all := h.settings.Current().ResourcesByName()
+	for name, g := range used {
+		if _, has := all[name]; !has && h.cluster != nil && g.Used == 0 { // a resource of another node
+			delete(used, name)
+		}
+	}
+	for name, r := range all {
+		if _, known := used[name]; !known { // the resource has no state in the store, because no job uses it
+			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.Everybody}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		v := h.viewGate(new(used[name]))
+		v.Node = h.node
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// positionOf returns the position of a gate in the list of gates. A list that begins at this position
+// continues after the gate.
+func positionOf(g *store.GateState) control.GatePosition {
+	return control.GatePosition{UID: g.UID, Kind: g.Kind, Key: g.Key}
+}
+
+// viewGate converts a gate to its form in a reply.
+func (h *Gates) viewGate(g *store.GateState) control.GateView {
+	v := control.GateView{Key: g.Key, Kind: gateTexts[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
+	if g.Kind == queue.GateRate && g.N > 0 {
+		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Per))
+	}
+	if g.Ruled() {
+		v.Jobs = &g.Jobs
+	}
+	if g.UID != queue.Everybody {
+		v.User = h.owners.UserName(g.UID)
+	}
+	return v
+}

@@ -1,0 +1,95 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Hooks of the settings are visible only to operators and to the user that they run as.
+func TestHooksOfSettingsAreShownByRight(t *testing.T) {
+	s := newServiceWithStore(t)
+	hook := jobNamed("hook")
+	hook.Hooks, hook.Queue = queue.HookItself|queue.HookSettings, queue.HookQueue
+	own := jobNamed("own")
+	own.Hooks, own.Queue = queue.HookItself, queue.HookQueue
+	s.enqueueJobs(t, hook, own)
+	for _, c := range []struct {
+		who  string
+		ctx  context.Context
+		sees bool
+	}{
+		{"a reader", asPeer(t, 3001, control.Read), false}, {"another one", asPeer(t, 3002, control.Submit), false},
+		{"an operator", asPeer(t, 3003, control.Operate), true}, {"its user", asPeer(t, owner, control.Submit), true},
+	} {
+		listed := map[string]bool{}
+		if _, err := s.events.Events(c.ctx, control.Events{}, func(e control.Event) error { listed[e.ID] = true; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if !listed["own"] || listed["hook"] != c.sees {
+			t.Errorf("events for %s list %v", c.who, listed)
+		}
+		worker := viewWorkers([]worker.Status{{Job: "hook", Private: hook.Private()}}, "n", new(control.PeerFrom(c.ctx))).Workers[0]
+		if worker.State != "busy" || (worker.Job != nil) != c.sees {
+			t.Errorf("the list of workers for %s contains %+v", c.who, worker)
+		}
+		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
+			p := control.Name(id)
+			_, showErr := s.jobs.Show(c.ctx, control.Show{ID: p})
+			_, whyErr := s.explanations.Why(c.ctx, control.WhyParams{ID: p})
+			_, treeErr := s.explanations.Tree(c.ctx, control.Tree{ID: p})
+			for what, err := range map[string]error{"show": showErr, "why": whyErr, "tree": treeErr} {
+				if (err == nil) != want || err != nil && !errors.Is(err, queue.ErrNotFound) {
+					t.Errorf("%s of %s by %s: %v", what, id, c.who, err)
+				}
+			}
+		}
+		first, err := s.jobs.List(c.ctx, control.List{Limit: 1})
+		if err != nil || len(first.Jobs) != 1 || (first.Next != nil) != c.sees {
+			t.Errorf("the first page of %s: %+v, %v", c.who, first, err)
+		}
+		jobs := map[string][]control.Job{}
+		page, err := s.jobs.List(c.ctx, control.List{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		screen, err := s.overview.Screen(c.ctx, control.ScreenRows{Rows: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := s.explanations.Simulate(c.ctx, control.Simulate{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs["list"], jobs["screen"], jobs["simulate"] = page.Jobs, screen.Ready, next.Jobs
+		for what, list := range jobs {
+			if want := map[bool]int{true: 2, false: 1}[c.sees]; len(list) != want {
+				t.Errorf("%s has %d jobs for %s, want %d", what, len(list), c.who, want)
+			}
+		}
+	}
+}
+
+// An audit event records that an admin has seen another user's environment. A job that is shown without its
+// environment causes no event.
+func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
+	s := newServiceWithStore(t)
+	j := jobNamed("a")
+	j.Env = []string{"A=secret"}
+	s.enqueueJobs(t, j)
+	for _, c := range []struct {
+		without bool
+		env     string
+	}{{true, "***"}, {false, "secret"}} {
+		before, _ := s.Store.LastEvent()
+		d, err := s.jobs.Show(asPeer(t, 3004, control.Admin), control.Show{ID: "a", WithoutEnv: c.without})
+		after, _ := s.Store.LastEvent()
+		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.env || (before == after) != c.without {
+			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)
+		}
+	}
+}

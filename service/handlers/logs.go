@@ -1,0 +1,436 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// outputReader reads the output of attempts on any node.
+type outputReader struct {
+	node   string // name of this node
+	shares *control.Shares
+	store  store.Store
+	router *cluster.JobRouter
+}
+
+// Output sends the output of jobs, and connects users with their terminals.
+type Output struct {
+	cluster      store.Cluster // nil if no other node can use the store
+	node         string        // name of this node
+	pool         *worker.Pool
+	store        store.Store
+	guard        *access.Guard
+	nodeList     *cluster.NodeList
+	outputReader *outputReader
+	reader       *jobReader
+	router       *cluster.JobRouter
+	runAs        *access.RunAs
+
+	terminals terminals
+}
+
+// Logs implements control.API.
+func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+	j, err := h.reader.findJob(ctx, p.ID)
+	if err != nil {
+		return control.LogsEnd{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	if err := h.guard.MayAct(&peer, "logs", &j); err != nil {
+		return control.LogsEnd{}, err
+	}
+	n := p.Attempt
+	switch {
+	case p.All:
+		n = 1
+	case n == 0:
+		n = max(j.Runs, h.router.Running(ctx, &j), 1)
+	}
+	if p.Attempt > max(j.Runs, h.router.Running(ctx, &j)) {
+		attempts := "attempts"
+		if j.Runs == 1 {
+			attempts = "attempt"
+		}
+		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
+			j.ID, p.Attempt, j.Runs, attempts)
+	}
+	f := &follower{h: h, p: p, each: each, n: n, tty: j.TTY}
+	if p.N != nil {
+		if err := f.seekTail(ctx, &j, *p.N); err != nil {
+			return control.LogsEnd{}, err
+		}
+	}
+	return f.run(ctx, j)
+}
+
+// follower sends the output of one job, one attempt after another.
+type follower struct {
+	h      *Output
+	p      control.Logs
+	each   func(control.Piece) error
+	n      int           // number of the current attempt
+	tty    bool          // the job has a terminal
+	tail   int           // how many bytes to read at the end of each stream; 0 means all
+	cursor output.Cursor // position up to which the attempt's output was read
+	// The end of a running attempt's output at the time when its last lines were searched; zero if the
+	// attempt did not run.
+	end  output.Cursor
+	last []output.Chunk // the chunks with the last lines; kept because the runner may drop its copy
+}
+
+// run sends the rest of the current attempt's output. If the request follows the job, run also sends the
+// output of later attempts.
+func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
+	watching := f.h.store.Watch([]int64{j.Seq})
+	defer watching.Stop()
+	if f.p.Follow {
+		defer f.h.pool.Watch(j.Seq)()
+	}
+	for {
+		// connected is taken before the job's state is read, so that no later connection is missed.
+		connected := f.h.pool.Connected()
+		var retry <-chan time.Time
+		if now, err := f.h.reader.rereadOutline(ctx, &j); err == nil {
+			j = now
+		} else if f.p.Follow && f.h.nodeList.IsStoreUnavailable(err) {
+			// A job on this node still prints while the store is unavailable.
+			retry = time.After(cluster.PollInterval)
+		} else {
+			return control.LogsEnd{}, err
+		}
+		end := control.LogsEnd{State: j.State.String()}
+		running := f.h.router.Running(ctx, &j)
+		switch {
+		case f.last != nil:
+			return end, f.sendLast()
+		case j.Runs >= f.n:
+			if err := f.h.outputReader.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.send); err != nil {
+				return end, err
+			}
+			if !f.p.Follow || f.p.Attempt != 0 {
+				return end, nil
+			}
+			if f.p.Ends && (j.Runs > f.n || !j.State.Ended()) {
+				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, At: control.Time(j.UpdatedAt), Ended: true}); err != nil {
+					return end, err
+				}
+			}
+			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
+			continue
+		case running == f.n && f.p.Follow:
+			more, err := f.h.outputReader.readLive(ctx, j.Seq, &f.cursor, true, f.send)
+			if err != nil {
+				return end, err
+			}
+			if more {
+				continue
+			}
+		case running == f.n:
+			return end, f.sendCurrent(ctx, &j)
+		case !f.p.Follow || j.State.Ended():
+			return end, nil
+		}
+		select {
+		case <-watching.C:
+		case <-connected:
+		case <-retry:
+		case <-ctx.Done():
+			return end, ctx.Err()
+		}
+	}
+}
+
+// sendCurrent sends the output that a running attempt has printed until now. If the last lines were
+// searched before, it sends only the output up to f.end.
+func (f *follower) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
+	if f.end == (output.Cursor{}) {
+		if f.end, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
+			return err
+		}
+	}
+	return f.h.outputReader.readNow(ctx, j.Seq, f.cursor, f.end, f.send)
+}
+
+// sendLast sends the last lines that seekTail found in the output of a running attempt.
+func (f *follower) sendLast() error {
+	for _, c := range f.last {
+		if rest, some := chunkAfter(c, &f.cursor); some {
+			if err := f.send(rest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wanted reports whether the request selects a chunk. If the chunk represents lost bytes of an unknown
+// stream, a request for either stream selects it. Such bytes were printed at the chunk's time or later.
+func (f *follower) wanted(c output.Chunk) bool {
+	if c.StreamUnknown {
+		return f.p.Until == 0 || c.At < int64(f.p.Until)
+	}
+	if c.At < int64(f.p.Since) || f.p.Until != 0 && c.At >= int64(f.p.Until) {
+		return false
+	}
+	return f.wants(c.Stream)
+}
+
+func (f *follower) wants(s output.Stream) bool {
+	// A request that sets both or neither of these fields selects both streams.
+	only := f.p.Stdout != f.p.Stderr
+	return !only || f.p.Stdout == (s == output.Stdout)
+}
+
+// maxPiece is the maximum number of bytes of output in one notification. It is small because JSON may
+// encode each byte as six bytes.
+const maxPiece = 32 << 10
+
+func (f *follower) send(c output.Chunk) error {
+	if !f.wanted(c) {
+		return nil
+	}
+	p := pieceOf(&c)
+	p.ID, p.Attempt, p.TTY = string(f.p.ID), f.n, f.tty
+	for rest := c.Data; ; {
+		data := rest
+		if len(data) > maxPiece {
+			data = data[:maxPiece-output.Unfinished(data[:maxPiece])]
+		}
+		rest = rest[len(data):]
+		p.Text, p.Base64 = "", nil
+		if utf8.Valid(data) {
+			p.Text = string(data)
+		} else {
+			p.Base64 = data
+		}
+		if err := f.each(p); err != nil || len(rest) == 0 {
+			return err
+		}
+	}
+}
+
+// pieceOf returns the piece of a reply that describes a chunk. The caller adds the chunk's data.
+func pieceOf(c *output.Chunk) control.Piece {
+	p := control.Piece{Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	if c.Stream == output.Stderr {
+		p.Stream = "stderr"
+	}
+	if c.Damaged > 0 {
+		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.Damaged}
+	}
+	if c.StreamUnknown {
+		p.Stream, p.Damage.Offset = "", 0
+	}
+	return p
+}
+
+// readTail reads at least tail bytes at the end of each stream of an attempt's current output. For a running
+// attempt it reads them in one request, because output that is read later may be dropped by then. A runner
+// keeps at most output.InMemory bytes of both streams.
+func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
+	if r.isRunning(ctx, j, n) {
+		_, err := r.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
+		return err
+	}
+	err := r.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
+	if errors.Is(err, queue.ErrNotFound) {
+		return nil // no output: the attempt has ended, and its end is about to be recorded
+	}
+	return err
+}
+
+// isRunning reports whether attempt n of a job is running.
+func (r *outputReader) isRunning(ctx context.Context, j *queue.Job, n int) bool {
+	return n > j.Runs && r.router.Running(ctx, j) == n
+}
+
+// liveEnd returns the position up to which a running attempt has printed.
+func (r *outputReader) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
+	chunk, ok, err := r.router.Read(ctx, seq, output.Cursor{-1, -1}, false)
+	if err != nil || !ok {
+		return end, err
+	}
+	return chunk.Cursor, nil
+}
+
+// cursorBefore returns a position before the end of each stream. The distance is the parameter bytes, or
+// less if the stream is shorter.
+func cursorBefore(end output.Cursor, bytes int) output.Cursor {
+	return output.Cursor{max(0, end[0]-int64(bytes)), max(0, end[1]-int64(bytes))}
+}
+
+// readNow reads the output of a running attempt from the cursor c up to the position end. It stops there,
+// because the attempt may print faster than the caller reads.
+func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
+	start := c
+	within := func(chunk output.Chunk) error {
+		length := chunk.Length()
+		n := min(length, end[chunk.Stream]-start[chunk.Stream])
+		start[chunk.Stream] += length
+		switch {
+		case n <= 0:
+			return nil
+		case chunk.Dropped > 0:
+			chunk.Dropped = n
+		case chunk.Damaged > 0:
+			chunk.Damaged = n
+		default:
+			chunk.Data = chunk.Data[:n]
+		}
+		return each(chunk)
+	}
+	for more := true; more && (c[0] < end[0] || c[1] < end[1]); {
+		var err error
+		if more, err = r.readLive(ctx, seq, &c, false, within); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
+// output. more is false when the attempt no longer runs or all output was read.
+func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
+	chunk, ok, err := r.router.Read(ctx, seq, *c, follow)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := r.eachChunk(ctx, control.Many, decoded(chunk.Data), each); err != nil {
+		return false, err
+	}
+	before := *c
+	*c = chunk.Cursor
+	return !chunk.Done && (follow || before != *c), nil
+}
+
+// readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
+// least tail bytes at the end of each stream. For output that is damaged or missing in its file, it passes
+// a chunk that says so.
+func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
+	var a queue.Attempt
+	err := r.shares.Do(ctx, control.One, func() (err error) {
+		a, err = r.store.Attempt(ctx, seq, n)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a.OutputBytes < 0 {
+		setting := "retention_output"
+		if a.OutputBytes == queue.OutputOverQuota {
+			setting = "max_bytes_per_user"
+		}
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.N, setting)
+	}
+	sendRest := func(chunk output.Chunk) error {
+		if chunk, some := chunkAfter(chunk, &c); some {
+			return each(chunk)
+		}
+		return nil
+	}
+	if a.OutputRef == "" {
+		// A small output is stored in the attempt's row and not in a file.
+		return r.eachChunk(ctx, control.One, decoded(a.Output), sendRest)
+	}
+	f, _, err := r.router.OpenAttemptOutput(ctx, &a)
+	if errors.Is(err, os.ErrNotExist) {
+		if a.Node != "" && a.Node != r.node {
+			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state directory of node %s", a.N, a.Node)
+		}
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Read no further than the recorded size, since the job's account may have extended the file.
+	size := a.OutputBytes
+	if tail > 0 && size > 0 {
+		class := control.Many
+		if tail <= showTailBytes {
+			class = control.One
+		}
+		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
+		err = r.eachChunk(ctx, class, last, sendRest)
+		if !errors.Is(err, output.ErrDamaged) {
+			return err
+		}
+	}
+	all := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
+	return r.eachChunk(ctx, control.Many, all, sendRest)
+}
+
+// chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
+// subtracts the skipped length from the cursor.
+func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
+	length := chunk.Length()
+	skip := min(c[chunk.Stream], length)
+	c[chunk.Stream] -= skip
+	return chunk.After(skip), skip < length
+}
+
+// decoded returns the chunks of an encoded output that is not stored in a file.
+func decoded(encoded []byte) iter.Seq2[output.Chunk, error] {
+	return chunks(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
+}
+
+func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
+	return func(yield func(output.Chunk, error) bool) {
+		enough := errors.New("enough")
+		err := decode(func(c output.Chunk) error {
+			if !yield(c, nil) {
+				return enough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, enough) {
+			yield(output.Chunk{}, err)
+		}
+	}
+}
+
+// chunkCost is the overhead of a chunk, in bytes, in addition to its data.
+const chunkCost = 64
+
+// eachChunk calls the function each with every chunk. It handles a bounded number of chunks in each turn of
+// the fair scheduler.
+func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
+	next, stop := iter.Pull2(chunks)
+	defer stop()
+	for more := true; more; {
+		// Check ctx here: without this check, the loop would continue after the caller has left.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := r.shares.Step(ctx, class, func() error {
+			for cost := 0; cost < stepBytes; {
+				c, err, ok := next()
+				if more = ok; !ok || err != nil {
+					return err
+				}
+				if err := each(c); err != nil {
+					return err
+				}
+				cost += len(c.Data) + chunkCost
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,321 @@
+package handlers
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+)
+
+// readLogs returns the output that logs sends for a job.
+func readLogs(t *testing.T, s *rig, p control.Logs) string {
+	t.Helper()
+	var got []byte
+	p.ID = "a"
+	_, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+		if b := piece.Bytes(); len(b) > maxPiece || piece.Text != "" && !utf8.ValidString(piece.Text) {
+			t.Errorf("a piece of %d bytes", len(b))
+		}
+		got = append(got, piece.Bytes()...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+// lastLinesOf returns the last n lines of the chunks that a filter selects. It is a simple reference
+// implementation.
+func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
+	var all []byte
+	for _, c := range chunks {
+		if wanted(c) {
+			all = append(all, c.Data...)
+		}
+	}
+	lines := bytes.SplitAfter(all, []byte("\n"))
+	if len(lines[len(lines)-1]) == 0 {
+		lines = lines[:len(lines)-1]
+	}
+	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
+}
+
+// Logs sends exactly the last n lines of an output, whichever streams they belong to and however they were
+// split into chunks.
+func TestLogsSendsTheLastLines(t *testing.T) {
+	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500), "\xff\n"}
+	for seed := range uint64(40) {
+		s := newServiceWithStore(t)
+		r := rand.New(rand.NewPCG(seed, 1))
+		var chunks []output.Chunk
+		at := int64(100)
+		for range r.IntN(30) {
+			at += r.Int64N(3)
+			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: at, Data: []byte(words[r.IntN(len(words))])})
+		}
+		out := queue.Attempt{}
+		if out.Output, _ = output.AppendChunks(nil, 0, chunks); len(out.Output) > 4096 {
+			out.Output, out.OutputRef = nil, "1-1"
+			s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+				for _, c := range chunks {
+					write(c)
+				}
+			})
+			chunks = chunks[:0] // read the chunks back: the file may have joined adjacent ones
+			raw := s.outputBytes(t, "1-1")
+			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
+				chunks = append(chunks, c)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.enqueueJobs(t, jobNamed("a"))
+		s.endJobs(t, s.claimJobs(t, 1), queue.Completed, out)
+		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxLines} {
+			for name, c := range map[string]struct {
+				p      control.Logs
+				wanted func(output.Chunk) bool
+			}{
+				"all":    {control.Logs{}, func(output.Chunk) bool { return true }},
+				"stdout": {control.Logs{Stdout: true}, func(c output.Chunk) bool { return c.Stream == output.Stdout }},
+				"stderr": {control.Logs{Stderr: true}, func(c output.Chunk) bool { return c.Stream == output.Stderr }},
+				"since":  {control.Logs{Since: 110}, func(c output.Chunk) bool { return c.At >= 110 }},
+			} {
+				p := c.p
+				p.N = &n
+				if got, want := readLogs(t, s, p), lastLinesOf(chunks, n, c.wanted); got != want {
+					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want), want)
+				}
+			}
+		}
+	}
+}
+
+// heapInUse returns the number of bytes on the heap that the last garbage collection found in use.
+func heapInUse() uint64 {
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// heapPeak returns by how many bytes the live heap grows while f runs.
+func heapPeak(f func()) uint64 {
+	before := heapInUse()
+	peak := before
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // this goroutine ends when f has returned
+		defer close(stopped)
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			peak = max(peak, heapInUse())
+			select {
+			case <-tick.C:
+			case <-stop:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-stopped
+	return peak - before
+}
+
+// Finding the last lines or the end of a long output takes little memory, because only the positions of the
+// requested lines are kept.
+func TestLongOutputsTakeLittleMemory(t *testing.T) {
+	const size = 48 << 20
+	s := newServiceWithStore(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		line := strings.Repeat("x", 63) + "\n"
+		for n := 0; n < size; n += 64 << 10 {
+			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+		}
+	})
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	const most = size / 2
+	for _, n := range []int{1, 1000, control.MaxLines} {
+		lines := 0
+		grown := heapPeak(func() {
+			p := control.Logs{ID: "a", N: &n}
+			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+				lines += strings.Count(piece.Text, "\n")
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		if lines != n || grown > most {
+			t.Errorf("%d lines were sent, and the heap grew by %d bytes; want %d lines, and at most %d", lines, grown, n, most)
+		}
+	}
+	var d control.JobDetail
+	grown := heapPeak(func() {
+		var err error
+		if d, err = s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(d.Output) != showTailBytes || len(d.Stderr) != showTailBytes || grown > most {
+		t.Errorf("shown with %d and %d bytes of output; the heap grew by %d bytes", len(d.Output), len(d.Stderr), grown)
+	}
+}
+
+// If output is split into pieces, no character is cut in two. Bytes that are not valid UTF-8 are not lost.
+func TestPiecesAreCutBetweenCharacters(t *testing.T) {
+	s := newServiceWithStore(t)
+	for _, c := range []struct {
+		unit   string
+		base64 bool
+	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
+		text := "a" + strings.Repeat(c.unit, 3*maxPiece/len(c.unit))
+		var got []byte
+		f := &follower{h: s.output, p: control.Logs{}, each: func(p control.Piece) error {
+			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPiece {
+				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.Base64 != nil)
+			}
+			got = append(got, p.Bytes()...)
+			return nil
+		}}
+		if err := f.send(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
+			t.Errorf("%q: %d bytes became %d, %v", c.unit, len(text), len(got), err)
+		}
+	}
+	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
+		t.Error(fmt.Errorf("a negative number of lines is taken"))
+	}
+}
+
+// A request for the end of an output does not read the rest. In this test, the rest is damaged, so reading
+// it would show.
+func TestEndOfAnOutputIsReadAlone(t *testing.T) {
+	s := newServiceWithStore(t)
+	line := strings.Repeat("x", 63) + "\n"
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		write(output.Chunk{Stream: output.Stderr, At: 1, Data: []byte("early\n")})
+		for range 100 {
+			write(output.Chunk{At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+		}
+		write(output.Chunk{Stream: output.Stderr, At: 2, Data: []byte("late\n")})
+	})
+	raw := s.outputBytes(t, "1-1")
+	for i := range raw[1<<20 : len(raw)-1<<20] {
+		raw[1<<20+i] = 0xff
+	}
+	if err := os.WriteFile(runner.OutputPath(s.Home.Dir, "1-1"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	n := 3
+	if got, want := readLogs(t, s, control.Logs{N: &n}), line+line+"late\n"; got != want {
+		t.Errorf("logs -n 3: got %q, want %q", got, want)
+	}
+	d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"})
+	if err != nil || len(d.Output) != showTailBytes || d.Stderr != "early\nlate\n" {
+		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
+	}
+	var damage []control.Damage
+	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+		if p.Damage != nil {
+			damage = append(damage, *p.Damage)
+		} else if strings.Contains(p.String(), "\xff") {
+			t.Error("damage is sent as output")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	damagedAt := int64(len(raw) - 2<<20)
+	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < damagedAt || damage[0].Bytes > damagedAt+64<<10 {
+		t.Errorf("the damage in its middle is %+v, want about %d bytes at 1 MiB", damage, damagedAt)
+	}
+}
+
+// If an output file was truncated, the missing part is reported as damage after the remaining output.
+func TestCutOutputIsReported(t *testing.T) {
+	const size = 300_000
+	s := newServiceWithStore(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		for at := range int64(size / 1000) {
+			write(output.Chunk{At: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
+		}
+	})
+	raw := s.outputBytes(t, "1-1")
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	for _, kept := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
+		if err := os.Truncate(runner.OutputPath(s.Home.Dir, "1-1"), int64(kept)); err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range map[string]control.Logs{
+			"all": {ID: "a"}, "the last lines": {ID: "a", N: new(2)},
+			"stdout": {ID: "a", Stdout: true}, "stderr": {ID: "a", Stderr: true}, "the last lines of stderr": {ID: "a", Stderr: true, N: new(2)},
+			"a later time": {ID: "a", Since: size, Stdout: true},
+		} {
+			lost, last, stream := int64(0), int64(0), "none"
+			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+				if piece.Damage == nil {
+					last = 0
+				} else {
+					last += piece.Damage.Bytes
+					lost += piece.Damage.Bytes
+					stream = piece.Stream
+				}
+				return nil
+			}); err != nil {
+				t.Errorf("%d bytes left, %s: %v", kept, name, err)
+			}
+			want := int64(max(0, len(raw)-kept-1000))
+			if p.Stderr || p.Since > 0 {
+				// The header of the damaged record is intact. It shows that the record's bytes belong to
+				// stdout, and when they were printed.
+				want = max(0, want-32<<10)
+			}
+			if unknown := stream == ""; unknown != (want > 0) {
+				t.Errorf("%d bytes left, %s: the last loss is of stream %q; it cannot be known", kept, name, stream)
+			}
+			if lost < want || lost > want+64<<10 || last != lost {
+				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", kept, name, lost, last, want)
+			}
+		}
+		if d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
+			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
+		}
+	}
+}
+
+// If a job's account has extended an output file, the file is read only up to its original length.
+func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{At: 1, Data: []byte("all of it")}) })
+	size := int64(len(s.outputBytes(t, "1-1")))
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
+	if err := os.Truncate(runner.OutputPath(s.Home.Dir, "1-1"), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	_, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+		got.Write(p.Bytes())
+		return nil
+	})
+	if err != nil || got.String() != "all of it" {
+		t.Errorf("got %q, %v", got.String(), err)
+	}
+}

@@ -1,0 +1,340 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/store"
+)
+
+// The simulated directory has these uids in addition to those in /etc/passwd. All of them except joblessUID
+// have enqueued jobs, under the names in ownerNames.
+const (
+	reusedUID = 61400 + iota // the uid of a former account; it belongs to mallory now
+	keptUID
+	unknown    // the directory does not answer
+	deletedUID // the directory says that the uid does not exist
+	joblessUID // the uid of an account that has never enqueued a job
+)
+
+var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
+
+func directoryOfOwners(database, key string) (string, error) {
+	switch key {
+	case fmt.Sprint(reusedUID):
+		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reusedUID), nil
+	case fmt.Sprint(keptUID):
+		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", keptUID), nil
+	case fmt.Sprint(joblessUID):
+		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", joblessUID), nil
+	case fmt.Sprint(unknown):
+		return "", errors.New("no answer")
+	}
+	return "", nil
+}
+
+// withOwners returns a service in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
+func withOwners(t *testing.T) *rig {
+	t.Helper()
+	return withOwnersOn(t, rigOptions{})
+}
+
+// withOwnersOn is withOwners with options.
+func withOwnersOn(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	s := newRigWithStore(t, o)
+	// The uid without an answer must not make the look-ups of other uids fail for a minute.
+	s.Directory.Ask, s.Directory.Patient = directoryOfOwners, true
+	for _, then := range []string{"-done", "-waits"} {
+		for uid, name := range ownerNames {
+			j := jobNamed(name + then)
+			j.UID, j.User, j.Queue, j.Env = uid, name, "default", []string{"SECRET=canary"}
+			if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: uid, Owner: name, Drafts: []queue.Job{j}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if then == "-done" {
+			s.endJobs(t, s.claimJobs(t, len(ownerNames)), queue.Completed, queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
+		}
+	}
+	if err := s.Owners.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// withOthers is a store that other nodes share.
+type withOthers struct{ store.Cluster }
+
+// HasOthers implements store.Cluster.
+func (withOthers) HasOthers() bool { return true }
+
+// A node does not claim jobs of users that exist only on other nodes. Once such a user exists on this node,
+// it claims the user's jobs.
+func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
+	s := withOwnersOn(t, rigOptions{cluster: withOthers{}, each: true})
+	for _, known := range []struct {
+		names string
+		ask   func(database, key string) (string, error)
+		want  []string
+	}{
+		{"bob", directoryOfOwners, []string{"bob-waits"}},
+		{"bob and carol", func(database, key string) (string, error) {
+			if key == fmt.Sprint(unknown) {
+				return fmt.Sprintf("carol:x:%d:1::/:/bin/sh", unknown), nil
+			}
+			return directoryOfOwners(database, key)
+		}, []string{"carol-waits"}},
+	} {
+		s.Directory.Ask = known.ask
+		s.Owners.Lookups = nil // drop the cached names, as if they had expired
+		s.admission.UpdateUnknownUsers(t.Context())
+		var names []string
+		for _, j := range s.claimJobs(t, len(known.want)) {
+			names = append(names, j.ID)
+		}
+		if slices.Sort(names); !slices.Equal(names, known.want) {
+			t.Errorf("where it has %s it claims %v, want %v", known.names, names, known.want)
+		}
+	}
+}
+
+// jobState returns the uid, the state and the reason of a job.
+func (s *rig) jobState(t *testing.T, id string) string {
+	t.Helper()
+	j, err := s.Store.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s %s", j.UID, j.State, j.Reason)
+}
+
+// A new account does not inherit the jobs of an earlier account with the same uid. Before the new account's
+// first reply, the jobs are separated so that only admins see them, and waiting jobs are held. A uid whose
+// name is unchanged or unknown keeps its jobs.
+func TestUIDIsUsedAgain(t *testing.T) {
+	s := withOwners(t)
+	var spec queue.Spec
+	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second round finds all jobs separated already
+		for uid := range ownerNames {
+			if err := s.admission.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id, want := range map[string]string{
+			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(keptUID, " completed "), "bob-waits": fmt.Sprint(keptUID, " pending "),
+			"carol-waits": fmt.Sprint(unknown, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
+		} {
+			if got := s.jobState(t, id); got != want {
+				t.Errorf("%s: got %q, want %q", id, got, want)
+			}
+		}
+		if _, err := s.batches.Enqueue(asPeer(t, reusedUID, control.Submit), control.Enqueue{Spec: spec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		uid   int
+		right control.Right
+		all   bool
+	}{{reusedUID, control.Submit, false}, {keptUID, control.Operate, false}, {keptUID, control.Admin, true}} {
+		ctx := asPeer(t, c.uid, c.right)
+		for _, id := range []control.Name{"alice-done", "alice-waits"} {
+			d, err := s.jobs.Show(ctx, control.Show{ID: id})
+			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
+				t.Errorf("show %s to %s: %s, %v", id, c.right, shown, err)
+			}
+		}
+		_, err := s.output.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.Piece) error { return nil })
+		if errors.Is(err, queue.ErrDenied) == c.all {
+			t.Errorf("logs to %s: %v", c.right, err)
+		}
+		v, err := s.actions.Hold(ctx, control.Selection{ID: "alice-waits"})
+		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refused) != 1 {
+			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
+		}
+		if f, err := s.filters.filter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
+			t.Errorf("list of alice's: %+v, %v", f, err)
+		}
+	}
+	found := s.doctor.ExamineOwners(t.Context())
+	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.Warning {
+		t.Errorf("doctor finds %+v", found)
+	}
+	for _, id := range []string{"alice-done", "alice-waits"} {
+		if _, err := s.actions.Remove(asPeer(t, keptUID, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := s.doctor.ExamineOwners(t.Context()); len(found) != 0 {
+		t.Errorf("when nothing is left doctor finds %+v", found)
+	}
+}
+
+// The separation of a uid from its former owner is finished before the next owner is answered, even by a
+// service that was restarted in between. Once the separation is finished, admitting a peer writes nothing.
+// Admitting a peer with any other uid writes nothing either. In this test, any write would fail.
+func TestDisowningIsFinishedOnce(t *testing.T) {
+	s := withOwners(t)
+	drafts := namedJobs("more", 600)
+	for i := range drafts {
+		drafts[i].UID = reusedUID
+	}
+	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: reusedUID, Owner: "alice", Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := s.Store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
+		t.Fatalf("more: %t, %v", more, err)
+	}
+	s = newRig(t, rigOptions{store: s.Store, home: s.Home, directory: s.Directory}) // as after a restart
+	if err := s.Owners.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.jobState(t, "more599"); got != "-1 held disowned" {
+		t.Errorf("the last job of the former account: %s", got)
+	}
+	s.Store.Close()
+	for _, uid := range []int{reusedUID, joblessUID} {
+		if err := s.admission.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+}
+
+// Doctor finds the jobs of a former account, regardless of the number of newer jobs.
+func TestJobsOfAFormerAccountAreFound(t *testing.T) {
+	s := withOwners(t)
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	s.enqueueJobs(t, namedJobs("newer", 20_001)...)
+	if found := s.doctor.ExamineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
+		t.Errorf("doctor finds %+v", found)
+	}
+}
+
+// A running job keeps its uid until it ends. While it runs, the new owner of the uid sees no more of the
+// job than other users do.
+func TestRunningJobOfAFormerAccount(t *testing.T) {
+	s := withOwners(t)
+	leased := s.claimJobs(t, 4)
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.jobs.Show(asPeer(t, reusedUID, control.Submit), control.Show{ID: "alice-waits"})
+	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
+		t.Errorf("show: %s, %v", shown, err)
+	}
+	if d, err := s.jobs.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
+		t.Errorf("one's own: %+v, %v", d, err)
+	}
+	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
+	if got := s.jobState(t, "alice-waits"); got != "-1 completed " {
+		t.Errorf("once it has ended: %s", got)
+	}
+}
+
+// The service looks up all uids at the start and whenever a look-up is requested, even if none of their
+// users connects.
+func TestAllUIDsAreLookedUp(t *testing.T) {
+	s := withOwners(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.admission.SeparateOwners(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+	until := func(id, want string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); s.jobState(t, id) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %s, want %s", id, s.jobState(t, id), want)
+			}
+		}
+	}
+	until("alice-waits", "-1 held disowned")
+	if got := s.jobState(t, "bob-waits"); got != fmt.Sprint(keptUID, " pending ") {
+		t.Errorf("bob's: %s", got)
+	}
+	j := jobNamed("again")
+	j.UID, j.User = reusedUID, "alicia"
+	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: reusedUID, Owner: "alicia", Drafts: []queue.Job{j}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Owners.Note(reusedUID, "alicia")
+	s.Owners.RequestCheck()
+	until("again", "-2 held disowned")
+}
+
+// A job does not start if its submitter's uid now belongs to another account. The same holds for the uid of
+// the user that the job names. If the directory does not answer in time, the job starts.
+func TestDisownedJobsDoNotStart(t *testing.T) {
+	s := withOwners(t)
+	for _, c := range []struct {
+		uid  int
+		user string
+		as   *int
+		may  bool
+	}{
+		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true}, {reusedUID, "", nil, true},
+		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(keptUID), false},
+		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true}, {reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
+	} {
+		if err := s.Owners.CheckOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
+			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
+		}
+	}
+	s.Owners.Lookups[keptUID] = &access.NameLookup{Done: closed(), Name: "who was bob a moment ago", DoneAt: time.Now()}
+	if err := s.Owners.CheckOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
+		t.Errorf("by a name that has changed a moment ago: %v", err)
+	}
+	unblock := make(chan struct{})
+	s.Directory.Ask = func(string, string) (string, error) { <-unblock; return "", nil }
+	began := time.Now()
+	for range 100 {
+		if err := s.Owners.CheckOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(unblock)
+	if took := time.Since(began); took > 20*access.NameLookupTimeout {
+		t.Errorf("100 jobs waited %v for a directory that hangs", took)
+	}
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// Lists and events show the names of submitters without a query of the system, so a slow directory does not
+// block read slots.
+func TestNamesOfOwnersAreKnown(t *testing.T) {
+	s := withOwners(t)
+	s.Directory.Ask = func(_, key string) (string, error) {
+		t.Errorf("somebody was asked for %s", key)
+		return "", nil
+	}
+	for uid, want := range ownerNames {
+		if got := s.Owners.UserName(uid); got != want {
+			t.Errorf("uid %d: got %q, want %q", uid, got, want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package handlers
+
+import (
+	"context"
+	"slices"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Pause implements control.API.
+func (h *Actions) Pause(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.pause(ctx, "pause", p, true)
+}
+
+// Resume implements control.API.
+func (h *Actions) Resume(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.pause(ctx, "resume", p, false)
+}
+
+func (h *Actions) pause(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
+	if p.All {
+		return h.pauseAll(ctx, method, p, on)
+	}
+	return h.bulk.onJobs(ctx, method, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		runs, err := h.router.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+		switch {
+		case err != nil || runs:
+			return err
+		case len(only) > 0:
+			return store.ErrMoved
+		}
+		now, err := h.reader.rereadOutline(ctx, j)
+		if err != nil {
+			return err
+		}
+		return notPaused(&now, on)
+	})
+}
+
+// notPaused returns the error for a job that cannot be paused because it does not run, or cannot be resumed
+// because it is not paused.
+func notPaused(j *queue.Job, on bool) error {
+	next := "only running jobs can be paused"
+	switch {
+	case on && j.State.Waiting() && j.State != queue.Held:
+		next += "; to keep it from starting: queuectl hold " + j.ID
+	case !on && j.State == queue.Held:
+		next = "let it run with: queuectl release " + j.ID
+	case !on:
+		next = "only paused jobs can be resumed"
+	}
+	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
+}
+
+// pauseAll begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
+// individually. The pause also lasts across restarts of the service.
+func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
+	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	peer := control.PeerFrom(ctx)
+	if !peer.Right.Covers(control.Operate) {
+		return v, h.rights.Refuse(&peer, method+" of all jobs", control.Operate)
+	}
+	if p.DryRun {
+		v.Matched = new(int(h.store.Counts().States[queue.Processing]))
+		return v, nil
+	}
+	var wait func(context.Context) ([]string, error)
+	err := h.lock.With(ctx, func() error {
+		// Read the store, since another node may have paused or resumed all jobs.
+		stored, err := h.store.Settings(ctx)
+		if err != nil {
+			return err
+		}
+		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseKey })
+		if paused != on || h.pool.Frozen() != on {
+			if err := h.storePause(ctx, on); err != nil {
+				return err
+			}
+		}
+		wait = h.pool.PauseAll(on)
+		return nil
+	})
+	if err != nil {
+		return v, err
+	}
+	done, err := wait(ctx)
+	v.Done = append(v.Done, done...)
+	for _, other := range h.changes.notifyNodes(ctx, cluster.NodeRequest{Command: "freeze"}) {
+		v.Done = append(v.Done, other.Done...)
+	}
+	return v, err
+}
+
+// storePause stores the start or the end of a pause of all jobs. The caller holds the settings lock.
+func (h *Actions) storePause(ctx context.Context, on bool) error {
+	set := store.Setting{Key: settings.PauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
+	if on {
+		set.Value, set.Kind = "on", queue.EventPaused
+	}
+	if err := h.changes.storeSetting(ctx, set); err != nil {
+		return err
+	}
+	if !on {
+		h.pauses.Set(nil)
+		return nil
+	}
+	set.At = h.store.Now()
+	// Continue even if the request was cancelled, since the pause is already stored.
+	stored, _ := h.store.Settings(context.WithoutCancel(ctx))
+	for i := range stored {
+		if stored[i].Key == settings.PauseKey {
+			set = stored[i] // use the stored start time, since later services report it too
+		}
+	}
+	h.pauses.Set(&set)
+	return nil
+}

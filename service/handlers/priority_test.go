@@ -1,0 +1,93 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A user with only the right submit can set a priority near the default of the queue: when enqueuing a job,
+// alone or in a batch, and when editing it. Users with more rights can set any priority.
+func TestPriorityOfSubmittersIsBounded(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.setDefaults(t, "urgent", `{"priority":100}`)
+	spec := func(name string, priority int64) queue.Spec {
+		return queue.Spec{Command: new("true"), Queue: &name, Priority: &priority}
+	}
+	for _, c := range []struct {
+		queue    string
+		priority int64
+		right    control.Right
+		bounds   string // the range in the expected error; "" means success
+	}{
+		{"default", 15, control.Submit, ""},
+		{"default", 16, control.Submit, "16 is outside the range -5 to 15"},
+		{"default", -5, control.Submit, ""},
+		{"default", -6, control.Submit, "-6 is outside the range -5 to 15"},
+		{"default", queue.MaxPriority, control.Operate, ""},
+		{"urgent", 110, control.Submit, ""},
+		{"urgent", 111, control.Submit, "111 is outside the range 90 to 110"},
+		{"urgent", 5, control.Submit, "5 is outside the range 90 to 110"},
+	} {
+		check := func(how string, err error) {
+			t.Helper()
+			text := fmt.Sprint(err)
+			refused := strings.Contains(text, "priority: "+c.bounds) && strings.Contains(text, "operate")
+			if (c.bounds == "") != (err == nil) || c.bounds != "" && !refused {
+				t.Errorf("%s: priority %d in queue %s with the right %s: %v", how, c.priority, c.queue, c.right, err)
+			}
+		}
+		ctx := asPeer(t, owner, c.right)
+		one := spec(c.queue, c.priority)
+		_, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: one})
+		check("enqueue", err)
+		_, err = s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, one}})
+		check("batch", err)
+		made, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("edit", s.editJob(ctx, made.ID, fmt.Sprintf(`{"priority":%d}`, c.priority)))
+	}
+}
+
+// editJob changes one job and returns the error if the job was rejected.
+func (s *rig) editJob(ctx context.Context, id, set string) error {
+	one := control.Selection{ID: control.Name(id)}
+	done, err := s.actions.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
+	if err == nil && len(done.Refused) > 0 {
+		err = done.Refused[0].Err()
+	}
+	return err
+}
+
+// A priority that an operator has set is kept when the owner edits other fields. To move the job to another
+// queue, the owner must set a priority in that queue's range.
+func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.setDefaults(t, "night", `{"priority":-100}`)
+	made, err := s.batches.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(right control.Right, set string) error {
+		return s.editJob(asPeer(t, owner, right), made.ID, set)
+	}
+	if err := edit(control.Operate, `{"priority":500}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := edit(control.Submit, `{"timeout":"2m"}`); err != nil {
+		t.Error(err)
+	}
+	if err := edit(control.Submit, `{"queue":"night"}`); err == nil || !strings.Contains(err.Error(), "outside the range -110 to -90") {
+		t.Errorf("the owner took priority 500 to the queue night: %v", err)
+	}
+	if err := edit(control.Submit, `{"queue":"night","priority":null}`); err != nil {
+		t.Error(err)
+	}
+}

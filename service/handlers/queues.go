@@ -1,0 +1,481 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// queueReader reads the queues.
+type queueReader struct {
+	pool     *worker.Pool
+	shares   *control.Shares
+	store    store.Store
+	nodeList *cluster.NodeList
+	owners   *access.Owners
+}
+
+// Queues changes and lists queues.
+type Queues struct {
+	log        *slog.Logger
+	pool       *worker.Pool
+	store      store.Store
+	changes    *Changer
+	guard      *access.Guard
+	intake     *intake
+	nodeList   *cluster.NodeList
+	queueList  *queueReader
+	queueRules *settings.QueueRules
+	router     *cluster.JobRouter
+	settings   *settings.Keeper
+}
+
+// maxSuggestedQueues limits for how many new queues of a request the reply suggests an existing queue with
+// a similar name. If a request creates more, their names are unlikely to be typing errors.
+const maxSuggestedQueues = 10
+
+// newQueues returns the queues that a request has created.
+func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+	isNew := map[string]bool{}
+	for _, name := range r.Begun {
+		if isNew[name] = true; name != queue.DefaultQueue {
+			list = append(list, control.NewQueue{Queue: name})
+		}
+	}
+	if len(list) == 0 || len(list) > maxSuggestedQueues {
+		return list
+	}
+	known, err := in.queueList.queues(ctx)
+	if err != nil {
+		return list
+	}
+	names := []string{queue.DefaultQueue}
+	for _, q := range known {
+		if !isNew[q.Name] {
+			names = append(names, q.Name)
+		}
+	}
+	for i := range list {
+		list[i].Near = queue.NearestWord(list[i].Queue, names)
+	}
+	return list
+}
+
+// queues returns the existing queues, including the default queue even if it is empty.
+func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err error) {
+	err = l.shares.Do(ctx, control.One, func() error {
+		list, err = l.store.Queues(ctx)
+		return err
+	})
+	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
+		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.Plain})
+		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return list, err
+}
+
+// viewQueue converts a queue to its form in a reply.
+func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
+	r := &q.Rule
+	v := control.QueueView{
+		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
+		Defaults: json.RawMessage(cmp.Or(r.Defaults, "{}")), Paused: r.Paused,
+		RetentionMaxJobs: r.Keep.MaxJobs, RetentionOutput: r.Keep.Output,
+	}
+	if r.Keep.Age != 0 {
+		v.Retention = new(control.Age(r.Keep.Age))
+	}
+	if r.Paused {
+		pausedBy := l.owners.UserName(r.PausedBy)
+		v.Frozen = r.Frozen
+		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.Until)
+		if r.Reason != "" {
+			v.PauseReason = &r.Reason
+		}
+	}
+	return v
+}
+
+// QueueList implements control.API.
+func (h *Queues) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
+	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
+	if err == nil {
+		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
+	}
+	return list, err
+}
+
+// addOtherNodesThroughput adds the throughput of the other nodes.
+func (l *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
+	_, ended := l.nodeList.OtherNodesThroughput(ctx)
+	for i := range list {
+		list[i].Throughput += ended[list[i].Queue]
+	}
+}
+
+// viewQueues returns the wanted queues with their throughput on this node.
+func (l *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
+	list, err := l.queues(ctx)
+	out := control.QueueList{Queues: []control.QueueView{}}
+	rates := l.pool.Throughputs()
+	for i := range list {
+		if !wanted(&list[i]) {
+			continue
+		}
+		if n := len(out.Queues); n == control.MaxQueueList {
+			out.Next = out.Queues[n-1].Queue
+			break
+		}
+		out.Queues = append(out.Queues, l.viewQueue(&list[i]))
+		out.Queues[len(out.Queues)-1].Throughput = rates[list[i].Name]
+	}
+	return out, err
+}
+
+// QueueSet implements control.API.
+func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
+	err = h.changes.applyOnAllNodes(ctx, func() error {
+		rule, err := h.queueList.ruleOf(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		set := func(to *int, from *int) {
+			if from != nil {
+				*to = *from
+			}
+		}
+		set(&rule.Concurrency, p.Concurrency)
+		set(&rule.Weight, p.Weight)
+		if p.MaxPending != nil {
+			rule.MaxPending = *p.MaxPending
+		}
+		if p.Retention != nil {
+			rule.Keep.Age = time.Duration(*p.Retention)
+		}
+		if p.RetentionMaxJobs != nil {
+			rule.Keep.MaxJobs = *p.RetentionMaxJobs
+		}
+		if p.RetentionOutput != nil {
+			rule.Keep.Output = *p.RetentionOutput
+		}
+		if p.Default != nil {
+			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, h.settings.Current().Defaults()); err != nil {
+				return err
+			}
+			if err := h.checkDefaults(ctx, rule.Defaults); err != nil {
+				return err
+			}
+		}
+		return h.setRule(ctx, "queue.set", p.Name, rule)
+	})
+	if err != nil {
+		return v, err
+	}
+	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
+	if len(list.Queues) > 0 {
+		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
+		v = list.Queues[0]
+		// The queue no longer exists, because it has neither settings nor jobs. Show the default settings.
+	} else {
+		v = h.queueList.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
+	}
+	return v, err
+}
+
+// queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
+func (l *queueReader) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
+	list, err := l.queues(ctx)
+	for _, q := range list {
+		if q.Name == name {
+			return q, nil
+		}
+	}
+	return store.QueueState{Name: name, Rule: store.Plain}, err
+}
+
+// ruleOf returns the settings of a queue. The caller holds the settings lock.
+func (l *queueReader) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+	q, err := l.queueNamed(ctx, name)
+	return q.Rule, err
+}
+
+// setRule changes the settings of a queue. The caller holds the settings lock.
+func (h *Queues) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
+	if err := h.guard.Audit(ctx, verb, name, nil); err != nil {
+		return err
+	}
+	if err := h.store.SetQueue(ctx, name, rule); err != nil {
+		return err
+	}
+	return h.queueRules.LoadRules(context.WithoutCancel(ctx))
+}
+
+// mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON.
+func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(cmp.Or(old, "{}")), &fields); err != nil {
+		return "", err
+	}
+	err := queue.Members(patch, func(name string, value json.RawMessage) error {
+		if string(value) == "null" {
+			delete(fields, name)
+		} else {
+			fields[name] = slices.Clone(value)
+		}
+		return control.CheckQueueDefault(name)
+	})
+	if err != nil {
+		return "", err
+	}
+	var spec queue.Spec
+	raw, err := json.Marshal(fields)
+	if err == nil {
+		err = json.Unmarshal(raw, &spec)
+	}
+	if err != nil {
+		return "", err
+	}
+	some := "true"
+	any := queue.Spec{Command: &some}
+	any.Over(&spec)
+	if _, err := queue.Resolve(&any, d); err != nil {
+		return "", err
+	}
+	setFields := spec.Given() // Given returns the fields in their canonical spelling
+	if len(setFields) == 0 {
+		return "", nil
+	}
+	raw, err = json.Marshal(setFields)
+	if len(raw) > control.MaxQueueDefaults {
+		return "", queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the maximum is %d bytes", len(raw), control.MaxQueueDefaults)
+	}
+	return string(raw), err
+}
+
+// checkDefaults returns an error for defaults with which no job could be enqueued, because they name
+// something that does not exist.
+func (h *Queues) checkDefaults(ctx context.Context, defaults string) error {
+	if defaults == "" {
+		return nil
+	}
+	var spec queue.Spec
+	if err := json.Unmarshal([]byte(defaults), &spec); err != nil {
+		return err
+	}
+	any := queue.Spec{Command: new("true")}
+	any.Over(&spec)
+	j, err := queue.Resolve(&any, h.settings.Current().Defaults())
+	if err != nil {
+		return err
+	}
+	return h.intake.checkDemands(&j, func() ([]store.NodeState, error) { return h.nodeList.Nodes(ctx) })
+}
+
+// QueuePause implements control.API.
+func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
+	now := h.store.Now()
+	until := queue.Millis(p.Until)
+	if p.For != 0 {
+		until = now.Add(time.Duration(p.For))
+	}
+	if until != 0 && until <= now {
+		return control.QueueList{}, queue.Invalid("until", "%s is in the past; give a later time", until)
+	}
+	return h.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+		rule := q.Rule
+		if rule.Frozen && until != 0 {
+			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s", q.Name, q.Name)
+		}
+		if !rule.Frozen { // if the queue was frozen before, keep the time since which its jobs are paused
+			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
+		}
+		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
+		rule.Frozen = rule.Frozen || p.Freeze
+		return rule, nil
+	}, func(q *store.QueueState) error { return h.withdrawQueue(ctx, q) })
+}
+
+// A request that pauses a queue waits until the pool has returned the queue's jobs that have not started.
+// These constants say how long it waits and how often it checks.
+const (
+	withdrawTimeout  = 2 * time.Second
+	withdrawInterval = 5 * time.Millisecond
+)
+
+// PauseFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
+// was killed during a freeze may not have paused all of them.
+func (h *Queues) PauseFrozenQueues(ctx context.Context) {
+	list, err := h.queueList.queues(ctx)
+	for i := range list {
+		if q := &list[i]; err == nil && q.Rule.Frozen {
+			err = h.withdrawQueue(ctx, q)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		h.log.Warn("some jobs of frozen queues are still running", "error", err)
+	}
+}
+
+// withdrawQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
+// frozen, it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased
+// in the store before the pool knows it. See docs/decisions/0023.
+func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
+	paused := map[int64]bool{}
+	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	for leased := int64(q.Leased); ; {
+		running, unstarted := h.pool.Withdraw(q.Name)
+		if q.Rule.Frozen {
+			if err := h.pauseEach(ctx, running, true, q.Rule.PausedBy, paused); err != nil {
+				return err
+			}
+		}
+		if leased == 0 && unstarted == 0 && len(running) == 0 {
+			return nil
+		}
+		now, err := h.queueList.queueNamed(ctx, q.Name)
+		if err != nil {
+			return err
+		}
+		if leased = int64(now.Leased); unstarted == 0 && leased <= int64(len(running)) {
+			return nil
+		}
+		select {
+		case <-timeoutCtx.Done():
+			// No error: a runner does not answer, and returns its unstarted jobs once it does.
+			return ctx.Err()
+		case <-time.After(withdrawInterval):
+		}
+	}
+}
+
+// pauseEach concurrently pauses or resumes the running jobs that are not in done, and adds them to done.
+func (h *Queues) pauseEach(ctx context.Context, seqs []int64, on bool, uid int, done map[int64]bool) error {
+	errs := make([]error, len(seqs))
+	var calls sync.WaitGroup
+	for i, seq := range seqs {
+		if !done[seq] {
+			done[seq] = true
+			calls.Go(func() { _, errs[i] = h.router.Pause(ctx, seq, on, uid) })
+		}
+	}
+	calls.Wait()
+	for _, err := range errs {
+		// Ignore ErrWrongState: the job is being ended.
+		if err != nil && !errors.Is(err, queue.ErrWrongState) {
+			return err
+		}
+	}
+	return nil
+}
+
+// resumeFrozen resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
+// freeze stay paused.
+func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
+	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
+	for {
+		page, err := h.store.List(ctx, f)
+		if err != nil {
+			return err
+		}
+		var seqs []int64
+		for i := range page.Jobs {
+			if pausedAt := page.Jobs[i].PausedAt; pausedAt != 0 && pausedAt >= q.Rule.PausedAt {
+				seqs = append(seqs, page.Jobs[i].Seq)
+			}
+		}
+		if err := h.pauseEach(ctx, seqs, false, control.PeerFrom(ctx).UID, map[int64]bool{}); err != nil || page.Next == 0 {
+			return err
+		}
+		f.Before = page.Next
+	}
+}
+
+// QueueResume implements control.API.
+func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
+	list, err := h.queueList.queues(ctx)
+	for i := range list {
+		// Resume the jobs before the queue. If this fails, the queue is still frozen, so the caller can
+		// repeat the request.
+		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
+			err = h.resumeFrozen(ctx, q)
+		}
+	}
+	if err != nil {
+		return control.QueueList{}, err
+	}
+	return h.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+		return q.Rule.Resumed(), nil
+	}, func(*store.QueueState) error { return nil })
+}
+
+// QueueRemove implements control.API.
+func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
+	return h.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
+		if q.Waiting > 0 || q.Leased > 0 {
+			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
+		}
+		return store.Plain, nil
+	}, func(*store.QueueState) error { return nil })
+}
+
+// onQueues changes the settings of one queue or of all queues. After that, it calls the function then for
+// each changed queue.
+func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool, newRule func(*store.QueueState) (store.QueueRule, error), afterChange func(*store.QueueState) error) (control.QueueList, error) {
+	changed := map[string]store.QueueState{}
+	err := h.changes.applyOnAllNodes(ctx, func() error {
+		list, err := h.queueList.queues(ctx)
+		if err != nil {
+			return err
+		}
+		names := []string{}
+		for i := range list {
+			q := &list[i]
+			names = append(names, q.Name)
+			if !all && q.Name != name {
+				continue
+			}
+			rule, err := newRule(q)
+			if err == nil && rule != q.Rule {
+				err = h.setRule(ctx, verb, q.Name, rule)
+			}
+			if err != nil {
+				return err
+			}
+			q.Rule = rule
+			changed[q.Name] = *q
+		}
+		if len(changed) == 0 {
+			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has settings (queuectl queue set) or waiting or running jobs", name, queue.Nearest(name, names))
+		}
+		return nil
+	})
+	out := control.QueueList{Queues: []control.QueueView{}}
+	for _, q := range changed {
+		if err == nil {
+			err = afterChange(&q)
+		}
+	}
+	for i, name := range slices.Sorted(maps.Keys(changed)) {
+		if i == control.MaxQueueList {
+			break // the reply lists at most MaxQueueList queues
+		}
+		q := changed[name]
+		out.Queues = append(out.Queues, h.queueList.viewQueue(&q))
+	}
+	return out, err
+}

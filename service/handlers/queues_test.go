@@ -1,0 +1,65 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/store"
+)
+
+// countingStore counts how often the list of all queues is read.
+type countingStore struct {
+	store.Store
+	reads int
+}
+
+func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
+	l.reads++
+	return l.Store.Queues(ctx)
+}
+
+// The reply names all queues that a request has created. To build it, the service reads the list of
+// existing queues at most once. If the request has created too many queues, it does not read the list.
+func TestNewQueuesAreReadOnce(t *testing.T) {
+	l := &countingStore{Store: openStore(t)}
+	s := newRig(t, rigOptions{store: l})
+	if err := l.SetQueue(t.Context(), "images", store.QueueRule{Weight: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, many := range []int{1, maxSuggestedQueues, maxSuggestedQueues + 1} {
+		r := store.Receipt{Begun: []string{"image"}}
+		for i := range many - 1 {
+			r.Begun = append(r.Begun, fmt.Sprint("of-another-kind-", i))
+		}
+		l.reads = 0
+		got := s.intake.newQueues(asPeer(t, 7, control.Submit), &r)
+		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
+		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.reads > 1 {
+			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)
+		}
+	}
+}
+
+// A queue cannot define defaults for what a job executes. With such a default, a user who may only
+// configure queues could choose what other users' jobs execute.
+func TestNoDefaultForWhatRuns(t *testing.T) {
+	for _, f := range queue.Fields() {
+		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
+		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
+		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
+		// A default for these fields is allowed, since it only restricts what a job can do.
+		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
+		runs := slices.Contains(access.ExecutionFields, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
+		if runs != refused {
+			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)
+		}
+	}
+}

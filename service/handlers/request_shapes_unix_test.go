@@ -1,0 +1,284 @@
+//go:build unix && !race
+
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/doctor"
+)
+
+// shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
+const shapeSize = control.MaxLine - 4096
+
+// repeatToSize returns a value of shapeSize bytes at most: the text open, as many copies of unit as fit,
+// and the text end.
+func repeatToSize(open, unit, end string) string {
+	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
+}
+
+// members returns a JSON object with n members with different names. If n members do not fit, it has as
+// many as fit.
+func members(n int, value string) string {
+	var b strings.Builder
+	b.WriteString(`{"a":` + value)
+	for i := 0; i < n && b.Len() < shapeSize-64-len(value); i++ {
+		fmt.Fprintf(&b, `,"%x":%s`, i, value)
+	}
+	return b.String() + "}"
+}
+
+// shapes contains values that are expensive to parse, each for another reason.
+var shapes = map[string]func() string{
+	"nested":             func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
+	"nested objects":     func() string { return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28), "]") },
+	"members":            func() string { return members(1<<30, "1") },
+	"members of text":    func() string { return members(16_000, `"`+strings.Repeat("x", 400)+`"`) },
+	"a member repeated":  func() string { return repeatToSize("{", `"a":1`, "}") },
+	"ids":                func() string { return repeatToSize("[", `"a"`, "]") },
+	"numbers":            func() string { return repeatToSize("[", `1`, "]") },
+	"empty texts":        func() string { return repeatToSize("[", `""`, "]") },
+	"long texts":         func() string { return repeatToSize("[", `"`+strings.Repeat("x", 800)+`"`, "]") },
+	"text":               func() string { return `"` + strings.Repeat("x", shapeSize) + `"` },
+	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, shapeSize/6) + `"` },
+	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, shapeSize/12) + `"` },
+	"text of quotes":     func() string { return `"` + strings.Repeat(`\"`, shapeSize/2) + `"` },
+	"digits":             func() string { return strings.Repeat("7", shapeSize) },
+	"a fraction":         func() string { return "0." + strings.Repeat("7", shapeSize) },
+	"a text of digits":   func() string { return `"` + strings.Repeat("7", shapeSize) + `s"` },
+	"spaces":             func() string { return strings.Repeat(" ", shapeSize) + "1" },
+}
+
+// envelope returns the line of a request.
+func envelope(method, params string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
+}
+
+// batchOf returns a request that adds n jobs to a batch and does not commit it. If n jobs do not fit, it
+// has as many as fit.
+func batchOf(n int, job func(i int) string) string {
+	var b strings.Builder
+	b.WriteString(`{"batch":"b","jobs":[`)
+	for i := range n {
+		j := job(i)
+		if b.Len()+len(j) > shapeSize {
+			break
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(j)
+	}
+	return envelope("enqueue.batch", b.String()+"]}")
+}
+
+// lines contains complete requests with special shapes.
+var lines = map[string]func() string{
+	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + members(1<<30, "1")[1:] },
+	"an envelope repeated":   func() string { return `{"id":1,` + repeatToSize("", `"params":1`, "}") },
+	"a long method":          func() string { return envelope(strings.Repeat("x", shapeSize), "{}") },
+	"a long id":              func() string { return `{"id":"` + strings.Repeat("x", shapeSize) + `","method":"hello"}` },
+	"padding":                func() string { return strings.Repeat(" ", shapeSize) + envelope("list", "{}") },
+	"no JSON at the end":     func() string { return strings.TrimSuffix(envelope("list", repeatToSize("[", "1", "]")), "}") },
+	"a text without end":     func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
+	"too deep":               func() string { return strings.Repeat("[", shapeSize) },
+	"not UTF-8 at the end":   func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
+	"jobs of nothing":        func() string { return batchOf(1<<30, func(int) string { return "{}" }) },
+	"jobs, all there may be": func() string { return batchOf(queue.MaxBatch, func(int) string { return `{"command":"true"}` }) },
+	"jobs with much to be set": func() string {
+		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxBatch-50) + `"}}`
+		return batchOf(queue.MaxBatch, func(int) string { return env })
+	},
+	"jobs with many variables": func() string {
+		env := `{"command":"true","env":` + members(shapeSize/queue.MaxBatch/13, `"1"`) + `}`
+		return batchOf(queue.MaxBatch, func(int) string { return env })
+	},
+	"jobs with labels": func() string {
+		job := `{"command":"true","labels":` + members(queue.MaxLabels-1, `"`+strings.Repeat(`\u0001`, 30)+`"`) + `}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"jobs with long arguments": func() string {
+		job := `{"argv":["` + strings.Repeat(`x","`, 1900) + `"]}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"jobs with all arguments there may be": func() string {
+		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxEntries/queue.MaxBatch-2) + `"]}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"the largest jobs": func() string {
+		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` + strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"the largest jobs of escapes": func() string {
+		e := func(n int) string { return strings.Repeat(`\u0001`, n) }
+		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` + e(256<<10) + `"}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"jobs with faults, the last of them": func() string {
+		return batchOf(queue.MaxBatch, func(i int) string {
+			if i == queue.MaxBatch-1 {
+				return members(10_000, "1")
+			}
+			return `{"command":"` + strings.Repeat("x", 7000) + `"}`
+		})
+	},
+	"jobs with the same id": func() string {
+		return batchOf(queue.MaxBatch, func(int) string { return `{"command":"true","id":"same"}` })
+	},
+	"names that are not there": func() string {
+		var b strings.Builder
+		for i := range control.MaxNames {
+			fmt.Fprintf(&b, `,"%0128d"`, i)
+		}
+		return envelope("cancel", `{"ids":[`+b.String()[1:]+`]}`)
+	},
+	"names that are none": func() string {
+		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+`"`, "]")+`}`)
+	},
+}
+
+// common lists the shapes that the test uses for every kind of value. It uses the other shapes only for
+// values that have their own parsers.
+var common = []string{"nested", "text of escapes", "a text of digits", "digits"}
+
+// inputs returns all inputs of the test. They use the shapes as values of each kind of parameter, of an
+// unknown parameter, and of each kind of field of a job.
+func inputs() map[string]func() string {
+	all := map[string]func() string{}
+	for name, line := range lines {
+		all[name] = line
+	}
+	kinds := map[string]bool{}
+	add := func(kind, method, open, end string, names ...string) {
+		for _, name := range names {
+			if !kinds[kind+name] {
+				kinds[kind+name] = true
+				all[method+" "+open+": "+name] = func() string { return envelope(method, open+shapes[name]()+end) }
+			}
+		}
+	}
+	every := slices.Sorted(maps.Keys(shapes))
+	for _, m := range control.Schemas() {
+		if m.Method == "enqueue" || m.Method == "enqueue.batch" || m.Method == "schedule.add" {
+			continue // skip these methods, since their parameters are added below
+		}
+		properties, _ := m.Params["properties"].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			kind, _ := properties[name].(map[string]any)
+			delete(kind, "description")
+			raw, _ := json.Marshal(kind)
+			add(string(raw), m.Method, `{"`+name+`":`, "}", common...)
+		}
+	}
+	for _, f := range queue.Fields() {
+		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`, "}", common...)
+	}
+	add("unknown", "list", `{"nosuch":`, "}", every...)
+	add("ids", "cancel", `{"ids":`, "}", every...)
+	add("argv", "enqueue", `{"argv":`, "}", common...)
+	add("env", "enqueue", `{"command":"true","env":`, "}", every...)
+	add("schedule", "schedule.add", `{"name":"a","cron":"@hourly","command":"true","env":`, "}", every...)
+	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", common...)
+	add("jobs", "enqueue.batch", `{"jobs":`, "}", every...)
+	add("set", "edit", `{"id":"a","set":{"env":`, "}}", common...)
+	add("params", "show", "", "", common...)
+	return all
+}
+
+// cpu returns the processor time that this process has used.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// An input of 8 MiB of any shape takes at most half a second of processor time and 64 MiB of memory. This
+// covers the path from the socket to the store and back. The time covers this whole process, including the
+// client. The memory is the growth of the live heap. The total of all allocations is an upper bound of that
+// growth. If the total exceeds the limit, the input is sent again while the live heap is measured every few
+// milliseconds. On two cores, the slowest input takes 0.3 s (a deep list of times) and the largest takes 53
+// MiB (the largest jobs).
+func TestShapesAreCheap(t *testing.T) {
+	const most, mostHeap = 500 * time.Millisecond, 64 << 20
+	ask := startRequester(t)
+	for name, input := range inputs() {
+		line := []byte(input() + "\n")
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		began := cpu(t)
+		answer := ask(line)
+		took := cpu(t) - began
+		runtime.ReadMemStats(&after)
+		grown := after.TotalAlloc - before.TotalAlloc
+		if grown > mostHeap {
+			grown = heapPeak(func() { ask(line) })
+		}
+		if answer == "" || strings.Contains(answer, `"internal"`) {
+			t.Errorf("%s: answered %.300q", name, answer)
+		}
+		if took > most || grown > mostHeap {
+			t.Errorf("%s: %v and %d MiB, want at most %v and %d MiB: %.200s", name, took, grown>>20, most, mostHeap>>20, answer)
+		}
+	}
+}
+
+// startRequester returns a function that sends a line to a new service and returns the reply.
+func startRequester(t *testing.T) func(line []byte) (answer string) {
+	s := newRigWithStore(t, rigOptions{places: config.Places{State: t.TempDir()}})
+	s.enqueueJobs(t, jobNamed("a"))
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := control.Listen(socket, control.SocketPerms{Mode: 0o600, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	limits := control.Limits{Connections: func() (all, user int) { return doctor.Connections(s.Settings.Current()) }}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		control.NewServer(s.api, limits, &rigAuthorizer{s.admission, s.Rights}, s.Shares, s.Log).Run(ctx, l)
+	})
+	t.Cleanup(func() {
+		stop()
+		serving.Wait()
+	})
+	return func(line []byte) string {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		var writing sync.WaitGroup
+		defer writing.Wait()
+		// Write in the background, since the service does not read a rejected input to its end.
+		writing.Go(func() { c.Write(line) })
+		in := bufio.NewReaderSize(c, 64<<10)
+		for {
+			text, err := in.ReadString('\n')
+			// Skip notifications of a stream, which have a method.
+			if err != nil || !strings.Contains(text, `"method":`) {
+				return text
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package handlers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
+// shared key. It applies the rules of shared keys to the job.
+func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
+	var demands []*queue.Demand // those demands that depend on the node
+	var nodes []store.NodeState
+	for i := range j.Demands {
+		d := &j.Demands[i]
+		if d.Ruled() && d.Owner(j.UID) == queue.Everybody {
+			if err := in.gateRules.RuleOfGate(d); err != nil {
+				return err
+			}
+		}
+		if d.Kind != queue.GateResource && d.Kind != queue.GateNode {
+			continue
+		}
+		var err error
+		if nodes, err = known(); err != nil {
+			return err
+		}
+		demands = append(demands, d)
+		check := checkResource
+		if d.Kind == queue.GateNode {
+			check = checkNode
+		}
+		if err := check(d, nodes); err != nil {
+			return err
+		}
+	}
+	return checkTogether(demands, nodes)
+}
+
+// checkTogether returns an error if no single node meets all of the demands.
+func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
+	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
+		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {
+			return d.Kind == queue.GateNode && !n.Is(d.Key) || d.Kind == queue.GateResource && d.N > n.Resources[d.Key]
+		})
+	}) {
+		return nil
+	}
+	var all []string
+	for _, d := range demands {
+		if d.Kind == queue.GateNode {
+			all = append(all, "on "+queue.Clip(d.Key))
+		} else {
+			all = append(all, d.String())
+		}
+	}
+	return queue.Invalid("resources", "no single node has everything that the job needs: %s; see: queuectl node list", strings.Join(all, ", "))
+}
+
+// checkResource returns an error if no node has enough units of a resource.
+func checkResource(d *queue.Demand, nodes []store.NodeState) error {
+	all, most := map[string]bool{}, 0
+	for i := range nodes {
+		for name, n := range nodes[i].Resources {
+			all[name] = true
+			if name == d.Key {
+				most = max(most, n)
+			}
+		}
+	}
+	switch {
+	case !all[d.Key]:
+		return queue.Invalid("resources", "there is no resource %q%s; define it in the settings: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
+	case d.N > most:
+		return queue.Invalid("resources", "the job needs %d units of the resource %s, but only %d exist", d.N, d.Key, most)
+	}
+	return nil
+}
+
+// checkNode returns an error if none of the nodes may run the job.
+func checkNode(d *queue.Demand, nodes []store.NodeState) error {
+	var names []string
+	for i := range nodes {
+		if nodes[i].Is(d.Key) {
+			return nil
+		}
+		names = append(names, nodes[i].Name)
+	}
+	if label, _, labelled := strings.Cut(d.Key, "="); labelled {
+		return queue.Invalid("on", "no node of this queue has the label %s; see: queuectl node list (a node's setting node_labels defines its labels)", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
+	}
+	return queue.Invalid("on", "this queue has no node %q%s", queue.Clip(d.Key), cmp.Or(queue.Nearest(d.Key, names), "; see: queuectl node list"))
+}

@@ -1,0 +1,206 @@
+package handlers
+
+import (
+	"cmp"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// rig is the API with its parts. It has a queue, but runs no jobs and has no socket.
+type rig struct {
+	*Dependencies
+	*tools
+	admission      *access.Admission
+	api            *API
+	jobs           *Jobs
+	actions        *Actions
+	batches        *Batches
+	explanations   *Explanations
+	output         *Output
+	overview       *Overview
+	queues         *Queues
+	schedules      *Schedules
+	gates          *Gates
+	nodes          *Nodes
+	events         *EventLog
+	doctor         *doctor.Examiner
+	administration *Administration
+}
+
+// rigOptions configure a rig. The zero value is valid.
+type rigOptions struct {
+	settings  map[string]string // by key, as if the settings file contained them
+	places    config.Places
+	directory *access.Directory
+	store     store.Store
+	cluster   store.Cluster
+	node      string
+	home      runner.Home
+	policy    string // path of the policy file of root's runners; "" if the service has its own runners
+	workers   string // number of workers; "" means none
+	each      bool   // jobs run as their submitters, whatever the settings say
+}
+
+// newRig returns a rig.
+func newRig(t testing.TB, o rigOptions) *rig {
+	t.Helper()
+	d := &Dependencies{
+		About: About{Places: o.places, Node: o.node, Started: queue.MillisOf(time.Now())},
+		Data: Data{
+			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: &control.Shares{}, Log: slog.New(slog.DiscardHandler),
+		},
+		Endpoint: noEndpoint{}, Reloading: func() {}, Reloaded: func() {}, SetTraces: func() string { return "" },
+		ExamineStoreDir: func(string) []store.Finding { return nil }, Stop: make(chan bool, 1),
+	}
+	if d.Places.File == "" {
+		d.Places.File = "/etc/q.toml"
+	}
+	if d.Store == nil {
+		d.Store = memstore.New(queue.Order{})
+	}
+	d.Settings = newKeeperWith(t, o.settings, o.workers)
+	d.Directory = cmp.Or(o.directory, &access.Directory{})
+	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
+	d.Account.Each = d.Account.Each || o.each
+	var policy *runner.Accounts
+	if o.policy != "" {
+		d.Home = runner.Home{Socket: "/run/q/spawn.sock", As: d.Settings.Current().FixedUser()}
+		policy = &runner.Accounts{Policy: o.policy, Service: accounts.Self(), Directory: &d.Directory.Directory}
+	}
+	d.AccountBy = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
+	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
+	d.Rights = &access.Rights{Places: d.Places, Directory: d.Directory, Settings: d.Settings}
+	d.Rights.ResolveAccess()
+	d.Stored = &StoredSettings{DrainState: d.DrainState, Pauses: d.Pauses, Rights: d.Rights, Settings: d.Settings}
+	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
+	d.GateRules = &settings.GateRules{Store: d.Store}
+	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
+	d.Units = &settings.Units{Settings: d.Settings}
+	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
+	d.Guard = &access.Guard{Store: d.Store, Owners: d.Owners, Rights: d.Rights}
+	d.RunAs = &access.RunAs{
+		Account: d.Account, Home: d.Home, Places: d.Places, Accounts: policy, Directory: d.Directory,
+		Owners: d.Owners, Rights: d.Rights,
+	}
+	d.Self = &cluster.ThisNode{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings}
+	d.Hooks = &hooks.Hooks{
+		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
+		Quota: d.Quota, Settings: d.Settings,
+	}
+	d.OutputFiles = &cluster.OutputFiles{Home: d.Home, Places: d.Places}
+	d.Pool = worker.New(d.Store, worker.Config{
+		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, Disowned: d.Owners.CheckOwner, Units: d.Units.UnitVariables,
+		UserQuota: d.Quota.MaxBytesUser, Frozen: d.QueueRules.IsFrozen, EndHung: doctor.HowToEnd, Node: d.Node,
+		Policy:      func() queue.Policy { return d.Settings.Current().Policy() },
+		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
+		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
+	}, d.Settings.Current().WorkerCount())
+	d.NodeList = &cluster.NodeList{
+		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, Started: d.Started, Store: d.Store, Self: d.Self,
+	}
+	d.Router = &cluster.JobRouter{
+		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
+	}
+	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
+	d.Lease = cluster.NewLeaseKeeper(d.Cluster, d.Log, d.Pool, d.Drains, d.NodeList, d.Settings)
+	d.Page = NewWebPage(d.Log, d.Guard, d.Settings, nil, nil)
+	tools := newTools(d)
+	api := newAPI(d, tools)
+	return &rig{
+		Dependencies: d, tools: tools, api: api,
+		admission: &access.Admission{
+			Cluster: d.Cluster, Log: d.Log, Store: d.Store, Directory: d.Directory, Lock: d.Lock,
+			Owners: d.Owners, Rights: d.Rights, ApplyNode: d.Self.ApplyNode,
+		},
+		jobs: api.Jobs, actions: api.Actions, batches: api.Batches, explanations: api.Explanations, output: api.Output,
+		overview: api.Overview, queues: api.Queues, schedules: api.Schedules, gates: api.Gates, nodes: api.Nodes,
+		events: api.EventLog, doctor: api.Examiner, administration: api.Administration,
+	}
+}
+
+// rigAccount returns the account that jobs run as with the given settings.
+func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.Account {
+	t.Helper()
+	a := d.AccountOf(accounts.Self())
+	if name := set.FixedUser(); name != "" {
+		known, err := d.AccountNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a = known
+	}
+	a.Each = set.RunAs == config.RunAsSubmitter
+	return a
+}
+
+// newKeeperWith returns a keeper with the given settings, as if the settings file contained them.
+func newKeeperWith(t testing.TB, values map[string]string, workers string) *settings.Keeper {
+	t.Helper()
+	flags := map[string]string{"workers": cmp.Or(workers, "0")}
+	k, err := settings.New(settings.Options{Flags: flags})
+	if err == nil {
+		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: values})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// noEndpoint is an Endpoint without a socket.
+type noEndpoint struct{}
+
+// Inherited implements Endpoint.
+func (noEndpoint) Inherited() bool { return false }
+
+// CheckSettings implements Endpoint.
+func (noEndpoint) CheckSettings(*config.Settings) error { return nil }
+
+// UpdateAccess implements Endpoint.
+func (noEndpoint) UpdateAccess() {}
+
+// rigAuthorizer decides the rights of peers.
+type rigAuthorizer struct {
+	*access.Admission
+	*access.Rights
+}
+
+// setQuota sets the quota of each user; a negative one means auto.
+func (s *rig) setQuota(t testing.TB, bytes int64) {
+	t.Helper()
+	text := "auto"
+	if bytes >= 0 {
+		text = strconv.FormatInt(bytes, 10)
+	}
+	if err := s.Settings.ReplaceValue("max_bytes_per_user", text, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setDefaults sets the defaults of a queue.
+func (s *rig) setDefaults(t testing.TB, name, defaults string) {
+	t.Helper()
+	err := s.Store.SetQueue(t.Context(), name, store.QueueRule{Weight: 1, Defaults: defaults})
+	if err == nil {
+		err = s.QueueRules.LoadRules(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,476 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/schedule"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/upkeep"
+)
+
+// Schedules adds, changes and lists schedules.
+type Schedules struct {
+	shares   *control.Shares
+	store    store.Store
+	boot     *doctor.BootAdvisor
+	guard    *access.Guard
+	intake   *intake
+	owners   *access.Owners
+	quota    *settings.Quota
+	router   *cluster.JobRouter
+	runAs    *access.RunAs
+	settings *settings.Keeper
+}
+
+const (
+	// nextShown is the number of future occurrences that schedule show returns. runsShown is the maximum
+	// number of past occurrences.
+	nextShown = 5
+	runsShown = 20
+	// scheduleTries limits how often a change of a schedule is tried while other requests keep changing the
+	// schedule.
+	scheduleTries = 10
+)
+
+// bootID returns the identity of the machine's current boot, or "" if the system has none.
+func bootID() string {
+	id, err := process.BootID()
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// Recurring returns the functions and values with which package upkeep starts recurring jobs.
+func (h *Schedules) Recurring() upkeep.Recurring {
+	return upkeep.Recurring{
+		Boot: bootID(),
+		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
+			c := h.settings.Current()
+			return h.owners.OwnerName(uid), c.MaxPending, c.MaxPendingUser, h.quota.MaxBytesUser()
+		},
+		MakeRoom: h.quota.MakeRoom,
+		End:      h.endLeased,
+	}
+}
+
+// endLeased ends a leased job and waits for its end.
+func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
+	_, err := h.router.Cancel(ctx, seq, uid)
+	return err
+}
+
+// requestedSchedule is a requested schedule with its parsed cron line and time zone.
+type requestedSchedule struct {
+	store.Schedule
+	line       schedule.Line
+	zone       *time.Location
+	unenforced []string
+}
+
+// ScheduleAdd implements control.API.
+func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
+	want, err := h.checkRequested(ctx, &p)
+	if err != nil {
+		return control.ScheduleDetail{}, err
+	}
+	existed := false
+	err = retryIfChanged(func() error {
+		sched, _, err := h.store.Schedule(ctx, p.Name)
+		if err != nil && !errors.Is(err, queue.ErrNotFound) {
+			return err
+		}
+		if sched.Gen != 0 {
+			if existed, err = h.mayReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
+				return err
+			}
+		}
+		put := want.Schedule
+		if sched.PausedAt != 0 { // a paused schedule stays paused when it is replaced
+			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
+		}
+		return h.quota.WithRoom(ctx, put.UID, func() error {
+			_, err := h.store.PutSchedule(ctx, store.SchedulePut{
+				Schedule: put, Replaces: sched.Gen, By: want.UID, MaxBytesUser: h.quota.MaxBytesUser(),
+			})
+			return err
+		})
+	})
+	if err != nil {
+		return control.ScheduleDetail{}, err
+	}
+	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
+		d.Existed, d.Unenforced, d.Notes = existed, want.unenforced, h.boot.BootNotes()
+	})
+}
+
+// retryIfChanged repeats a change of a schedule if another request changed the schedule at the same time.
+// It tries at most scheduleTries times.
+func retryIfChanged(do func() error) (err error) {
+	for range scheduleTries {
+		if err = do(); !errors.Is(err, store.ErrChanged) {
+			return err
+		}
+	}
+	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
+}
+
+// checkRequested checks a requested schedule and fills in its defaults.
+func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule, err error) {
+	peer := control.PeerFrom(ctx)
+	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
+	if err != nil {
+		return want, control.ScheduleFault(err)
+	}
+	spec, err := p.Spec.MarshalJSON()
+	if err != nil {
+		return want, err
+	}
+	want.unenforced = notes.unenforced
+	now := h.store.Now()
+	want.Schedule = store.Schedule{
+		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
+		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
+		CreatedAt: now, LastAt: now, Boot: bootID(),
+	}
+	return want, want.complete()
+}
+
+// complete fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
+// occurrence.
+func (a *requestedSchedule) complete() (err error) {
+	if a.Zone == "" {
+		a.Zone = zone.Machine
+	}
+	if a.CatchUp == "" {
+		a.CatchUp = store.CatchUpNone
+	}
+	if a.Overlap == "" {
+		a.Overlap = store.OverlapSkip
+	}
+	if a.line, err = schedule.Parse(a.Cron); err != nil {
+		return err
+	}
+	if a.zone, err = zone.Load(a.Zone); err != nil {
+		return queue.Invalid("tz", "%v", err)
+	}
+	gap := a.line.Gap(a.LastAt.Time(), a.CreatedAt.Time(), a.zone)
+	a.AtBoot = a.line.AtBoot()
+	switch {
+	case a.Jitter != 0 && a.AtBoot:
+		return queue.Invalid("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
+	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
+		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
+	case a.AtBoot && a.Boot == "":
+		return queue.Invalid("cron", "@reboot is not supported on this system, which cannot tell one boot from the next")
+	}
+	a.NextAt, a.DueAt = nextOf(&a.Schedule, &a.line, a.zone, a.LastAt)
+	return nil
+}
+
+// nextOf returns the next occurrence of a schedule after a time, and the time at which it is due with jitter.
+// Both are 0 after the last occurrence.
+func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after queue.Millis) (at, due queue.Millis) {
+	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
+	if next.IsZero() {
+		return 0, 0
+	}
+	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.Jitter(s.Name, next, s.Jitter)))
+}
+
+// mayReplace reports whether the existing schedule equals the wanted one. If it differs, mayReplace returns
+// an error unless replace is true and the caller may replace it. Only admins may change the command of
+// another user's schedule.
+func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
+	peer := control.PeerFrom(ctx)
+	j := jobOf(sched)
+	isOwner := h.guard.IsOwner(&peer, &j)
+	differs := difference(sched, want)
+	switch {
+	case isOwner && len(differs) == 0 && !sched.Damaged:
+		return true, nil
+	case !replace && isOwner:
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists with a different " + strings.Join(differs, ", ") + "; replace it with --replace"}
+	case !replace:
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists and belongs to another user; choose another name"}
+	}
+	return false, h.guard.MayActOn(&peer, "schedule.add", "schedule", &j)
+}
+
+// difference returns the names of the fields in which two schedules differ.
+func difference(a, b *store.Schedule) (names []string) {
+	for _, part := range []struct {
+		name  string
+		equal bool
+	}{
+		{"cron", a.Cron == b.Cron}, {"tz", a.Zone == b.Zone}, {"jitter", a.Jitter == b.Jitter},
+		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
+	} {
+		if !part.equal {
+			names = append(names, part.name)
+		}
+	}
+	if a.Spec == b.Spec {
+		return names
+	}
+	one, other := userFields(a), userFields(b)
+	maps.DeleteFunc(one, func(name string, v any) bool {
+		w, found := other[name]
+		equal := found && reflect.DeepEqual(v, w)
+		if equal {
+			delete(other, name)
+		}
+		return equal
+	})
+	maps.Copy(one, other)
+	return append(names, slices.Sorted(maps.Keys(one))...)
+}
+
+// userFields returns the fields that the user set for the schedule's jobs.
+func userFields(s *store.Schedule) map[string]any {
+	var spec queue.Spec
+	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
+		return map[string]any{}
+	}
+	return spec.Given()
+}
+
+// jobOf returns a job that represents all jobs of a schedule when rights are checked.
+func jobOf(s *store.Schedule) queue.Job {
+	j := s.Draft
+	j.ID, j.UID = s.Name, s.UID
+	return j
+}
+
+// ScheduleList implements control.API.
+func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
+	peer := control.PeerFrom(ctx)
+	return control.Answer(ctx, h.shares, control.Many, func() (control.SchedulePage, error) {
+		out := control.SchedulePage{Schedules: []control.Schedule{}}
+		list, err := h.store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
+		if err != nil {
+			return out, err
+		}
+		for i := range list {
+			j := jobOf(&list[i])
+			v := h.viewSchedule(&list[i])
+			v.Hide(h.guard.VisibilityFor(&peer, &j))
+			out.Schedules = append(out.Schedules, v)
+		}
+		if n := len(list); n > 0 {
+			more, err := h.store.Schedules(ctx, list[n-1].Name, 1)
+			if err != nil {
+				return out, err
+			}
+			if len(more) > 0 {
+				out.Next = &list[n-1].Name
+			}
+		}
+		return out, nil
+	})
+}
+
+// viewSchedule converts a schedule to its form in a reply, without its past runs.
+func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
+	j := jobOf(sched)
+	user, _ := h.runAs.Names(&j)
+	v := control.Schedule{
+		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter), CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
+		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note, NextAt: control.Time(sched.NextAt), User: user, Created: control.Time(sched.CreatedAt),
+		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
+	}
+	if sched.PausedBy != nil {
+		v.PausedBy = new(h.owners.UserName(*sched.PausedBy))
+	}
+	return v
+}
+
+// ScheduleShow implements control.API.
+func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
+}
+
+// showSchedule returns the reply that shows a schedule. Before that, it calls the function more, which may
+// extend the reply.
+func (h *Schedules) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
+	peer := control.PeerFrom(ctx)
+	return control.Answer(ctx, h.shares, control.One, func() (control.ScheduleDetail, error) {
+		sched, runs, err := h.store.Schedule(ctx, name)
+		if err != nil {
+			return control.ScheduleDetail{}, err
+		}
+		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), Next: h.nextTimes(&sched), Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
+		for i := range runs[:min(len(runs), runsShown)] {
+			run, err := h.viewRun(ctx, &runs[i])
+			if err != nil {
+				return d, err
+			}
+			d.Runs = append(d.Runs, run)
+		}
+		j := jobOf(&sched)
+		visibility := h.guard.VisibilityFor(&peer, &j)
+		if visibility == control.Whole && !h.guard.IsOwner(&peer, &j) {
+			// Leave out the environment: to see another user's environment, a caller must show a job,
+			// because that is audited.
+			visibility = control.Inside
+		}
+		d.Hide(visibility)
+		more(&d)
+		return d, nil
+	})
+}
+
+// nextTimes returns the next occurrences of a schedule. A paused schedule has none.
+func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
+	list := []control.Time{}
+	line, err := schedule.Parse(sched.Cron)
+	zone, err2 := zone.Load(sched.Zone)
+	if sched.PausedAt != 0 || err != nil || err2 != nil {
+		return list
+	}
+	for at := sched.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(sched, &line, zone, at) {
+		list = append(list, control.Time(at))
+	}
+	return list
+}
+
+// viewRun converts a past occurrence and the state of its job to their form in a reply.
+func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
+	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome), Note: r.Note}
+	if r.By != nil {
+		v.By = new(h.owners.UserName(*r.By))
+	}
+	if r.ID == "" {
+		return v, nil
+	}
+	v.ID = &r.ID
+	j, err := h.store.Get(ctx, r.ID)
+	switch {
+	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.Job:
+	case err != nil:
+		return v, err
+	default:
+		v.State = new(j.State.String())
+	}
+	return v, nil
+}
+
+// onSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
+// that schedule.
+func (h *Schedules) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
+	peer := control.PeerFrom(ctx)
+	var sched store.Schedule
+	err := retryIfChanged(func() (err error) {
+		if sched, _, err = h.store.Schedule(ctx, name); err != nil {
+			return err
+		}
+		j := jobOf(&sched)
+		if err = h.guard.MayActOn(&peer, method, "schedule", &j); err != nil {
+			return err
+		}
+		return do(&sched, peer.UID)
+	})
+	if err != nil || method == "schedule.rm" {
+		return h.outlineOf(&peer, &sched), err
+	}
+	if sched, _, err = h.store.Schedule(ctx, name); err != nil {
+		return control.Schedule{}, err
+	}
+	return h.outlineOf(&peer, &sched), nil
+}
+
+// outlineOf returns a schedule as the peer may see it.
+func (h *Schedules) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
+	j := jobOf(sched)
+	v := h.viewSchedule(sched)
+	v.Hide(h.guard.VisibilityFor(p, &j))
+	return v
+}
+
+// ScheduleRemove implements control.API.
+func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return h.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
+		return h.store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
+	})
+}
+
+// SchedulePause implements control.API.
+func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return h.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
+		return h.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, Pause: true})
+	})
+}
+
+// ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
+func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return h.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
+		line, err := schedule.Parse(sched.Cron)
+		zone, err2 := zone.Load(sched.Zone)
+		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name, cmp.Or(sched.Note, fmt.Sprint(err)))
+		}
+		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
+		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
+		return h.store.PauseSchedule(ctx, resume)
+	})
+}
+
+// ScheduleRun implements control.API.
+func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
+	var got control.Enqueued
+	_, err := h.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
+		c := h.settings.Current()
+		now := h.store.Now()
+		f := store.Firing{
+			Name: sched.Name, Gen: sched.Gen, By: &uid, Runs: []queue.Millis{now}, Owner: h.owners.OwnerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.MaxBytesUser(),
+			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
+		}
+		if sched.UID < 0 || sched.Damaged {
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name, sched.Note)
+		}
+		for {
+			var run store.Fired
+			err := h.quota.WithRoom(ctx, sched.UID, func() (err error) {
+				run, err = h.store.Fire(ctx, f)
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case run.Done:
+				got = control.Enqueued{ID: run.Runs[0].ID, Seq: run.Runs[0].Job}
+				return nil
+			case len(run.Leased) == 0:
+				return store.ErrChanged
+			}
+			for _, seq := range run.Leased {
+				if err := h.endLeased(ctx, seq, uid); err != nil {
+					return err
+				}
+			}
+			select { // the job may be on its way from the pool to the store; the next round finds it
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return got, err
+}

@@ -1,0 +1,105 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// If a new definition replaces a paused schedule, the schedule stays paused.
+func TestReplacedScheduleStaysPaused(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.Submit)
+	add := func(cron string) control.ScheduleDetail {
+		d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true, Spec: queue.Spec{Command: new("true")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	add("0 3 * * *")
+	before, err := s.schedules.SchedulePause(ctx, control.ScheduleName{Name: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
+		t.Errorf("it is %+v", d)
+	}
+	if d, err := s.schedules.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused || d.NextAt == 0 {
+		t.Errorf("resumed it is %+v, %v", d, err)
+	}
+}
+
+func TestRightsOnSchedules(t *testing.T) {
+	s := newServiceWithStore(t)
+	reader, owner2, other := asPeer(t, 3001, control.Read), asPeer(t, owner, control.Submit), asPeer(t, 3002, control.Submit)
+	operator, admin := asPeer(t, 3003, control.Operate), asPeer(t, 3004, control.Admin)
+	add := func(ctx context.Context, cron string, replace bool) error {
+		_, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace, Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
+		return err
+	}
+	want := func(what string, err, code error) {
+		t.Helper()
+		if !errors.Is(err, code) {
+			t.Errorf("%s: got %v, want %v", what, err, code)
+		}
+	}
+	name := control.ScheduleName{Name: "n"}
+	want("add", add(owner2, "0 3 * * *", false), nil)
+	want("add of the same again", add(owner2, "0  3 * * *", false), nil)
+	want("another's of the same name", add(other, "0 3 * * *", false), queue.ErrExists)
+	want("another's with replace", add(other, "0 3 * * *", true), queue.ErrDenied)
+	want("an operator's with replace", add(operator, "0 3 * * *", true), queue.ErrDenied)
+	for _, c := range []struct {
+		who   string
+		ctx   context.Context
+		shows bool
+		may   error
+	}{
+		{"a reader", reader, false, queue.ErrDenied}, {"another one", other, false, queue.ErrDenied},
+		{"an operator", operator, true, nil}, {"the owner", owner2, true, nil}, {"an admin", admin, true, nil},
+	} {
+		d, err := s.schedules.ScheduleShow(c.ctx, name)
+		want(c.who+" shows", err, nil)
+		page, err := s.schedules.ScheduleList(c.ctx, control.ScheduleList{})
+		want(c.who+" lists", err, nil)
+		_, inSpec := d.Spec["command"]
+		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 || (page.Schedules[0].Command == "secret") != c.shows {
+			t.Errorf("%s sees %+v and %+v", c.who, d, page)
+		}
+		if env, _ := d.Spec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {
+			t.Errorf("%s sees the environment %v", c.who, env)
+		}
+		_, err = s.schedules.SchedulePause(c.ctx, name)
+		want(c.who+" pauses", err, c.may)
+		_, err = s.schedules.ScheduleResume(c.ctx, name)
+		want(c.who+" resumes", err, c.may)
+		run, err := s.schedules.ScheduleRun(c.ctx, name)
+		want(c.who+" runs", err, c.may)
+		if err == nil {
+			j, err := s.Store.Get(t.Context(), run.ID)
+			if err != nil || j.UID != owner || j.Schedule != "n" {
+				t.Errorf("%s made %+v, %v", c.who, j, err)
+			}
+			if _, err := s.actions.Cancel(owner2, control.Selection{ID: control.Name(run.ID)}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_, err := s.schedules.ScheduleRemove(other, name)
+	want("another one removes", err, queue.ErrDenied)
+	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
+	sched, _, err := s.Store.Schedule(t.Context(), "n")
+	if err != nil || sched.UID != 3004 {
+		t.Errorf("it is %d's, %v", sched.UID, err)
+	}
+	_, err = s.schedules.ScheduleRemove(owner2, name)
+	want("the former owner removes", err, queue.ErrDenied)
+	_, err = s.schedules.ScheduleRemove(operator, name)
+	want("an operator removes", err, nil)
+	_, err = s.schedules.ScheduleShow(owner2, name)
+	want("show of a removed one", err, queue.ErrNotFound)
+}

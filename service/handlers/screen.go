@@ -1,0 +1,216 @@
+package handlers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+const (
+	screenRows = 10      // default number of rows of each part
+	screenText = 1 << 10 // maximum length of a text in bytes
+	// How many bytes at the end of each stream are searched for the last line.
+	lastLineBytes    = 1 << 10
+	lastLinesTimeout = 250 * time.Millisecond // time limit for reading the last lines of all jobs
+)
+
+// Screen implements control.API.
+func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Screen, error) {
+	if p.Rows == 0 {
+		p.Rows = screenRows
+	}
+	st, err := h.Status(ctx, control.Nothing{})
+	if err != nil {
+		return control.Screen{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	f := store.ScreenFilter{Rows: p.Rows}
+	if control.Sees(peer.Right, false) == control.Outline {
+		f.Submitter = &peer.UID
+	}
+	lines, err := h.lastLines(ctx, &peer, f)
+	// Reply without lists: the status is known even while the store is unavailable.
+	if h.nodeList.IsStoreUnavailable(err) {
+		none := []control.Job{}
+		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
+	}
+	if err != nil {
+		return control.Screen{}, err
+	}
+	paused, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool {
+		return q.Rule.Paused && q.Waiting > 0
+	})
+	if err != nil {
+		return control.Screen{}, err
+	}
+	return control.Answer(ctx, h.shares, control.Many, func() (control.Screen, error) {
+		parts, err := h.store.Screen(ctx, f)
+		if err != nil {
+			return control.Screen{}, err
+		}
+		views := func(jobs []queue.Job) []control.Job {
+			list := h.views.viewsFor(ctx, &peer, jobs)
+			for i := range list {
+				shorten(&list[i])
+			}
+			return list
+		}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
+		for _, j := range views(parts.Running) {
+			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
+		}
+		for _, j := range views(parts.Dead) {
+			screen.Dead = append(screen.Dead, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
+		}
+		return screen, nil
+	})
+}
+
+// lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out lines
+// that are not available in time. At most one request of each user reads last lines at a time.
+func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
+	var running, dead []queue.Job
+	err := h.shares.Do(ctx, control.Many, func() error {
+		parts, err := h.store.Screen(ctx, f)
+		for i := range parts.Running {
+			if j := &parts.Running[i]; h.guard.VisibilityFor(peer, j) >= control.Inside {
+				running = append(running, outline(j))
+			}
+		}
+		for i := range parts.Dead {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.VisibilityFor(peer, j) >= control.Inside {
+				dead = append(dead, outline(j))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	timeoutCtx, cancel := context.WithTimeout(ctx, lastLinesTimeout)
+	defer cancel()
+	defer h.lastLineReads.acquire(timeoutCtx, peer.UID)()
+	lines := map[int64]string{}
+	for i := range running {
+		if timeoutCtx.Err() == nil {
+			lines[running[i].Seq] = h.lastLine(timeoutCtx, &running[i])
+		}
+	}
+	for i := range dead {
+		if timeoutCtx.Err() == nil {
+			lines[dead[i].Seq] = h.lastErrorLine(timeoutCtx, &dead[i])
+		}
+	}
+	return lines, nil
+}
+
+// onePerUser admits one request of each user at a time. Its zero value is ready for use.
+type onePerUser struct {
+	mu   sync.Mutex
+	busy map[int]chan struct{} // by uid; closed when the user's request is finished
+}
+
+// acquire waits until no other request of the user is admitted, or ctx ends.
+func (o *onePerUser) acquire(ctx context.Context, uid int) (release func()) {
+	for {
+		o.mu.Lock()
+		other := o.busy[uid]
+		if other == nil {
+			if o.busy == nil {
+				o.busy = map[int]chan struct{}{}
+			}
+			done := make(chan struct{})
+			o.busy[uid] = done
+			o.mu.Unlock()
+			return func() {
+				o.mu.Lock()
+				delete(o.busy, uid)
+				o.mu.Unlock()
+				close(done)
+			}
+		}
+		o.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return func() {}
+		}
+	}
+}
+
+// shorten shortens the texts of a job for a screen.
+func shorten(j *control.Job) {
+	cut := func(text string) string {
+		if len(text) <= screenText {
+			return text
+		}
+		return strings.ToValidUTF8(text[:screenText], "") + "…"
+	}
+	if len(j.Command) > screenText {
+		j.Command, j.Argv = cut(j.Command), nil
+	}
+	if j.Error != nil {
+		*j.Error = cut(*j.Error)
+	}
+	size := 0
+	for name, value := range j.Labels {
+		size += len(name) + len(value)
+	}
+	if size > screenText {
+		j.Labels = map[string]string{}
+	}
+}
+
+// lastLine returns the last line that a running job has printed. It returns "" if the job has printed nothing
+// or the runner does not answer in time.
+func (h *Overview) lastLine(ctx context.Context, j *queue.Job) (last string) {
+	var shown []byte // output of the job's terminal
+	if _, err := h.outputReader.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false, func(c output.Chunk) error {
+		if j.TTY {
+			shown = append(shown, c.Data...)
+			return nil
+		}
+		last = cmp.Or(lastLineIn(c.Data), last)
+		return nil
+	}); err != nil {
+		return ""
+	}
+	return cmp.Or(lastLineIn(terminalText(shown)), last)
+}
+
+// terminalText returns the readable text of output from a job's terminal.
+func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(shown), false)) }
+
+// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
+// standard output. It returns "" if the output of neither stream was kept.
+func (h *Overview) lastErrorLine(ctx context.Context, j *queue.Job) string {
+	var tails [2][]byte
+	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
+		return ""
+	}
+	if j.TTY {
+		// A terminal has only one stream, which is stored as stdout.
+		return lastLineIn(terminalText(tails[output.Stdout]))
+	}
+	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
+}
+
+// lastLineIn returns the last non-empty line of a text.
+func lastLineIn(text []byte) string {
+	for _, line := range slices.Backward(bytes.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			return strings.ToValidUTF8(string(line), "\ufffd")
+		}
+	}
+	return ""
+}

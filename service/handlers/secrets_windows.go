@@ -1,0 +1,18 @@
+package handlers
+
+import (
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// checkSecrets returns an error for a job that refers to a systemd credential.
+func checkSecrets(j *queue.Job) error {
+	for _, e := range j.Secrets {
+		name, reference, _ := strings.Cut(e, "=")
+		if _, credential := queue.CredentialName(reference); credential {
+			return queue.Invalid("env_secret", "%s refers to a systemd credential, which Windows does not have; name a file instead", queue.Clip(name))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package handlers
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+)
+
+// StoredSettings distributes the settings that the store keeps to the parts that use them.
+type StoredSettings struct {
+	DrainState *cluster.DrainState
+	Pauses     *settings.AllPause
+	Rights     *access.Rights
+	Settings   *settings.Keeper
+}
+
+// SetStored puts the settings that the store keeps into effect on this node, except in the store.
+func (s *StoredSettings) SetStored(stored []store.Setting) error {
+	err := s.mergeStored(stored)
+	if err == nil {
+		s.Rights.ResolveAccess()
+	}
+	return err
+}
+
+func (s *StoredSettings) mergeStored(stored []store.Setting) error {
+	values := map[string]string{}
+	drained := false
+	var paused *store.Setting
+	for i, set := range stored {
+		switch set.Key {
+		case settings.DrainKey:
+			drained = true
+		case settings.PauseKey:
+			paused = &stored[i]
+		default:
+			values[set.Key] = set.Value
+		}
+	}
+	s.DrainState.SetAll(drained)
+	s.Pauses.Set(paused)
+	return s.Settings.ReplaceStored(values)
+}
+
+// ConfigList implements control.API.
+func (h *Administration) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
+	var list control.ConfigList
+	for i := range config.Keys() {
+		list.Settings = append(list.Settings, h.settings.ValueFor(ctx, &config.Keys()[i]))
+	}
+	return list, nil
+}
+
+// ConfigGet implements control.API.
+func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+	k, _, err := config.Find(p.Key, "")
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	return h.settings.ValueFor(ctx, k), nil
+}
+
+// ConfigSet implements control.API.
+func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
+	k, text, err := config.Find(p.Key, string(p.Value))
+	if err == nil {
+		err = k.Check(text)
+	}
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	return h.changes.change(ctx, k, text)
+}
+
+// ConfigUnset implements control.API.
+func (h *Administration) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+	k, _, err := config.Find(p.Key, "")
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	return h.changes.change(ctx, k, "")
+}

@@ -1,0 +1,260 @@
+package handlers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/store"
+)
+
+// jobReader reads jobs that a peer may see.
+type jobReader struct {
+	shares *control.Shares
+	store  store.Store
+	guard  *access.Guard
+}
+
+const (
+	// showTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
+	// returns.
+	showTailBytes = 4 << 10
+	// maxHistory is the maximum number of attempts that show returns.
+	maxHistory = 100
+	// maxReads limits how often show reads the output again. It does so if the job's state has changed
+	// during the read, so that output and state match.
+	maxReads = 4
+)
+
+// Show implements control.API.
+func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
+	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.Whole}
+	if p.WithoutEnv {
+		req.maxVisibility = control.Inside
+	}
+	for {
+		d, err := control.Answer(ctx, h.shares, control.One, func() (control.JobDetail, error) { return req.readDetail(ctx) })
+		switch {
+		case errors.Is(err, errTail):
+			req.tails, err = h.tails(ctx, &req.job)
+			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
+				err = nil // the runner does not answer now, so show the job without its output
+			}
+			req.tailsRead = true
+			req.reads++
+		case errors.Is(err, errUnrecorded):
+			req.maxVisibility = h.record(ctx, &req.job)
+			req.recorded, err = true, nil
+		default:
+			return d, err
+		}
+		if err != nil {
+			return control.JobDetail{}, err
+		}
+	}
+}
+
+// readDetail returns these errors if a step is missing that must not run while the request holds its read
+// slot. errTail requests a read of output that is in a file or still being written. errUnrecorded requests
+// an audit record that the caller sees another user's environment.
+var (
+	errTail       = errors.New("the output is not in the store")
+	errUnrecorded = errors.New("the access is not recorded in the audit log")
+)
+
+// showRequest is the state of one show request.
+type showRequest struct {
+	h             *Jobs
+	peer          control.Peer
+	id            string
+	before        int
+	maxVisibility control.Visibility
+
+	job       queue.Job // the job as last read, without its large fields
+	tails     tails
+	result    []byte
+	tailsRead bool // the tails were read while the job was in its current state
+	reads     int
+	recorded  bool
+}
+
+// readDetail reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be
+// shown.
+func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
+	j, err := w.h.store.Whole(ctx, w.id)
+	if err == nil && w.h.guard.Hides(&w.peer, &j) {
+		err = access.ErrNoJob(w.id)
+	}
+	if err != nil {
+		return control.JobDetail{}, err
+	}
+	if w.job.Seq != 0 {
+		if err := sameJob(&j, &w.job); err != nil {
+			return control.JobDetail{}, err
+		}
+	}
+	if (j.State != w.job.State || j.Runs != w.job.Runs) && w.reads < maxReads {
+		w.tailsRead = false
+	}
+	w.job = outline(&j)
+	isOwner := w.h.guard.IsOwner(&w.peer, &j)
+	sees := min(w.maxVisibility, w.h.guard.VisibilityFor(&w.peer, &j))
+	if sees == control.Whole && !isOwner && len(j.Env) > 0 && !w.recorded {
+		return control.JobDetail{}, errUnrecorded
+	}
+	if sees >= control.Inside && !w.tailsRead { // with less visibility, none of the output is shown
+		if err := w.readTails(ctx); err != nil {
+			return control.JobDetail{}, err
+		}
+	}
+	d, err := w.h.detail(ctx, &j, w.before)
+	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
+	// A running attempt's total may be unknown, since only the end may have been read.
+	if j.State != queue.Processing {
+		d.StdoutBytes = w.tails.printed[output.Stdout]
+	}
+	d.Result = w.result
+	d.Hide(sees)
+	return d, err
+}
+
+// readTails reads the end of the last attempt's output, or returns errTail if the output is not in the store.
+func (w *showRequest) readTails(ctx context.Context) error {
+	w.tails, w.result = tails{}, nil
+	switch {
+	case w.job.State == queue.Processing:
+		return errTail
+	case w.job.Runs == 0:
+		return nil
+	}
+	a, err := w.h.store.Attempt(ctx, w.job.Seq, w.job.Runs)
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	w.result = a.Result
+	if a.OutputRef != "" {
+		return errTail
+	}
+	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
+}
+
+// tails holds the ends of an attempt's streams.
+type tails struct {
+	text [2][]byte // at most showTailBytes bytes of each stream
+	// The length of each stream in bytes, including bytes that were not kept. It is exact if the whole
+	// output or the end of a file was read.
+	printed [2]int64
+}
+
+// add appends a chunk.
+func (t *tails) add(c output.Chunk) error {
+	t.printed[c.Stream] = max(t.printed[c.Stream], c.Offset) + c.Length()
+	return tailCollector(&t.text)(c)
+}
+
+// tailCollector keeps the last bytes of each stream, beginning with a whole character. Where bytes are
+// damaged or were not kept, it inserts a line that says so. If the stream of the missing bytes is unknown,
+// both tails get that line.
+func tailCollector(tails *[2][]byte) func(output.Chunk) error {
+	return func(c output.Chunk) error {
+		p := pieceOf(&c)
+		p.Base64 = c.Data
+		for s := range tails {
+			if s != int(c.Stream) && !c.StreamUnknown {
+				continue
+			}
+			tail := p.AppendTo(tails[s])
+			if len(tail) > showTailBytes {
+				// Copy the end, so that the memory of a large chunk can be freed.
+				tail = bytes.Clone(output.End(tail, showTailBytes))
+			}
+			tails[s] = tail
+		}
+		return nil
+	}
+}
+
+// record writes an audit record that the caller sees another user's environment. It returns how much the
+// caller may see. If the record cannot be written, the caller may see everything except the environment.
+func (h *Jobs) record(ctx context.Context, j *queue.Job) control.Visibility {
+	if err := h.guard.Audit(ctx, "show", "environment", j); err != nil {
+		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
+		return control.Inside
+	}
+	peer := control.PeerFrom(ctx)
+	h.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+	return control.Whole
+}
+
+var errNoID = queue.Invalid("id", "required; give the id of a job")
+
+// findJob reads the job that a request names, without its large fields.
+func (r *jobReader) findJob(ctx context.Context, id control.Name) (j queue.Job, err error) {
+	if id == "" {
+		return j, errNoID
+	}
+	err = r.shares.Do(ctx, control.One, func() error {
+		got, err := r.guard.Get(ctx, new(control.PeerFrom(ctx)), string(id))
+		j = outline(&got)
+		return err
+	})
+	return j, err
+}
+
+// detail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
+// than before.
+func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
+	views := []control.Job{h.views.view(j)}
+	h.nodeList.NameNodes(ctx, views)
+	h.waits.setWaitsFor(ctx, []queue.Job{*j}, views)
+	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
+	history, err := h.store.History(ctx, j.Seq, before, maxHistory)
+	if err != nil {
+		return d, err
+	}
+	parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
+	if err != nil {
+		return d, err
+	}
+	if len(parents) > 0 {
+		d.Spec["depends_on"] = linkNames(parents)
+	}
+	for i := range history {
+		d.History = append(d.History, control.ViewAttempt(&history[i]))
+	}
+	if j.State != queue.Processing {
+		return d, nil
+	}
+	d.HistoryTotal++
+	if before == 0 || before > j.Runs+1 {
+		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
+			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+		}))
+	}
+	return d, nil
+}
+
+// tailText returns output as valid UTF-8, as JSON requires.
+func tailText(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
+
+// tails returns the ends of the streams of a job's last attempt.
+func (h *Jobs) tails(ctx context.Context, j *queue.Job) (t tails, err error) {
+	n := j.Runs
+	if j.State == queue.Processing {
+		n++
+	}
+	if n == 0 {
+		return t, nil
+	}
+	err = h.outputReader.readTail(ctx, j, n, showTailBytes, t.add)
+	return t, err
+}

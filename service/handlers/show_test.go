@@ -1,0 +1,142 @@
+package handlers
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+)
+
+// The output of a job is read only for users who may see it. In this test the output is damaged, and a
+// reply that contains read output says so.
+func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
+	const owner = 61300
+	s := newServiceWithStore(t)
+	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	turned, err := s.Store.Exchange(t.Context(), store.Report{Want: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := turned.Jobs[0].Lease()
+	if _, err := s.Store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{
+		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	path := runner.OutputPath(s.Home.Dir, "1-1")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("this is no output"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		uid   int
+		right control.Right
+		reads bool
+	}{{61301, control.Read, false}, {61301, control.Submit, false}, {61301, "", false}, {61301, control.Operate, true}, {owner, control.Submit, true}} {
+		d, err := s.jobs.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
+		if err != nil || strings.Contains(d.Output, "are damaged]") != c.reads {
+			t.Errorf("shown to %d, who has %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
+		}
+		if !c.reads && (d.Command != "" || len(d.History) != 1) {
+			t.Errorf("shown to %d, who has %q: %+v", c.uid, c.right, d)
+		}
+	}
+}
+
+// If a job ends while it is being shown, the reply has the new state and the output that belongs to that
+// state.
+func TestShownOutputIsOfTheState(t *testing.T) {
+	s := newServiceWithStore(t)
+	const n = 300
+	s.enqueueJobs(t, namedJobs("j", n)...)
+	jobs := s.claimJobs(t, n)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Data: []byte("end")}) })
+	size := int64(len(s.outputBytes(t, "1-1")))
+	for i := range jobs {
+		ended := make(chan struct{})
+		go func() { // this goroutine ends when the job ends
+			defer close(ended)
+			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
+		}()
+		for {
+			d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.State != "completed" {
+				continue
+			}
+			if d.Output != "end" {
+				t.Errorf("%s is completed, with output %q", d.ID, d.Output)
+			}
+			break
+		}
+		<-ended
+	}
+}
+
+// The output shown with a job does not begin in the middle of a character. Logs sends valid text as text,
+// even if the output is long.
+func TestCutTextEndsBetweenCharacters(t *testing.T) {
+	text := []byte(strings.Repeat("é", maxPiece) + "z")
+	s := newServiceWithStore(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		at := int64(0)
+		// Chunks of this size, as from a slow pipe, cut characters in two.
+		for part := range slices.Chunk(text, 4095) {
+			at += 1000
+			write(output.Chunk{At: at, Data: part})
+		}
+	})
+	s.enqueueJobs(t, jobNamed("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	ctx := asPeer(t, owner, control.Submit)
+	d, err := s.jobs.Show(ctx, control.Show{ID: "a"})
+	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTailBytes-1 {
+		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
+	}
+	var got []byte
+	_, err = s.output.Logs(ctx, control.Logs{ID: "a"}, func(p control.Piece) error {
+		if p.Base64 != nil {
+			t.Errorf("%d bytes of text come as base64", len(p.Base64))
+		}
+		got = append(got, p.Bytes()...)
+		return nil
+	})
+	if err != nil || string(got) != string(text) {
+		t.Errorf("got %d bytes of %d, %v", len(got), len(text), err)
+	}
+}
+
+// The end of an output has a line wherever bytes are missing because they were not kept or are damaged.
+func TestTailMarksMissingOutput(t *testing.T) {
+	var got tails
+	for _, c := range []output.Chunk{
+		{Data: []byte("first")}, {Dropped: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr, Data: []byte("oops\n")},
+		{Stream: output.Stderr, Damaged: 5}, {Stream: output.Stderr, Data: []byte("end")}, {Damaged: 2, StreamUnknown: true},
+	} {
+		if err := got.add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const both = "[2 bytes of output are damaged]\n"
+	for s, want := range map[output.Stream]string{
+		output.Stdout: "first\n[70 bytes of stdout were not kept]\nlast\n" + both,
+		output.Stderr: "oops\n[5 bytes of stderr are damaged]\nend\n" + both,
+	} {
+		if string(got.text[s]) != want {
+			t.Errorf("stream %d: got %q, want %q", s, got.text[s], want)
+		}
+	}
+}

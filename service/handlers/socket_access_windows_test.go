@@ -1,0 +1,28 @@
+package handlers
+
+import (
+	"testing"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// runsAs reports whether this system supports a value of run_as.
+func runsAs(runAs string) bool { return runAs == config.RunAsService }
+
+// otherUserName returns the name of a user other than this process's user.
+func otherUserName(t *testing.T) string {
+	sid, err := windows.CreateWellKnownSid(windows.WinLocalServiceSid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sid.String()
+}
+
+// blockDirectory makes the directory call wait before each answer. Each answer says that the user is
+// unknown.
+func blockDirectory(d *accounts.Directory, wait func()) {
+	d.Ask = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
+}

@@ -1,0 +1,91 @@
+package handlers
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Statistics computes statistics of attempts.
+type Statistics struct {
+	shares *control.Shares
+	store  store.Store
+}
+
+// statsRange is the default period that statistics cover.
+const statsRange = 24 * time.Hour
+
+// Stats implements control.API.
+func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
+	now := h.store.Now()
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", Ever: p.Ever}
+	if p.Ever && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
+		return control.Stats{}, queue.Invalid("ever", `covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
+	}
+	if f.Since == 0 {
+		from := now
+		if f.Until != 0 {
+			from = min(from, f.Until)
+		}
+		f.Since = max(1, from-queue.Millis(statsRange.Milliseconds()))
+	}
+	for g := store.Minute; g <= store.Day; g++ {
+		if g.String() == p.By {
+			f.Grain = g
+		}
+	}
+	if g, since, until := f.Range(now); p.Buckets && f.Series && time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
+		return control.Stats{}, queue.Invalid("buckets", `histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`, control.MaxBucketPeriods)
+	}
+	return control.Answer(ctx, h.shares, control.Many, func() (control.Stats, error) {
+		got, err := h.store.Stats(ctx, f)
+		if err != nil {
+			return control.Stats{}, err
+		}
+		out := control.Stats{Grain: got.Grain.String(), Since: control.Time(got.Since), Until: control.Time(got.Until), Queues: []control.QueueStats{}}
+		for i := range got.Queues {
+			q := &got.Queues[i]
+			out.Queues = append(out.Queues, control.QueueStats{Queue: q.Queue, Figures: viewFigures(&q.Figures, p.Buckets)})
+		}
+		for i := range got.Periods {
+			q := &got.Periods[i]
+			out.Periods = append(out.Periods, control.PeriodStats{At: control.Time(q.At), Figures: viewFigures(&q.Figures, p.Buckets)})
+		}
+		return out, nil
+	})
+}
+
+// viewFigures converts statistics to their form in a reply.
+func viewFigures(f *store.Figures, buckets bool) control.Figures {
+	v := control.Figures{
+		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled, Returned: f.Returned,
+		Wait: spread(&f.Waits, buckets), Run: spread(&f.Runs, buckets),
+	}
+	if all := f.Completed + f.Failed + f.Dead; all > 0 {
+		v.FailureRate = new(float64(f.Failed+f.Dead) / float64(all))
+	}
+	return v
+}
+
+func spread(h *store.Histogram, buckets bool) (v control.Spread) {
+	quantile := func(q float64) *int64 {
+		if d, known := h.Quantile(q); known {
+			return new(d.Milliseconds())
+		}
+		return nil
+	}
+	v.P50MS, v.P95MS, v.P99MS = quantile(0.5), quantile(0.95), quantile(0.99)
+	v.SumMS = h.Sum
+	if n := h.Count(); n > 0 {
+		v.MeanMS = new(h.Sum / n)
+	}
+	for k, n := range h.Counts {
+		if buckets && n > 0 {
+			v.Buckets = append(v.Buckets, []int64{int64(k + store.FirstBucket), n})
+		}
+	}
+	return v
+}

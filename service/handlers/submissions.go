@@ -1,0 +1,228 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Submissions enqueues the jobs that database roles have submitted.
+type Submissions struct {
+	Log       *slog.Logger
+	Store     store.Store
+	Directory *access.Directory
+	Owners    *access.Owners
+	Settings  *settings.Keeper
+}
+
+// The service polls for jobs that database roles have submitted. See docs/decisions/0033.
+const (
+	submissionBatch = 100 // maximum number of jobs of each role in one poll
+	// The interval between two polls if no hint arrives, plus a random time of up to half of it.
+	submissionInterval   = 5 * time.Second
+	submissionRetryDelay = time.Second      // delay after a failed poll
+	submissionTimeout    = 30 * time.Second // timeout for one job
+)
+
+// TakeSubmissions enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
+// the user that the settings name for the role, as if that user had called enqueue. The transaction that
+// enqueues a job removes its submission, so no job is enqueued twice.
+func (s *Submissions) TakeSubmissions(ctx context.Context, server *control.Server) {
+	inbox, has := s.Store.(store.Inbox)
+	if !has {
+		return
+	}
+	poller := &submissionPoller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{}, progress: make(chan struct{}, 1)}
+	defer poller.enqueues.Wait()
+	hint := inbox.Arrivals(ctx)
+	roles, rolesSent := "", false // the roles that were last sent to the database, and whether any were
+	lastError := ""
+	for ctx.Err() == nil {
+		wait := submissionInterval + rand.N(submissionInterval/2)
+		set := s.Settings.Current()
+		err := error(nil)
+		if !rolesSent || set.StoreRoles != roles {
+			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
+				roles, rolesSent = set.StoreRoles, true
+			}
+		}
+		if err == nil {
+			err = poller.poll(ctx, set.RoleUsers())
+		}
+		// Log each error only once, since it may last long.
+		if err != nil && ctx.Err() == nil && lastError != err.Error() {
+			lastError = err.Error()
+			s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
+		}
+		if err != nil || poller.anyDelayed() {
+			wait = submissionRetryDelay
+		}
+		select {
+		case <-ctx.Done():
+		case <-hint:
+		case <-s.Settings.RolesChanged:
+		case <-poller.progress:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// submissionPoller processes the submissions. It processes the submissions of one role in order. It
+// processes different roles independently of each other.
+type submissionPoller struct {
+	s        *Submissions
+	inbox    store.Inbox
+	server   *control.Server
+	enqueues sync.WaitGroup
+	progress chan struct{} // wake-up: jobs were enqueued, and there may be more
+
+	mu    sync.Mutex
+	roles map[string]*roleState
+}
+
+// roleState is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
+type roleState struct {
+	busy      bool
+	delayedBy string // the error that delays the role; "" if it is not delayed
+}
+
+// anyDelayed reports whether a role is delayed and must be retried soon.
+func (t *submissionPoller) anyDelayed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.roles {
+		if !r.busy && r.delayedBy != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
+// whose jobs are being processed.
+func (t *submissionPoller) limit(role string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch r := t.roles[role]; {
+	case r == nil:
+		return submissionBatch
+	case r.busy:
+		return 0
+	case r.delayedBy != "":
+		return 1
+	}
+	return submissionBatch
+}
+
+// poll reads submissions and starts to process them.
+func (t *submissionPoller) poll(ctx context.Context, users map[string]string) error {
+	list, err := t.inbox.Submissions(ctx, t.limit)
+	if err != nil {
+		return err
+	}
+	for len(list) > 0 {
+		role := list[0].Role
+		n := slices.IndexFunc(list, func(job store.Submission) bool { return job.Role != role })
+		if n < 0 {
+			n = len(list)
+		}
+		jobs := list[:n]
+		list = list[n:]
+		t.mu.Lock()
+		r := t.roles[role]
+		if r == nil {
+			r = &roleState{}
+			t.roles[role] = r
+		}
+		r.busy = true
+		t.mu.Unlock()
+		t.enqueues.Go(func() { t.enqueueAll(ctx, r, jobs, users) })
+	}
+	return nil
+}
+
+// enqueueAll enqueues jobs of a role, up to the first that cannot be enqueued now.
+func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission, users map[string]string) {
+	enqueued, delay := 0, error(nil)
+	for i := range jobs {
+		job := &jobs[i]
+		err := t.s.submit(ctx, t.server, job, users)
+		if err != nil && !isTransient(err) {
+			t.s.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID, "error", err)
+			err = t.inbox.Refuse(ctx, job.N, err.Error())
+		}
+		if delay = err; err != nil || ctx.Err() != nil {
+			break
+		}
+		enqueued++
+	}
+	t.mu.Lock()
+	previous := r.delayedBy
+	r.busy, r.delayedBy = false, ""
+	if delay != nil {
+		r.delayedBy = delay.Error()
+	}
+	t.mu.Unlock()
+	if delay != nil && ctx.Err() == nil && previous != delay.Error() {
+		t.s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error", delay)
+	}
+	if enqueued > 0 {
+		select {
+		case t.progress <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// isTransient reports whether the same request may succeed later.
+func isTransient(err error) bool {
+	var e *queue.Error
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Code {
+	case queue.CodeUnavailable, queue.CodeFull, queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal:
+		return true
+	}
+	return false
+}
+
+// submit enqueues one job as the user of its role.
+func (s *Submissions) submit(ctx context.Context, server *control.Server, job *store.Submission, users map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, submissionTimeout)
+	defer cancel()
+	name, known := users[job.Role]
+	if !known {
+		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles", queue.Clip(job.Role))
+	}
+	peer, err := s.Directory.PeerNamed(name)
+	if err != nil {
+		code := queue.CodeDenied
+		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.Owners.HasOtherNodes() {
+			// Try again later: the look-up may have failed only for now, or another node may know the user.
+			code = queue.CodeUnavailable
+		}
+		return queue.Errorf(code, "user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(job.Role), err)
+	}
+	var spec queue.Spec
+	if err := spec.UnmarshalJSON(job.Spec); err != nil {
+		return err
+	}
+	peer.Submission = job.N
+	client := server.As(peer)
+	defer client.Close()
+	_, err = client.Enqueue(ctx, control.Enqueue{Spec: spec})
+	return err
+}

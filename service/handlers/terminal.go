@@ -1,0 +1,135 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Attach implements control.API. See docs/decisions/0062.
+func (h *Output) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
+	j, err := h.reader.findJob(ctx, p.ID)
+	if err != nil {
+		return control.Attached{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	if err := h.guard.MayAct(&peer, "attach", &j); err != nil {
+		return control.Attached{}, err
+	}
+	if !j.TTY {
+		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
+	}
+	running, err := h.startedAttempt(ctx, &j, &p)
+	if err != nil {
+		return control.Attached{}, err
+	}
+	if err := h.runAs.MayType(&peer, &running); err != nil {
+		return control.Attached{}, err
+	}
+	joined := control.Attached{Attempt: running.Runs + 1}
+	if h.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
+		if err := h.guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt), &running); err != nil {
+			return control.Attached{}, err
+		}
+	}
+	errEnded := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
+	if p.Rows != 0 && !h.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
+		return joined, errEnded
+	}
+	data := append([]byte(p.Text), p.Base64...)
+	if len(data) == 0 && !p.Controls {
+		return joined, nil
+	}
+	typed, ok, err := h.pool.Type(ctx, running.Seq, joined.Attempt, data)
+	if err == nil && !ok {
+		err = errEnded
+	}
+	joined.Taken = int(typed.Taken)
+	if p.Controls {
+		joined.Controls = typed.Controls
+	}
+	return joined, err
+}
+
+// startedTimeout is how long Attach waits to learn whether an attempt that was sent to a runner has started.
+const startedTimeout = 100 * time.Millisecond
+
+// startedAttempt returns the job whose requested attempt is running. If p.Wait is set, it waits for the
+// attempt to start.
+func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
+	if p.Wait {
+		defer h.pool.Watch(j.Seq)()
+	}
+	watching := h.store.Watch([]int64{j.Seq})
+	defer watching.Stop()
+	for {
+		// connected is taken before the job's state is read, so that no later connection is missed.
+		connected := h.pool.Connected()
+		if *j, err = h.reader.rereadOutline(ctx, j); err != nil {
+			return running, err
+		}
+		if h.cluster != nil && j.State == queue.Processing {
+			if name := h.nodeList.NodeOf(ctx, j.Seq); name != h.node {
+				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID, name)
+			}
+		}
+		timeoutCtx, cancel := ctx, func() {}
+		if !p.Wait {
+			timeoutCtx, cancel = context.WithTimeout(ctx, startedTimeout)
+		}
+		running, ok := h.pool.Started(timeoutCtx, j.Seq)
+		cancel()
+		switch {
+		case ok && (p.Attempt == 0 || p.Attempt == running.Runs+1):
+			return running, nil
+		case ok && p.Attempt <= running.Runs, p.Attempt > 0 && p.Attempt <= j.Runs:
+			return running, queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has ended", p.Attempt, j.ID)
+		case j.State.Ended():
+			return running, queue.Errorf(queue.CodeWrongState, "job %s is %s, and its terminal is closed; see its output with: queuectl logs %[1]s", j.ID, j.State)
+		case !p.Wait:
+			return running, queue.Errorf(queue.CodeWrongState, "job %s is not running, so it has no terminal yet", j.ID)
+		}
+		select {
+		case <-watching.C:
+		case <-connected:
+		case <-ctx.Done():
+			return running, ctx.Err()
+		}
+	}
+}
+
+// terminals remembers which processes have attached to which terminals. So one audit event covers
+// everything that a process types into a terminal. Its methods are safe for concurrent use.
+type terminals struct {
+	mu   sync.Mutex
+	seen map[terminalClient]bool // guarded by mu
+}
+
+// terminalClient is a user's process that is attached to the terminal of an attempt.
+type terminalClient struct {
+	seq      int64
+	attempt  int
+	uid, pid int
+}
+
+// maxJoined is the maximum number of remembered processes. When it is reached, all processes are forgotten,
+// so the next text that each of them types is audited again.
+const maxJoined = 4096
+
+// join records an attached process and reports whether it is new.
+func (t *terminals) join(j terminalClient) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen[j] {
+		return false
+	}
+	if t.seen == nil || len(t.seen) >= maxJoined {
+		t.seen = map[terminalClient]bool{}
+	}
+	t.seen[j] = true
+	return true
+}

@@ -1,0 +1,268 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A status shows how many bytes the caller's jobs use, and the quota. For admins it also lists the users
+// that use 90 % of their quota or more.
+func TestStatusShowsBytesOfUsers(t *testing.T) {
+	s := newServiceWithStore(t)
+	draft := jobNamed("large")
+	draft.Stdin = strings.Repeat("x", 10_000)
+	s.enqueueJobs(t, draft)
+	used := s.Store.UserBytes(owner)
+	limit := func(n int64) { s.setQuota(t, n) }
+	status := func(uid int, right control.Right) control.Status {
+		t.Helper()
+		st, err := s.overview.Status(asPeer(t, uid, right), control.Nothing{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	limit(100_000)
+	if st := status(owner, control.Submit); st.UserBytes != used || used < 10_000 || st.MaxBytesUser != 100_000 {
+		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.UserBytes, st.MaxBytesUser, used)
+	}
+	if st := status(owner+1, control.Admin); st.UserBytes != 0 || st.NearQuota != nil {
+		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.NearQuota)
+	}
+	near := []control.UserBytes{{UID: owner, User: s.Owners.UserName(owner), Bytes: used}}
+	for _, c := range []struct {
+		most int64
+		want []control.UserBytes
+	}{{used * 10 / 9, near}, {used*10/9 + 10, nil}, {0, nil}} {
+		limit(c.most)
+		if st := status(owner+1, control.Admin); !reflect.DeepEqual(st.NearQuota, c.want) {
+			t.Errorf("%d of %d bytes: an admin sees %v near the quota, want %v", used, c.most, st.NearQuota, c.want)
+		}
+		if st := status(owner, control.Operate); st.NearQuota != nil {
+			t.Errorf("%d of %d bytes: an operator sees %v near the quota, want nothing", used, c.most, st.NearQuota)
+		}
+	}
+	limit(-1)
+	if st := status(owner, control.Submit); st.MaxBytesUser <= 0 || st.MaxBytesUser > settings.AutoBytes {
+		t.Errorf("with auto the limit is %d bytes", st.MaxBytesUser)
+	}
+}
+
+// A status lists only a limited number of users near their quota. They are the users that use most.
+func TestStatusBoundsUsersNearQuota(t *testing.T) {
+	s := newServiceWithStore(t)
+	for uid := range maxNearQuota + 1 {
+		draft := jobNamed("")
+		draft.UID, draft.Stdin = owner+uid, strings.Repeat("x", 1000+uid)
+		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner + uid, Drafts: []queue.Job{draft}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.setQuota(t, 1)
+	st, err := s.overview.Status(asPeer(t, 0, control.Admin), control.Nothing{})
+	if err != nil || len(st.NearQuota) != maxNearQuota || st.NearQuota[0].UID != owner+maxNearQuota {
+		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err, maxNearQuota)
+	}
+}
+
+// fillQuota enqueues 8 large jobs of owner, and sets the quota so that no other job fits.
+func fillQuota(t *testing.T, s *rig, stdin string) {
+	t.Helper()
+	drafts := namedJobs("old", 8)
+	for i := range drafts {
+		drafts[i].Stdin = stdin
+	}
+	s.enqueueJobs(t, drafts...)
+	s.setQuota(t, s.Store.UserBytes(owner)+100)
+}
+
+// If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
+// rejected only if that does not make enough room.
+func TestScheduleAddMakesRoom(t *testing.T) {
+	s := newServiceWithStore(t)
+	large := strings.Repeat("x", 10_000)
+	fillQuota(t, s, large)
+	ownerCtx := asPeer(t, owner, control.Submit)
+	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *", Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
+	_, err := s.schedules.ScheduleAdd(ownerCtx, add)
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
+		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
+	}
+	before := s.Store.UserBytes(owner)
+	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	if _, err := s.schedules.ScheduleAdd(ownerCtx, add); err != nil {
+		t.Fatalf("once all are cancelled: %v", err)
+	}
+	if now := s.Store.UserBytes(owner); now > s.Quota.MaxBytesUser() || now < before-30_000 {
+		t.Errorf("%d bytes are used, of %d before and %d allowed", now, before, s.Quota.MaxBytesUser())
+	}
+}
+
+// If a batch exceeds the quota, each of its frames makes room. The bytes of the frames that are already
+// staged count as used.
+func TestEachFrameOfABatchMakesRoom(t *testing.T) {
+	s := newServiceWithStore(t)
+	large := strings.Repeat("x", 10_000)
+	fillQuota(t, s, large)
+	ownerCtx := asPeer(t, owner, control.Submit)
+	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
+	for n := range 6 {
+		last := n == 5
+		if _, err := s.batches.EnqueueBatch(ownerCtx, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
+			t.Fatalf("frame %d: %v", n, err)
+		}
+		if used := s.Store.UserBytes(owner); used > s.Quota.MaxBytesUser() {
+			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.Quota.MaxBytesUser())
+		}
+	}
+}
+
+// A request that exceeds the quota removes inputs of ended jobs. It removes no more than it needs, and
+// begins with the job that ended first. Jobs that can still run keep their input; if these use too much,
+// the request is rejected.
+func TestEnqueueMakesRoom(t *testing.T) {
+	s := newServiceWithStore(t)
+	large := strings.Repeat("x", 10_000)
+	spec := func(id string) control.Enqueue {
+		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
+	}
+	fillQuota(t, s, large)
+	ownerCtx := asPeer(t, owner, control.Submit)
+	_, err := s.batches.Enqueue(ownerCtx, spec("refused"))
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
+		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
+	}
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	if _, err := s.batches.Enqueue(ownerCtx, spec("new")); err != nil {
+		t.Fatalf("once all are cancelled: %v", err)
+	}
+	removed := map[string][]string{}
+	page, err := s.jobs.List(ownerCtx, control.List{})
+	for _, j := range page.Jobs {
+		if len(j.InputRemoved) > 0 {
+			removed[j.ID] = j.InputRemoved
+		}
+	}
+	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
+		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
+	}
+	got, err := s.actions.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
+	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" || !strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
+		t.Errorf("retry of a job without its input: %+v, %v", got, err)
+	}
+	why, err := s.explanations.Why(ownerCtx, control.WhyParams{ID: "old0"})
+	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" || !strings.Contains(why.Reasons[0].Text, store.QuotaField) {
+		t.Errorf("why of a job without its input: %+v, %v", why, err)
+	}
+}
+
+// cancelAll cancels the jobs of fillQuota.
+func cancelAll(t *testing.T, s *rig) {
+	t.Helper()
+	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.actions.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+}
+
+// A request that does not fit even without all inputs and outputs of ended jobs removes none of them.
+func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
+	s := newServiceWithStore(t)
+	large := strings.Repeat("x", 10_000)
+	fillQuota(t, s, large)
+	ownerCtx := asPeer(t, owner, control.Submit)
+	cancelAll(t, s)
+	before := s.Store.UserBytes(owner)
+	refused := func(size int) {
+		t.Helper()
+		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
+		if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
+			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
+		}
+		if now := s.Store.UserBytes(owner); now != before {
+			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
+		}
+	}
+	refused(2 * int(s.Quota.MaxBytesUser())) // this request is larger than the whole quota
+	refused(int(before) - 1000)              // this request is smaller than the quota, but larger than what can be removed
+}
+
+// If an operator edits another user's job and the quota is used up, nothing of that user's jobs is removed.
+func TestEditByOperatorRemovesNothing(t *testing.T) {
+	s := newServiceWithStore(t)
+	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
+	if _, err := s.batches.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
+		t.Fatal(err)
+	}
+	fillQuota(t, s, strings.Repeat("x", 10_000))
+	cancelAll(t, s)
+	before := s.Store.UserBytes(owner)
+	edit := control.Edit{
+		Selection: control.Selection{ID: "waiting"},
+		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
+	}
+	got, err := s.actions.Edit(asPeer(t, owner+1, control.Operate), edit)
+	if now := s.Store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaField) || now != before {
+		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now, before)
+	}
+	if got, err := s.actions.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
+		t.Errorf("the owner's edit: %+v, %v", got, err)
+	}
+}
+
+// A request makes all the room that it needs, regardless of the number of ended jobs.
+func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
+	s := newServiceWithStore(t)
+	drafts := namedJobs("old", 120)
+	for i := range drafts {
+		drafts[i].Stdin = strings.Repeat("x", 2000)
+	}
+	s.enqueueJobs(t, drafts...)
+	s.setQuota(t, s.Store.UserBytes(owner)+100)
+	ownerCtx := asPeer(t, owner, control.Submit)
+	for i := range drafts {
+		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
+			t.Fatal(got, err)
+		}
+	}
+	spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", 220_000))}
+	if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
+		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
+	}
+}
+
+// With a quota of 1 byte, upkeep removes as much as it can. Only a quota of 0 bytes means unlimited.
+func TestRoomyBytesOfASmallLimit(t *testing.T) {
+	s := newServiceWithStore(t)
+	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
+		s.setQuota(t, c[0])
+		if got := s.Quota.QuotaThreshold(); got != c[1] {
+			t.Errorf("of %d bytes %d leave enough room, want %d", c[0], got, c[1])
+		}
+	}
+}

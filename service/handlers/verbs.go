@@ -1,0 +1,454 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// jobChanger changes jobs that are not running.
+type jobChanger struct {
+	store    store.Store
+	bulk     *bulk
+	filters  *filters
+	guard    *access.Guard
+	quota    *settings.Quota
+	reader   *jobReader
+	router   *cluster.JobRouter
+	settings *settings.Keeper
+}
+
+// Actions changes jobs.
+type Actions struct {
+	pool       *worker.Pool
+	store      store.Store
+	bulk       *bulk
+	changes    *Changer
+	filters    *filters
+	guard      *access.Guard
+	intake     *intake
+	jobChanges *jobChanger
+	limits     *doctor.LimitsReport
+	lock       *settings.Lock
+	nodeList   *cluster.NodeList
+	pauses     *settings.AllPause
+	queueRules *settings.QueueRules
+	reader     *jobReader
+	rights     *access.Rights
+	router     *cluster.JobRouter
+	runAs      *access.RunAs
+	settings   *settings.Keeper
+}
+
+// Cancel implements control.API.
+func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	takes := append(queue.VerbCancel.Takes(), queue.Processing)
+	return h.bulk.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		if len(only) > 0 && !slices.Contains(only, queue.Processing) {
+			// The selection excludes running jobs, so a job that has started in the meantime is not
+			// cancelled.
+			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
+		}
+		return h.jobChanges.retryWhileLeased(ctx, func() (err error) {
+			if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
+				// cancelLeased also sets only: once the pool has held the job, the job may be changed in
+				// any state.
+				return err
+			}
+			return h.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
+		})
+	})
+}
+
+// cancelLeased ends the running attempt of a job, before any change of the store, because that change might
+// wait for disk space. It returns the states in which the caller may change the job afterwards. If the pool
+// held the job, these are all states (nil). If not, they are the states in the parameter only.
+func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
+	leased, err := h.router.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	if leased {
+		only = nil
+	}
+	return only, err
+}
+
+// retryWhileLeased repeats the function do as long as it returns ErrLeased. This happens while the job is
+// leased in the store but not yet known to the pool.
+func (h *jobChanger) retryWhileLeased(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, store.ErrLeased) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// changeJob applies a change to a job that is not running.
+func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
+	c.UID = control.PeerFrom(ctx).UID
+	set := h.settings.Current()
+	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.quota.MaxBytesUser()
+	return h.retryWhileLeased(ctx, func() error {
+		done, err := h.router.Change(ctx, j.Seq, c)
+		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
+			return store.ErrMoved
+		}
+		if errors.Is(err, worker.ErrRuns) {
+			next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
+			if c.Verb == queue.VerbRemove {
+				next = "to stop it and remove it: queuectl rm --force " + j.ID
+			}
+			return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
+		}
+		if done || err != nil {
+			return err
+		}
+		return h.quota.WithRoom(ctx, j.UID, func() error { return h.store.Change(ctx, j.Seq, c) })
+	})
+}
+
+// changeJobs applies a verb from the table of verbs to many jobs.
+func (h *jobChanger) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
+	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		c := c
+		c.Only = only
+		return h.changeJob(ctx, j, c)
+	})
+}
+
+// Hold implements control.API.
+func (h *Actions) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.jobChanges.changeJobs(ctx, p, store.Change{Verb: queue.VerbHold})
+}
+
+// Release implements control.API.
+func (h *Actions) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.jobChanges.changeJobs(ctx, p, store.Change{Verb: queue.VerbRelease})
+}
+
+// Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
+// the filter names that state.
+func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
+	takes := queue.VerbRetry.Takes()
+	if p.Chosen() && len(p.State) == 0 {
+		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
+	}
+	return h.bulk.onJobs(ctx, "retry", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, Alone: p.Only})
+	})
+}
+
+// maxEdit is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
+// each job.
+const maxEdit = 64 << 10
+
+// Edit implements control.API.
+func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
+	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
+		return control.BulkResult{}, queue.Invalid("set", "too long (%d bytes); when several jobs are edited at once, the maximum is %d bytes", len(p.Set), maxEdit)
+	}
+	d := h.settings.Current().Defaults()
+	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
+		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
+	}} // this job has the fields that other fields require, such as unique for unique_for
+	if err := any.Edit(p.Set, d); err != nil {
+		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
+	}
+	peer := control.PeerFrom(ctx)
+	scope, err := h.runAs.EditScope(&peer, p.Set)
+	if err != nil {
+		return control.BulkResult{}, err
+	}
+	known, nodesErr := h.nodeList.Nodes(ctx)
+	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
+	edit := func(j *queue.Job) error {
+		// Check each job as it is now, because the user that it runs as may have changed.
+		err := h.runAs.MayEdit(&peer, &scope, j)
+		demands, priority, name := j.Demands, j.Priority, j.Queue
+		if err == nil {
+			err = j.Edit(h.queueRules.ReplaceNulls(p.Set, j.Queue), d)
+		}
+		if err == nil && !slices.Equal(demands, j.Demands) {
+			err = h.intake.checkDemands(j, nodes)
+		}
+		if err == nil && (j.Priority != priority || j.Queue != name) {
+			err = h.intake.checkPriority(&peer, j)
+		}
+		if err == nil {
+			err = checkTerminal(j)
+		}
+		if err == nil {
+			err = checkSecrets(j)
+		}
+		if err == nil {
+			scope.Apply(j)
+		}
+		return err
+	}
+	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
+	})
+	if err == nil && len(v.Done) > 0 {
+		var notes receiptNotes
+		h.intake.addNotes(&notes, []queue.Job{any})
+		v.Notes = notes.notes
+		v.Unenforced, err = h.limits.UnenforcedLimits(ctx, []queue.Job{any}, false)
+	}
+	return v, err
+}
+
+// Remove implements control.API.
+func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
+	takes := queue.VerbRemove.Takes()
+	if p.Force {
+		takes = append(takes, queue.Processing)
+	}
+	return h.bulk.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
+			if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
+				return err
+			}
+		}
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
+	})
+}
+
+// Clear implements control.API.
+func (h *Actions) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
+	return h.jobChanges.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
+}
+
+// removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
+// With p.DryRun, it only counts them.
+func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
+	var removed control.Removed
+	peer := control.PeerFrom(ctx)
+	f, err := h.filters.filter(&peer, control.List{Batch: p.Batch})
+	if err != nil {
+		return removed, err
+	}
+	f.States = states
+	if p.DryRun {
+		removed.Matched = new(int)
+	} else if err := h.guard.Audit(ctx, method, p.Batch, nil); err != nil {
+		return removed, err
+	}
+	for {
+		page, err := h.reader.selected(ctx, f)
+		if err != nil {
+			return removed, err
+		}
+		if f.Before = page.Next; p.DryRun {
+			if *removed.Matched += len(page.Refs); f.Before == 0 {
+				return removed, nil
+			}
+			continue
+		}
+		verdict, err := h.bulk.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
+			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
+		})
+		removed.Removed += len(verdict.Done)
+		if err != nil || f.Before == 0 {
+			return removed, err
+		}
+	}
+}
+
+// Requeue implements control.API.
+func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.bulk.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		held, err := h.router.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+		switch {
+		case errors.Is(err, worker.ErrOtherwise):
+			if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
+				return err
+			}
+		case err != nil || held || j.State == queue.Pending:
+			return err
+		case len(only) > 0:
+			return store.ErrMoved
+		}
+		next := ""
+		if j.State.Ended() {
+			next = "; put it back in the queue with: queuectl retry " + j.ID
+		}
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued%s", j.ID, j.State, next)
+	})
+}
+
+// Kill implements control.API.
+func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
+	number, err := queue.ParseSignal(cmp.Or(p.Signal, "TERM"))
+	if err != nil {
+		return control.BulkResult{}, err
+	}
+	return h.bulk.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		if h.router.Running(ctx, j) > 0 {
+			if err := h.guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
+				return err
+			}
+		}
+		if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
+			if err := h.router.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+				return err
+			}
+		}
+		runs, err := h.router.Signal(ctx, j.Seq, number)
+		switch {
+		case err != nil || runs:
+			return err
+		case len(only) > 0:
+			return store.ErrMoved
+		}
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
+	})
+}
+
+// DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
+// limit, and retries the oldest of these first.
+func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	change := func(ctx context.Context, j *queue.Job) error {
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
+	}
+	if p.DryRun {
+		change = countInStates([]queue.State{queue.Dead})
+	}
+	if len(ids) > 0 {
+		v, err := h.bulk.bulkByID(ctx, "dlq.retry", ids, change)
+		if p.DryRun {
+			v.Matched, v.Done = new(len(v.Done)), []string{}
+		}
+		return v, err
+	}
+	peer := control.PeerFrom(ctx)
+	f, err := h.filters.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch, Limit: control.SelectStep, Cursor: p.Cursor})
+	if err != nil {
+		return control.BulkResult{}, err
+	}
+	if onlyUID := access.OnlyOwnUID(&peer, "dlq.retry"); onlyUID != nil {
+		f.UID = onlyUID
+	}
+	page, err := h.reader.selected(ctx, f)
+	if err != nil {
+		return control.BulkResult{}, err
+	}
+	if p.DryRun {
+		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)), Next: cursor(page.Next)}, nil
+	}
+	slices.Reverse(page.Refs)
+	v, err := h.bulk.bulkByRef(ctx, "dlq.retry", page.Refs, change)
+	v.Next = cursor(page.Next)
+	return v, err
+}
+
+// DLQClear implements control.API.
+func (h *Actions) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
+	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
+}
+
+// countInStates returns the operation that a dry run applies to a named job. The operation counts the job
+// if it is in one of the given states.
+func countInStates(takes []queue.State) func(context.Context, *queue.Job) error {
+	return func(_ context.Context, j *queue.Job) error {
+		if !slices.Contains(takes, j.State) {
+			return store.ErrMoved
+		}
+		return nil
+	}
+}
+
+// verb changes a job. If only is not empty, the job must be in one of these states.
+type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
+
+// onJobs applies a verb to the selected jobs. If the request names no jobs, these are the jobs that match
+// the selection and are in the requested states, up to a limit per request. If the request names no states,
+// those in takes apply.
+func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+	names, chosen := p.Names(), p.Chosen()
+	switch {
+	case p.DryRun && !chosen:
+		count := countInStates(takes)
+		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }
+	case chosen:
+		return h.onSelected(ctx, method, p, takes, do)
+	}
+	v, err := h.bulkByID(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
+	if p.DryRun {
+		v.Matched, v.Done = new(len(v.Done)), []string{}
+	}
+	return v, err
+}
+
+// onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller
+// may use the verb only on own jobs, only those match.
+func (h *bulk) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	peer := control.PeerFrom(ctx)
+	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
+	if err != nil {
+		return v, err
+	}
+	if len(f.States) == 0 {
+		f.States = takes
+	}
+	if onlyUID := access.OnlyOwnUID(&peer, method); onlyUID != nil {
+		if f.UID != nil && *f.UID != *onlyUID {
+			return v, h.rights.Refuse(&peer, method+" on another user's jobs", control.Needs(method, false))
+		}
+		f.UID = onlyUID
+	}
+	if p.OlderThan != 0 {
+		f.Older = h.store.Now().Add(-time.Duration(p.OlderThan))
+	}
+	page, err := h.reader.selected(ctx, f)
+	if err != nil {
+		return v, err
+	}
+	if p.DryRun {
+		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
+	} else {
+		v, err = h.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
+		if err != nil {
+			return v, err
+		}
+		// Do not report jobs that were removed in the meantime.
+		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
+	}
+	v.Next = cursor(page.Next)
+	return v, nil
+}
+
+// selected reads one page of references to the jobs that match a filter.
+func (r *jobReader) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
+	err = r.shares.Do(ctx, control.Many, func() (err error) {
+		page, err = r.store.Select(ctx, f)
+		return err
+	})
+	return page, err
+}
+
+// cursor returns the cursor of the next page, or nil after the last page.
+func cursor(next int64) *string {
+	if next == 0 {
+		return nil
+	}
+	return new(strconv.FormatInt(next, 10))
+}

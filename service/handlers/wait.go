@@ -1,0 +1,172 @@
+package handlers
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// stepBytes is the approximate number of bytes of a stream that are read and sent while holding one read
+// slot.
+const stepBytes = 64 << 10
+
+// Wait implements control.API.
+func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	if len(ids) > control.MaxWaits {
+		return control.Waited{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
+	}
+	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
+	if err := req.findJobs(ctx); err != nil {
+		return control.Waited{}, err
+	}
+	watching := h.store.Watch(req.seqs)
+	defer watching.Stop()
+	for _, seq := range req.seqs {
+		defer h.pool.Watch(seq)()
+	}
+	var timeout <-chan time.Time
+	if p.Timeout > 0 {
+		timer := time.NewTimer(time.Duration(p.Timeout))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for timedOut := false; ; {
+		// Report the jobs that have already ended, even if the timeout has passed.
+		if err := req.reportEnded(ctx, watching.Changed()); err != nil {
+			return control.Waited{}, err
+		}
+		if timedOut || req.done() {
+			return control.Waited{Open: req.openIDs(), TimedOut: timedOut && !req.done()}, nil
+		}
+		select {
+		case <-watching.C:
+		case <-timeout:
+			timedOut = true
+		case <-ctx.Done():
+			return control.Waited{}, ctx.Err()
+		}
+	}
+}
+
+// waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
+type waitRequest struct {
+	h        *Jobs
+	peer     control.Peer
+	ids      []string
+	seqs     []int64 // sequence numbers of the jobs in ids
+	ended    []bool
+	reported int
+	any      bool
+	each     func(control.Ended) error
+}
+
+// findJobs finds the jobs. It returns an error if one does not exist.
+func (w *waitRequest) findJobs(ctx context.Context) error {
+	w.ended = make([]bool, len(w.ids))
+	for len(w.seqs) < len(w.ids) {
+		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+readStep, len(w.ids))])
+		if err != nil {
+			return err
+		}
+		for i := range refs {
+			if errs[i] != nil {
+				return errs[i]
+			}
+			w.seqs = append(w.seqs, refs[i].Seq)
+		}
+	}
+	return nil
+}
+
+// reportEnded reports which of the changed jobs have ended, in the order of the request.
+func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
+	isChanged := make(map[int64]bool, len(changed))
+	for _, seq := range changed {
+		isChanged[seq] = true
+	}
+	for i := 0; i < len(w.ids) && !w.done(); {
+		if w.ended[i] || !isChanged[w.seqs[i]] {
+			i++
+			continue
+		}
+		err := w.h.shares.Step(ctx, control.One, func() error {
+			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
+				if w.ended[i] || !isChanged[w.seqs[i]] {
+					continue
+				}
+				read++
+				j, err := w.h.reader.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
+				if err != nil {
+					return err
+				}
+				if !j.State.Ended() {
+					continue
+				}
+				bytes += store.TextSize(&j)
+				if err := w.each(control.Ended{Job: w.h.views.viewFor(&w.peer, &j)}); err != nil {
+					return err
+				}
+				w.ended[i] = true
+				w.reported++
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *waitRequest) done() bool { return w.reported == len(w.ids) || w.any && w.reported > 0 }
+
+func (w *waitRequest) openIDs() []string {
+	ids := []string{}
+	for i, id := range w.ids {
+		if !w.ended[i] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// rereadOutline takes a read slot and reads a job again. It returns the job without its large fields.
+func (r *jobReader) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
+	err = r.shares.Do(ctx, control.One, func() error {
+		got, err := r.reread(ctx, old)
+		j = outline(&got)
+		return err
+	})
+	return j, err
+}
+
+// outline returns a job without the fields that may be large. A request may keep this part in memory while it
+// waits.
+func outline(j *queue.Job) queue.Job {
+	return queue.Job{
+		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason, Runs: j.Runs,
+		Attempts: j.Attempts, DueAt: j.DueAt, Since: j.Since, Arrival: j.Arrival, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
+		InputRemoved: j.InputRemoved, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
+	}
+}
+
+// reread reads a job again within the caller's read slot. It returns an error if the job was removed and
+// another job has its id now.
+func (r *jobReader) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := r.store.Get(ctx, old.ID)
+	if err == nil {
+		err = sameJob(&j, old)
+	}
+	return j, err
+}
+
+func sameJob(j, old *queue.Job) error {
+	if j.Seq != old.Seq {
+		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", old.ID)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// pendingWait is a wait that runs in its own goroutine.
+type pendingWait struct {
+	reported chan string
+	result   control.Waited
+	err      error
+	done     chan struct{}
+}
+
+func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
+	w := &pendingWait{reported: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
+	go func() { // this goroutine ends when the wait ends
+		defer close(w.done)
+		w.result, w.err = s.jobs.Wait(ctx, p, func(e control.Ended) error { w.reported <- e.Job.ID; return nil })
+		close(w.reported)
+	}()
+	return w
+}
+
+// reportedIDs returns the ids of the reported jobs once the wait has ended.
+func (w *pendingWait) reportedIDs() (ids []string) {
+	<-w.done
+	for id := range w.reported {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// A wait reports jobs when they end, and misses none. Jobs that ended before are reported in the order of the
+// request. One goroutine serves the wait, regardless of the number of jobs.
+func TestWaitReportsEndedJobs(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", control.MaxWaits)...)
+	jobs := s.claimJobs(t, control.MaxWaits)
+	s.endJobs(t, jobs[:10], queue.Completed, queue.Attempt{})
+	var ids []string
+	for i := range jobs {
+		ids = append(ids, jobs[len(jobs)-1-i].ID)
+	}
+	before := runtime.NumGoroutine()
+	w := s.startWait(asPeer(t, owner, control.Read), control.Wait{IDs: ids})
+	var first []string
+	for range 10 {
+		first = append(first, <-w.reported)
+	}
+	if want := ids[len(ids)-10:]; !slices.Equal(first, want) {
+		t.Errorf("first reported %q, want %q", first, want)
+	}
+	if n := runtime.NumGoroutine() - before; n > 10 {
+		t.Errorf("%d goroutines wait for %d jobs", n, len(ids))
+	}
+	var ending sync.WaitGroup
+	for i := 10; i < len(jobs); i += 90 {
+		ending.Go(func() { s.endJobs(t, jobs[i:i+90], queue.Dead, queue.Attempt{}) })
+	}
+	ending.Wait()
+	rest := w.reportedIDs()
+	slices.Sort(rest)
+	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.Open) > 0 || w.result.TimedOut {
+		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.result, w.err)
+	}
+}
+
+// A wait for any job ends with the first ended job in the order of the request. A wait that times out has
+// reported the jobs that have ended, and returns those that have not.
+func TestWaitEnds(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.enqueueJobs(t, namedJobs("j", 5)...)
+	jobs := s.claimJobs(t, 4)
+	ctx := asPeer(t, owner, control.Read)
+	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
+	w := s.startWait(ctx, control.Wait{IDs: control.Names{"j4", "j2", "j1", "j2"}, Any: true})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.Open) != "[j4 j1 j2]" || w.err != nil {
+		t.Errorf("any: %q, %+v, %v", got, w.result, w.err)
+	}
+	w = s.startWait(ctx, control.Wait{ID: "j0", IDs: control.Names{"j1", "j4"}, Timeout: control.Span(time.Nanosecond)})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.Open) != "[j0 j4]" || !w.result.TimedOut {
+		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
+	}
+	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
+	<-w.reported
+	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut || len(w.result.Open) > 0 {
+		t.Errorf("all: %q, %+v, %v", got, w.result, w.err)
+	}
+	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
+	if got := w.reportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
+		t.Errorf("a job that is not there: %q, %v", got, w.err)
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	w = s.startWait(cancelled, control.Wait{IDs: control.Names{"j1", "j3"}})
+	<-w.reported
+	cancel()
+	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
+		t.Errorf("whoever has gone: %v", w.err)
+	}
+	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
+	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {
+		t.Errorf("a job that is removed: %v", w.err)
+	}
+}

@@ -1,0 +1,222 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// waitReasons finds out what jobs wait for.
+type waitReasons struct {
+	node       string // name of this node
+	pool       *worker.Pool
+	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	store      store.Store
+	drainState *cluster.DrainState
+	health     *doctor.HealthCheck
+	owners     *access.Owners
+	pauses     *settings.AllPause
+	queueList  *queueReader
+}
+
+// This file decides why a job does not run. ownReason returns what the job itself waits for: a user's
+// action, other jobs or its start time. nodeReasons returns what keeps this node from starting a job that
+// is due, with the most helpful reason first. The command why shows all reasons. The commands list, show,
+// status and top and the web page show only the first reason, as waits_for.
+
+// waitsForTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
+// room the gates have. If a disk, a server or another program delays the writer for longer, the jobs are
+// listed without the reasons that concern gates.
+const waitsForTimeout = 200 * time.Millisecond
+
+// setWaitsFor fills in what each of these jobs waits for.
+func (w *waitReasons) setWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
+	now := w.store.Now()
+	reasons := map[int64]control.Reason{}
+	var due []*queue.Job
+	for i := range jobs {
+		j := &jobs[i]
+		if r, found := w.ownReason(j, now); found {
+			reasons[j.Seq] = r
+		} else if j.State.Runnable() {
+			due = append(due, j)
+		}
+	}
+	if len(due) > 0 {
+		w.addNodeReasons(ctx, due, reasons)
+	}
+	for i := range views {
+		if r, found := reasons[views[i].Seq]; found {
+			views[i].WaitsFor = &r
+		}
+	}
+}
+
+// addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
+// job.
+func (w *waitReasons) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
+	if list := w.stopReasons(); len(list) > 0 {
+		for _, j := range due {
+			reasons[j.Seq] = list[0]
+		}
+		return
+	}
+	obstacles, err := w.obstaclesOf(ctx, due)
+	if err != nil {
+		return
+	}
+	for _, j := range due {
+		if list := w.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
+			reasons[j.Seq] = list[0]
+		}
+	}
+}
+
+// sameGates is a key that groups jobs by their gates: jobs with an equal key wait for the same reasons.
+// Room at a resource is also reserved for jobs of a higher rank, so each job that needs a resource is
+// checked individually.
+type sameGates struct {
+	queue   string
+	uid     int
+	demands string // see queue.DemandsText
+	seq     int64  // number of the job if it is checked individually, otherwise 0
+}
+
+// obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
+// the same gates.
+func (w *waitReasons) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	first := map[sameGates]int64{}
+	representative := make([]int64, len(jobs)) // for each job, the job that represents its group
+	var seqs []int64
+	for i, j := range jobs {
+		key := sameGates{queue: j.Queue, uid: j.UID, demands: queue.DemandsText(j.Demands)}
+		for _, d := range j.Demands {
+			if d.Kind == queue.GateResource {
+				key.seq = j.Seq
+			}
+		}
+		seq, found := first[key]
+		if !found {
+			seq = j.Seq
+			first[key] = seq
+			seqs = append(seqs, seq)
+		}
+		representative[i] = seq
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitsForTimeout)
+	defer cancel()
+	found, err := w.store.Obstacles(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	all := map[int64][]store.Obstacle{}
+	for i, j := range jobs {
+		all[j.Seq] = found[representative[i]]
+	}
+	return all, nil
+}
+
+// ownReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
+func (w *waitReasons) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
+	due := control.Time(j.DueAt)
+	switch {
+	case j.State == queue.Held:
+		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: "queuectl release " + j.ID}, true
+	case j.State == queue.Blocked && len(j.After) > 0:
+		name := dependencyName(j.After[0].Job, j.After[0].ID, j.After[0].How)
+		id, _, _ := strings.Cut(name, ":")
+		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.After[0].How), Next: "queuectl why " + id}, true
+	case j.State == queue.Processing:
+		return w.pauseReason(j)
+	case !j.State.Runnable() || j.DueAt <= now:
+		return r, false
+	case j.State == queue.Failed:
+		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("the retry is not due yet (attempt %d of %d failed)", j.Attempts, j.MaxAttempts), Next: "queuectl retry " + j.ID}, true
+	}
+	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"}, true
+}
+
+// mustEnd returns the end of a sentence about the parent job. It says how the parent must end to meet the
+// dependency.
+func mustEnd(how queue.ParentEnd) string {
+	if how == queue.ParentEnded {
+		return "must end"
+	}
+	return fmt.Sprintf("must be %s", how)
+}
+
+// pauseReason returns who paused a running job.
+func (w *waitReasons) pauseReason(j *queue.Job) (control.Reason, bool) {
+	since, uid := w.pauses.PauseOf(j)
+	if since == 0 {
+		return control.Reason{}, false
+	}
+	next := "queuectl resume " + j.ID
+	if j.PausedAt == 0 {
+		next = "queuectl resume --all"
+	}
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.owners.UserName(uid), since), Next: next}, true
+}
+
+// stopReasons returns what keeps this node from starting any job.
+func (w *waitReasons) stopReasons() (list []control.Reason) {
+	if w.readOnly {
+		return []control.Reason{{Kind: "workers", Text: "the service is not running", Next: "queuectl service start"}}
+	}
+	switch all := w.pauses.Current(); {
+	case all != nil:
+		text := "all jobs are paused, by " + w.owners.UserName(all.UID)
+		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
+	case w.pool.Draining():
+		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: w.drainState.EndCommand(w.node)})
+	case w.pool.Workers() == 0:
+		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
+	}
+	if text, next := w.health.NoRunner(); text != "" {
+		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
+	}
+	return list
+}
+
+// nodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
+// last: more workers help only if there is no other reason.
+func (w *waitReasons) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
+	list := w.stopReasons()
+	stopped := len(list) > 0
+	for i := range obstacles {
+		list = append(list, gateReason(j, &obstacles[i]))
+	}
+	if workers, busy := w.pool.Workers(), w.pool.Busy(); !stopped && busy >= workers {
+		text := fmt.Sprintf("all %d workers are busy", workers)
+		if workers == 1 {
+			text = "the only worker is busy"
+		}
+		list = append(list, control.Reason{Kind: "workers", Used: &busy, Most: &workers, Text: text, Next: "queuectl worker start"})
+	}
+	return list
+}
+
+// gateReason converts an obstacle to a reason.
+func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
+	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
+	if o.Paused {
+		r.Used, r.Most = nil, nil
+		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.Word(o.Key)
+		return r
+	}
+	gateTexts[o.Gate].describe(o, j, &r)
+	return r
+}

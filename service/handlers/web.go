@@ -1,0 +1,112 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/dashboard"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/settings"
+)
+
+// WebPage serves the web page.
+type WebPage struct {
+	log      *slog.Logger
+	guard    *access.Guard
+	settings *settings.Keeper
+
+	web          *dashboard.Server
+	webListeners []net.Listener // listeners for the web page that the system passed to the service
+}
+
+// webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
+const webListen = "web.listen"
+
+// NewWebPage returns the web page, which SetWeb opens if the settings say so. The control server answers the
+// requests of the page: as returns a client with the identity of a peer. listeners are those that the system
+// passed to the service for the page.
+func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client, listeners []net.Listener) *WebPage {
+	web := dashboard.New(dashboard.Options{
+		As: as, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID}, Scraper: control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
+		Handed: listeners, Log: log,
+	})
+	return &WebPage{log: log, guard: g, settings: settings, web: web, webListeners: listeners}
+}
+
+// Close stops serving the page.
+func (p *WebPage) Close() { p.web.Close() }
+
+// SetWeb applies the settings to the web page. If the page cannot be opened, the queue works without it. SetWeb then
+// returns a message; it returns "" if it succeeds.
+func (p *WebPage) SetWeb() (trouble string) {
+	if err := p.web.Set(dashboardConfig(&p.settings.Current().Settings)); err != nil {
+		p.log.Error("the web page does not use the new settings", "error", err)
+		if p.web.Listening() != "" {
+			return "the web page keeps its previous settings: " + err.Error()
+		}
+		return "the web page is not served: " + err.Error()
+	}
+	return ""
+}
+
+// dashboardConfig returns the configuration of the web page that the settings define.
+func dashboardConfig(c *config.Settings) dashboard.Config {
+	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
+}
+
+// WebStart implements control.API.
+func (h *Administration) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
+	err = h.lock.With(ctx, func() error {
+		if len(h.page.webListeners) > 0 && p.Listen == "" && h.page.web.Listening() != "" {
+			return nil
+		}
+		return h.page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.settings.Current().WebListen, control.DefaultWeb))
+	})
+	return control.WebState{Listen: h.page.web.Listening()}, err
+}
+
+// WebStop implements control.API.
+func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
+	err = h.lock.With(ctx, func() error { return h.page.runWeb(ctx, "web.stop", "none") })
+	return control.WebState{Listen: h.page.web.Listening()}, err
+}
+
+// runWeb serves the web page at an address until the service ends. The address overrides all other sources
+// of the setting. The caller holds the settings lock.
+func (p *WebPage) runWeb(ctx context.Context, verb, listen string) error {
+	if len(p.webListeners) > 0 {
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", p.webListeners[0].Addr())
+	}
+	k, text, err := config.Find(webListen, listen)
+	if err == nil {
+		err = k.Check(text)
+	}
+	if e, ok := errors.AsType[*queue.Error](err); ok {
+		// The error must name the parameter listen, not the setting.
+		return queue.Invalid("listen", "%s", e.Message)
+	}
+	if err := p.guard.Audit(ctx, verb, text, nil); err != nil {
+		return err
+	}
+	before, existed := p.settings.SwapRunning(k.Name, text, true)
+	if err := p.web.Set(dashboardConfig(&p.settings.Current().Settings)); err != nil {
+		p.settings.SwapRunning(k.Name, before, existed)
+		return err
+	}
+	return nil
+}
+
+// WebOpen implements control.API.
+func (h *Administration) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
+	url, expires, err := h.page.web.Link(control.PeerFrom(ctx))
+	if err != nil {
+		return v, err
+	}
+	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, h.guard.Audit(ctx, "web.open", "", nil)
+}

@@ -1,0 +1,72 @@
+package settings
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// GateRules caches the rules of the shared keys.
+type GateRules struct {
+	Store store.Store
+
+	gates atomic.Pointer[map[gateName]queue.Demand] // rules of the keys that all users share
+}
+
+// gateName identifies a key that all users share.
+type gateName struct {
+	kind queue.GateKind
+	key  string
+}
+
+// LoadGates reads the rules of all shared keys.
+func (r *GateRules) LoadGates(ctx context.Context) error {
+	rules := map[gateName]queue.Demand{}
+	var after store.GateState
+	for {
+		list, err := r.Store.Gates(ctx, queue.Everybody, after)
+		if err != nil {
+			return err
+		}
+		for _, g := range list {
+			if g.Set {
+				rules[gateName{g.Kind, g.Key}] = g.Demand
+			}
+		}
+		if len(list) < store.MaxGates {
+			break
+		}
+		after = list[len(list)-1]
+	}
+	r.gates.Store(&rules)
+	return nil
+}
+
+// RuleOfGate applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's
+// number. See docs/decisions/0018.
+func (r *GateRules) RuleOfGate(d *queue.Demand) error {
+	field, flag := "lock", "--lock N"
+	if d.Kind == queue.GateRate {
+		field, flag = "rate_limit", "--rate N/PERIOD"
+	}
+	rule, set := (*r.gates.Load())[gateName{d.Kind, d.Key}]
+	if !set && d.Kind == queue.GateLock {
+		rule = queue.Demand{Kind: d.Kind, Key: d.Key, N: 1}
+	}
+	switch {
+	case d.N == 0 && rule.N != 0:
+		*d = rule
+	case rule.N == 0:
+		return queue.Invalid(field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`, d.Key, d.Key, flag)
+	case *d != rule:
+		most := strconv.Itoa(rule.N)
+		if d.Kind == queue.GateRate {
+			most += "/" + queue.FormatPeriod(rule.Per)
+		}
+		return queue.Invalid(field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+// Package settings keeps the settings of a queue, and caches the settings of its queues and shared keys, so that a
+// request reads them without the store.
+//
+// Start with Keeper, which computes the settings in effect from the file, the environment, the flags and the
+// store.
+package settings
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/config/tomlfile"
+	"github.com/queuectl/queuectl/control"
+)
+
+// Layers of settings, weakest first.
+const (
+	layerDefault = iota
+	layerFile
+	layerStored
+	layerEnv
+	layerFlag
+	layerRunning
+)
+
+// Keeper keeps the settings in layers, and computes from them the settings in effect. Its methods are safe for
+// concurrent use.
+type Keeper struct {
+	file         string                        // path of the settings file
+	needFile     bool                          // the user named the settings file, so a missing file is an error
+	Level        slog.LevelVar                 // the level of the log, as the settings define it
+	RolesChanged chan struct{}                 // wake-up: a change of settings may have changed store_roles
+	config       atomic.Pointer[config.Config] // the settings in effect
+
+	mu     sync.Mutex
+	layers []config.Layer // in the order of the layer constants; guarded by mu
+	// The configuration whose values take effect only at a start; nil before the start; guarded by mu.
+	atStart *config.Config
+}
+
+// keeperOptions say where a keeper finds settings.
+type Options struct {
+	File     string            // path of the settings file
+	NeedFile bool              // the user named the settings file, so a missing file is an error
+	Defaults map[string]string // defaults that depend on how the service was started
+	Flags    map[string]string // settings from the command line, by key
+}
+
+// newKeeper reads the settings that are available before the store is open.
+func New(o Options) (*Keeper, error) {
+	s := &Keeper{file: o.File, needFile: o.NeedFile, RolesChanged: make(chan struct{}, 1)}
+	file, err := s.ReadFile()
+	if err != nil {
+		return nil, err
+	}
+	env, err := config.ReadEnv(os.Environ())
+	if err != nil {
+		return nil, err
+	}
+	s.layers = []config.Layer{
+		layerDefault: {Origin: config.FromDefault, Values: o.Defaults},
+		layerFile:    file,
+		layerStored:  {Origin: config.FromStored, Values: map[string]string{}},
+		layerEnv:     env,
+		layerFlag:    {Origin: config.FromFlag, Values: o.Flags},
+		layerRunning: {Origin: config.FromRunning, Values: map[string]string{}},
+	}
+	return s, s.mergeLocked()
+}
+
+// mergeLocked computes the settings from the layers.
+func (s *Keeper) mergeLocked() error {
+	c, err := config.Merge(s.layers...)
+	if err != nil {
+		return err
+	}
+	if s.atStart != nil {
+		c.Hold(s.atStart)
+	}
+	s.Level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
+	s.config.Store(&c)
+	select {
+	case s.RolesChanged <- struct{}{}:
+	default: // a wake-up is already pending
+	}
+	return nil
+}
+
+// Current returns the settings in effect.
+func (s *Keeper) Current() *config.Config { return s.config.Load() }
+
+// RecordStartConfig keeps the current values of the settings that take effect only at a start. The service
+// uses these values until it ends.
+func (s *Keeper) RecordStartConfig() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.atStart = s.config.Load()
+}
+
+// ReadFile reads the settings file.
+func (s *Keeper) ReadFile() (config.Layer, error) {
+	return tomlfile.Read(s.file, s.needFile)
+}
+
+// WithFile returns the layers with another content of the settings file.
+func (s *Keeper) WithFile(file config.Layer) []config.Layer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	layers := slices.Clone(s.layers)
+	layers[layerFile] = file
+	return layers
+}
+
+// WithStored returns the layers as they are after a setting was stored.
+func (s *Keeper) WithStored(name, text string) []config.Layer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	layers := slices.Clone(s.layers)
+	for _, i := range []int{layerStored, layerRunning} {
+		layers[i].Values = maps.Clone(layers[i].Values)
+	}
+	layers[layerStored].Values[name] = text
+	delete(layers[layerRunning].Values, name) // ReplaceValue removes this value too
+	return layers
+}
+
+// MergeWaiting returns the settings that layers define. waiting reports whether some of them differ from those
+// in effect and take effect only at the next start.
+func (s *Keeper) MergeWaiting(layers []config.Layer) (c config.Config, waiting bool, err error) {
+	c, err = config.Merge(layers...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || s.atStart == nil {
+		return c, false, err
+	}
+	held := c
+	held.Hold(s.atStart)
+	return c, len(held.Waiting()) > 0, nil
+}
+
+// ReplaceFile replaces the content of the settings file. If it is invalid, the old content stays in effect.
+func (s *Keeper) ReplaceFile(file config.Layer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.layers[layerFile]
+	s.layers[layerFile] = file
+	err := s.mergeLocked()
+	if err != nil {
+		s.layers[layerFile] = old
+	}
+	return err
+}
+
+// ReplaceStored replaces the settings that the store keeps.
+func (s *Keeper) ReplaceStored(values map[string]string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layers[layerStored].Values = values
+	return s.mergeLocked()
+}
+
+// ReplaceValue replaces the value of a setting in the stored layer and in the running layer. An empty value is
+// removed from its layer.
+func (s *Keeper) ReplaceValue(name, stored, running string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for layer, text := range map[int]string{layerStored: stored, layerRunning: running} {
+		if text == "" {
+			delete(s.layers[layer].Values, name)
+		} else {
+			s.layers[layer].Values[name] = text
+		}
+	}
+	return s.mergeLocked()
+}
+
+// SwapRunning sets a setting in the running layer; if set is false, it removes the setting from that layer.
+// It returns the previous value in the layer, and whether there was one. The caller has checked the new
+// value.
+func (s *Keeper) SwapRunning(name, text string, set bool) (before string, existed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := s.layers[layerRunning].Values
+	before, existed = values[name]
+	delete(values, name)
+	if set {
+		values[name] = text
+	}
+	if err := s.mergeLocked(); err != nil {
+		panic("service: settings that passed the check cannot be used: " + err.Error())
+	}
+	return before, existed
+}
+
+// value returns the value of a setting. The function shown converts each text before the client sees it.
+func (s *Keeper) value(k *config.Key, shown func(text string) string) control.ConfigValue {
+	c := s.config.Load()
+	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
+	for _, w := range c.Waiting() {
+		if w.Name == k.Name {
+			v.Note = fmt.Sprintf("changed to %s, which takes effect after a restart of the service", shown(w.Value))
+		}
+	}
+	return v
+}
+
+// ValueFor returns the value of a setting as the caller may see it. No caller sees passwords.
+func (s *Keeper) ValueFor(ctx context.Context, k *config.Key) control.ConfigValue {
+	return s.value(k, func(text string) string {
+		switch {
+		case !k.Secret || text == k.Default:
+			return text
+		case !control.PeerFrom(ctx).Right.Covers(control.Admin):
+			return "***"
+		}
+		return withoutPassword(text)
+	})
+}
+
+// withoutPassword replaces the passwords in a URL by xxxxx. It returns other texts unchanged.
+func withoutPassword(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" {
+		return text
+	}
+	fields := strings.Split(u.RawQuery, "&")
+	for i, field := range fields {
+		key, _, _ := strings.Cut(field, "=")
+		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") {
+			// The key is, for example, password or sslpassword.
+			fields[i] = key + "=xxxxx"
+		}
+	}
+	u.RawQuery = strings.Join(fields, "&")
+	return u.Redacted()
+}

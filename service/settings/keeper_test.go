@@ -1,0 +1,64 @@
+package settings
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+func newKeeper(t *testing.T, file map[string]string) *Keeper {
+	t.Helper()
+	k, err := New(Options{Flags: map[string]string{"workers": "3"}})
+	if err == nil {
+		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: file})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// If the new content of the settings file is invalid, the old content stays in effect, also for later changes.
+func TestInvalidFileChangesNothing(t *testing.T) {
+	k := newKeeper(t, map[string]string{"priority": "7"})
+	if err := k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"priority": "high"}}); err == nil {
+		t.Fatal("an invalid file was accepted")
+	}
+	if err := k.ReplaceValue("max_pending", "9", ""); err != nil {
+		t.Fatal(err)
+	}
+	if c := k.Current(); c.Priority != 7 || c.MaxPending != 9 {
+		t.Errorf("priority is %d and max_pending %d, want 7 and 9", c.Priority, c.MaxPending)
+	}
+}
+
+// A value in the running layer overrides flags, and the removal of the value restores them.
+func TestRunningValueOverridesFlags(t *testing.T) {
+	k := newKeeper(t, nil)
+	for _, c := range []struct {
+		stored, running string
+		want            int
+	}{{"5", "5", 5}, {"5", "", 3}, {"", "6", 6}, {"", "", 3}} {
+		if err := k.ReplaceValue("workers", c.stored, c.running); err != nil {
+			t.Fatal(err)
+		}
+		if got := k.Current().WorkerCount(); got != c.want {
+			t.Errorf("stored %q, running %q: %d workers, want %d", c.stored, c.running, got, c.want)
+		}
+	}
+}
+
+// WithStored and WithFile show the layers after a change, but change nothing.
+func TestLayersAreShownBeforeAChange(t *testing.T) {
+	k := newKeeper(t, map[string]string{"priority": "1"})
+	k.RecordStartConfig()
+	if c, waiting, err := k.MergeWaiting(k.WithStored("priority", "2")); err != nil || waiting || c.Priority != 2 {
+		t.Errorf("with a stored priority: %d, waiting %v, %v", c.Priority, waiting, err)
+	}
+	if _, waiting, err := k.MergeWaiting(k.WithStored("run_as", "submitter")); err != nil || !waiting {
+		t.Errorf("with another run_as: waiting %v, %v; want that it waits for a restart", waiting, err)
+	}
+	if got := k.Current().Priority; got != 1 {
+		t.Errorf("priority is %d, want the one of the file", got)
+	}
+}

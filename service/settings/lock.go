@@ -1,0 +1,27 @@
+package settings
+
+import (
+	"context"
+)
+
+// settingsLock lets one caller at a time change settings. A change of settings, of the number of workers or of the
+// drain takes the lock before it reads the old values. It releases the lock once the change is in effect. Changes
+// therefore take effect in the order in which they are stored.
+type Lock struct {
+	token chan struct{} // holds one token while a caller changes settings
+}
+
+// NewLock returns a lock that no caller holds.
+func NewLock() *Lock { return &Lock{token: make(chan struct{}, 1)} }
+
+// withSettingsLock calls f while it holds the lock, so that no other caller changes
+// settings.
+func (l *Lock) With(ctx context.Context, f func() error) error {
+	select {
+	case l.token <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.token }()
+	return f()
+}

@@ -1,0 +1,23 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// A caller that waits for the lock stops waiting when its context ends, and its function is not called.
+func TestLockEndsWithItsCaller(t *testing.T) {
+	l := NewLock()
+	err := l.With(t.Context(), func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return l.With(ctx, func() error { t.Error("two callers hold the lock"); return nil })
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that the second caller was cancelled", err)
+	}
+	if err := l.With(t.Context(), func() error { return nil }); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

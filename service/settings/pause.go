@@ -1,0 +1,37 @@
+package settings
+
+import (
+	"sync/atomic"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// AllPause holds the pause of all jobs.
+type AllPause struct {
+	// Who paused all jobs and when; nil if they are not paused.
+	paused atomic.Pointer[store.Setting]
+}
+
+// PauseKey is the stored setting that keeps a pause of all jobs across restarts. It is not a configuration
+// key.
+const PauseKey = "pause"
+
+// Current returns who paused all jobs and when; nil if they are not paused.
+func (p *AllPause) Current() *store.Setting { return p.paused.Load() }
+
+// Set records who paused all jobs and when; nil if they are not paused.
+func (p *AllPause) Set(by *store.Setting) { p.paused.Store(by) }
+
+// PauseOf returns since when a running job is paused, and by whom. If the job was not paused individually,
+// PauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
+func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
+	all := p.paused.Load()
+	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
+		return j.PausedAt, j.PausedBy
+	}
+	return max(all.At, j.StartedAt), all.UID
+}
+
+// DrainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
+const DrainKey = "drain"

@@ -1,0 +1,62 @@
+package settings
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Units names the units of resources that jobs hold.
+type Units struct {
+	Settings *Keeper
+}
+
+// UnitNames returns the ids of the units that a job holds, by resource.
+func (r *Units) UnitNames(j *queue.Job) (byResource map[string][]string) {
+	if j.Units == "" {
+		return nil
+	}
+	byResource = map[string][]string{}
+	all := r.Settings.Current().ResourcesByName()
+	queue.ParseUnits(j.Units, func(name string, units []int) {
+		ids := all[name].IDs
+		for _, u := range units {
+			id := strconv.Itoa(u)
+			if u < len(ids) {
+				id = ids[u]
+			}
+			byResource[name] = append(byResource[name], id)
+		}
+	})
+	return byResource
+}
+
+// UnitVariables returns environment variables that name the units that a job holds.
+func (r *Units) UnitVariables(j *queue.Job) (env []string) {
+	all := r.Settings.Current().ResourcesByName()
+	byResource := r.UnitNames(j)
+	for _, name := range slices.Sorted(maps.Keys(byResource)) {
+		list := strings.Join(byResource[name], ",")
+		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)
+		if also := all[name].Env; also != "" {
+			env = append(env, also+"="+list)
+		}
+	}
+	return env
+}
+
+// variableOf converts a resource's name to the form used in environment variables.
+func variableOf(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z' || r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, name)
+}

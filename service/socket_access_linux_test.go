@@ -1,0 +1,24 @@
+package service
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// The group of the socket may exist only in a network directory.
+func TestSocketGroupOfADirectory(t *testing.T) {
+	b, err := readStartup(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.directory.Ask = func(database, key string) (string, error) {
+		return map[string]string{"group dirgroup": "dirgroup:*:61411:dora"}[database+" "+key], nil
+	}
+	if err := b.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
+		t.Fatal(err)
+	}
+	if perms, err := newEndpoint(b).socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {
+		t.Errorf("the socket's group: %+v, %v", perms, err)
+	}
+}

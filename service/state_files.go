@@ -1,0 +1,197 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/service/cluster"
+)
+
+// nodeFile is the name of a file in the state directory. It contains a random id that distinguishes this node
+// from others with the same name.
+const nodeFile = "node.id"
+
+// member returns the identity with which this service joins a queue that several nodes share.
+func (b *startup) member() (member, error) {
+	m := member{Name: b.nodeName(), Version: b.opt.Version, Lease: b.settings.Current().NodeLease}
+	path := filepath.Join(b.opt.Places.State, nodeFile)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		raw, err = makeNodeFile(path)
+	}
+	m.Folder = strings.TrimSpace(string(raw))
+	if err == nil && m.Folder == "" {
+		err = queue.Errorf(queue.CodeInvalid, "the file %s is empty; remove it (jobs that ran on this node are then treated as lost)", path)
+	}
+	if boot, unknown := process.BootID(); unknown == nil {
+		m.Place = boot + "/" + fileID(path)
+	}
+	return m, err
+}
+
+// makeNodeFile writes a new random id to the file.
+func makeNodeFile(path string) (content []byte, err error) {
+	id := make([]byte, 16)
+	rand.Read(id) // rand.Read never fails
+	content = []byte(hex.EncodeToString(id) + "\n")
+	return content, replaceFile(path, content)
+}
+
+// ReplaceFile replaces a file in the state directory atomically: after a power failure, the file has the old
+// or the new content.
+func replaceFile(path string, content []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil || runtime.GOOS == "windows" { // Windows cannot sync a directory
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
+// node's directory, as on machines that were created from one image.
+func (b *startup) replaceNodeID() error {
+	path := filepath.Join(b.opt.Places.State, nodeFile)
+	b.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
+	_, err := makeNodeFile(path)
+	return err
+}
+
+// checkStoreFile keeps the service from starting a new queue in a directory by mistake. It returns an error
+// if the queue is in a server database that the settings no longer name.
+func checkStoreFile(dir string) error {
+	path := filepath.Join(dir, cluster.StoreFile)
+	database, err := os.ReadFile(path)
+	_, has := os.Stat(storeLocation{Dir: dir}.String())
+	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
+}
+
+// prepareStoreChange prepares this service for a different store than that of the previous service. It ends
+// idle runners that were used with the previous store. If a runner has jobs that this store does not know,
+// it returns an error. This service must neither end such jobs nor start them again, unless a migration has
+// moved them to this store.
+func (s *Service) prepareStoreChange(ctx context.Context) error {
+	path := filepath.Join(s.opt.Places.State, cluster.StoreFile)
+	raw, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now := ""
+	if s.cluster != nil {
+		now = s.cluster.Database()
+	}
+	if now == strings.TrimSpace(string(raw)) {
+		return s.keepOlderOutputs(now)
+	}
+	leftover, err := s.store.Left(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[queue.Lease]bool{}
+	for i := range leftover.Leased {
+		known[leftover.Leased[i].Lease()] = true
+	}
+	dirs, err := s.home.Find()
+	if err != nil {
+		return err
+	}
+	var unknown []string // numbers of the runners' jobs that this store does not know
+	var idle []string
+	for _, dir := range dirs {
+		list, alive, err := runner.Kept(dir)
+		if err != nil {
+			return err
+		}
+		if alive && len(list) == 0 {
+			idle = append(idle, dir)
+		}
+		for _, l := range list {
+			if !known[queue.Lease{Seq: l.Seq, Fence: l.Fence}] {
+				unknown = append(unknown, fmt.Sprint(l.Seq))
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
+	}
+	for _, dir := range idle {
+		if err := s.home.End(dir); err != nil {
+			return fmt.Errorf("cannot end an idle runner that belongs to the previous store: %w", err)
+		}
+	}
+	return s.setStoreFile(now)
+}
+
+func (s *Service) setStoreFile(database string) error {
+	if database != "" {
+		database += "\n"
+	}
+	return replaceFile(filepath.Join(s.opt.Places.State, cluster.StoreFile), []byte(database))
+}
+
+// keepOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
+// queue, such as one whose database was moved away. A queue is new if no job was ever enqueued in it, so it
+// owns no output files.
+func (s *Service) keepOlderOutputs(database string) error {
+	if s.store.Counts().Enqueued > 0 {
+		return nil
+	}
+	for _, dir := range s.home.Outputs() {
+		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
+			return s.setStoreFile(database)
+		}
+	}
+	return nil
+}
+
+// endOrphans ends the processes that dead runners have left. It is called when the service is about to
+// start or has failed to start. The store may be unavailable for a long time, and other nodes will soon
+// take over this node's leases. A dead runner cannot end its jobs.
+func (b *startup) endOrphans() {
+	if url, err := b.settings.Current().StoreURL(); err != nil || url == "" || b.settings.Current().OnPartition != "stop" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
+	defer cancel()
+	dirs, err := runner.Home{Dir: cluster.RunnersDir(b.opt.Places)}.Find()
+	for _, dir := range dirs {
+		if alive, unknown := runner.Lives(dir); alive || unknown != nil {
+			continue
+		}
+		if _, failed := runner.Recover(ctx, dir, nil, nil, nil); failed != nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		b.log.Warn("processes left behind by a dead runner may still be running", "error", err)
+	}
+}
+
+// endOrphansTimeout bounds the duration of endOrphans.
+const endOrphansTimeout = 5 * time.Second
