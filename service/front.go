@@ -41,7 +41,7 @@ func newFront(s *Service, e *endpoint) *front {
 		Log: s.log, Store: s.store, Directory: s.directory, Owners: s.owners, Settings: s.settings,
 	}
 	f.responder = &cluster.Responder{
-		Cluster: s.cluster, Log: s.log, Node: s.node, Pool: s.pool, Store: s.store, OutputFiles: s.outputFiles,
+		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, Pool: s.pool, Store: s.store, OutputFiles: s.outputFiles,
 		Pauses: s.pauses, Router: s.router, Local: local,
 	}
 	f.page.SetWeb()

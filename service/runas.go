@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/worker"
@@ -27,12 +28,12 @@ func (b *startup) accountChoice() *accountChoice {
 
 // runnerPolicy returns the policy that decides as which accounts root's runners run jobs. It returns nil if the
 // service has its own runners.
-func (b *startup) runnerPolicy() *runner.Accounts {
+func (b *startup) runnerPolicy() *launcher.Accounts {
 	r := &b.opt.Runners
 	if !r.fromRoot() {
 		return nil
 	}
-	return &runner.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &b.directory.Directory}
+	return &launcher.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &b.directory.Directory}
 }
 
 // runnerHome returns where the runners of the service are. It passes the setting job_tmpdir to the service's own

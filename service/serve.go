@@ -136,7 +136,7 @@ func (s *Service) runParts(r *running, f *front) {
 		r.keep(s.files.Compact)
 	}
 	r.run(func(ctx context.Context) error {
-		return upkeep.Run(ctx, s.store, f.changes.Changed(), s.retention, s.purge, f.api.Recurring(), s.opt.Looked, s.log)
+		return upkeep.Run(ctx, s.duties(f))
 	})
 	r.keep(f.admission.SeparateOwners)
 	r.keep(f.api.PauseFrozenQueues)
@@ -182,6 +182,17 @@ func (s *Service) purge(ctx context.Context, refs []string) bool {
 
 // maxEvents is the maximum number of stored events.
 const maxEvents = 1_000_000
+
+// duties returns what package upkeep needs.
+func (s *Service) duties(f *front) upkeep.Duties {
+	return upkeep.Duties{
+		Timers: s.store,
+		Stored: s.store, Retention: s.retention,
+		Outputs: s.store, Purge: s.purge,
+		Schedules: s.store, Recurring: f.api.Recurring(),
+		Wake: f.changes.Changed(), OnIdleCheck: s.opt.Looked, Log: s.log,
+	}
+}
 
 // retention returns which jobs and events upkeep removes.
 func (s *Service) retention() upkeep.Retention {

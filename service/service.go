@@ -181,12 +181,13 @@ type Service struct {
 
 // openQueue is the open store, and what this node knows about it.
 type openQueue struct {
-	store    store.Store
-	files    store.Maintainer // the store's maintenance operations; nil if it has none
-	cluster  store.Cluster    // nil if no other node can use the store
-	location storeLocation    // where the store is
-	node     string           // name of this node
-	started  queue.Millis     // when the store was opened
+	store        store.Store
+	files        store.Maintainer   // the store's maintenance operations; nil if it has none
+	cluster      store.Cluster      // nil if no other node can use the store
+	nodeRequests store.NodeRequests // nil if cluster is nil
+	location     storeLocation      // where the store is
+	node         string             // name of this node
+	started      queue.Millis       // when the store was opened
 }
 
 // newService returns the parts that work on an open queue, which runs jobs as an account with the runners of a
@@ -219,7 +220,7 @@ func newService(b *startup, q openQueue, home runner.Home, account worker.Accoun
 		Version: b.opt.Version, Self: s.self,
 	}
 	s.router = &cluster.JobRouter{
-		Cluster: q.cluster, Node: q.node, Pool: s.pool, NodeList: s.nodeList, OutputFiles: s.outputFiles,
+		Cluster: q.cluster, Requests: q.nodeRequests, Node: q.node, Pool: s.pool, NodeList: s.nodeList, OutputFiles: s.outputFiles,
 	}
 	s.drains = &cluster.Drains{Cluster: q.cluster, Pool: s.pool, DrainState: b.drainState}
 	s.lease = cluster.NewLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)

@@ -121,6 +121,7 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 	}
 	q.files, _ = q.store.(store.Maintainer)
 	q.cluster, _ = q.store.(store.Cluster)
+	q.nodeRequests, _ = q.store.(store.NodeRequests)
 	q.started = q.store.Now()
 	return q, nil
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -17,7 +18,7 @@ type RunAs struct {
 	Owners    *Owners
 	Rights    *Rights
 
-	Accounts *runner.Accounts // the policy that decides as which accounts root's runners run jobs
+	Accounts *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
 }
 
 // MayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the

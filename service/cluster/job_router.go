@@ -30,8 +30,9 @@ import (
 // A stops waiting if B's lease expires (watchNode). Once another node has taken over the job, A repeats the
 // command (route).
 type JobRouter struct {
-	Cluster     store.Cluster // nil if no other node can use the store
-	Node        string        // name of this node
+	Cluster     store.Cluster      // nil if no other node can use the store
+	Requests    store.NodeRequests // nil if Cluster is nil
+	Node        string             // name of this node
 	Pool        *worker.Pool
 	NodeList    *NodeList
 	OutputFiles *OutputFiles
@@ -177,7 +178,7 @@ func (r *JobRouter) sendRequest(ctx context.Context, node int64, req NodeRequest
 		defer timeout.Stop()
 	}
 	go r.watchNode(ctx, node, cancel)
-	raw, err := r.Cluster.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, req.Command))
+	raw, err := r.Requests.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, req.Command))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}

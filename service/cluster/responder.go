@@ -18,7 +18,8 @@ import (
 
 // Responder answers the requests of other nodes.
 type Responder struct {
-	Cluster     store.Cluster // nil if no other node can use the store
+	Cluster     store.Cluster      // nil if no other node can use the store
+	Requests    store.NodeRequests // nil if Cluster is nil
 	Log         *slog.Logger
 	Node        string // name of this node
 	Pool        *worker.Pool
@@ -89,7 +90,7 @@ func (r *Responder) answerRequests(ctx context.Context) {
 	var list []store.Asked
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := r.Cluster.Asked(ctx, slow, maxParallelRequests)
+			some, err := r.Requests.Asked(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
 				break // the next hint causes another read of these requests
 			}
@@ -117,7 +118,7 @@ func (r *Responder) answerRequests(ctx context.Context) {
 				text, err = json.Marshal(reply)
 			}
 			for err == nil && timeoutCtx.Err() == nil {
-				failed := r.Cluster.Answer(timeoutCtx, one.N, text)
+				failed := r.Requests.Answer(timeoutCtx, one.N, text)
 				if !errors.Is(failed, queue.ErrUnavailable) {
 					err = failed
 					break
@@ -144,7 +145,7 @@ func (r *Responder) dropRequests(ctx context.Context) {
 	if len(started) == 0 {
 		return
 	}
-	wanted, err := r.Cluster.Wanted(ctx)
+	wanted, err := r.Requests.Wanted(ctx)
 	for _, n := range started {
 		if cancel, found := r.requestCancels.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
@@ -168,7 +169,7 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.Cluster.Hints():
+		case <-r.Requests.Hints():
 			r.answerRequests(ctx)
 		case <-r.Cluster.Changes():
 			if changedAt.IsZero() {

@@ -244,7 +244,7 @@ func TestAnswersFit(t *testing.T) {
 				list[i] = sixfoldText(500)
 			}
 			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldText(256), Bytes: 1 << 62}}, maxNearQuota)
-			return []any{control.Status{NearQuota: near, Health: doctor.Health(list, true), Database: sixfoldText(4096), Socket: sixfoldText(4096), Version: sixfoldText(256)}}
+			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: doctor.Health(list, true), Storage: control.Storage{Database: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
 		},
 		"screen": func() []any {
 			screen, err := retryTimeouts(func() (control.Screen, error) {

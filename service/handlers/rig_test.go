@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
@@ -78,10 +79,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Directory = cmp.Or(o.directory, &access.Directory{})
 	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
 	d.Account.Each = d.Account.Each || o.each
-	var policy *runner.Accounts
+	var policy *launcher.Accounts
 	if o.policy != "" {
 		d.Home = runner.Home{Socket: "/run/q/spawn.sock", As: d.Settings.Current().FixedUser()}
-		policy = &runner.Accounts{Policy: o.policy, Service: accounts.Self(), Directory: &d.Directory.Directory}
+		policy = &launcher.Accounts{Policy: o.policy, Service: accounts.Self(), Directory: &d.Directory.Directory}
 	}
 	d.AccountBy = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
 	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
@@ -114,8 +115,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.NodeList = &cluster.NodeList{
 		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, Started: d.Started, Store: d.Store, Self: d.Self,
 	}
+	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
-		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
+		Cluster: d.Cluster, Requests: requests, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
 	}
 	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
 	d.Lease = cluster.NewLeaseKeeper(d.Cluster, d.Log, d.Pool, d.Drains, d.NodeList, d.Settings)

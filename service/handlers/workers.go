@@ -185,7 +185,8 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 	}
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
-		Database: h.places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Settings: h.places.File, Socket: h.places.Socket,
+		Storage:  control.Storage{Database: h.places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
+		Settings: h.places.File, Socket: h.places.Socket,
 		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.started), Draining: h.pool.Draining(), Reranking: counts.Reranking, Throughput: h.pool.Throughput(),
 	}
 	h.addUse(ctx, &st)
