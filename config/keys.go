@@ -133,7 +133,7 @@ func Keys() []Key {
 
 // Parts of descriptions.
 const (
-	fileOnlyNote  = "set it only in the settings file or the environment"
+	fileOnlyNote  = "can be set only in the settings file or the environment"
 	nextStartNote = "changes apply after a restart of the service"
 )
 

@@ -177,8 +177,9 @@ func ReadEnv(environ []string) (Layer, error) {
 		if err == nil {
 			err = k.Check(text)
 		}
-		if err != nil {
-			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %v", name, err)
+		if fault, wrong := errors.AsType[*queue.Error](err); wrong {
+			// The text names the variable, so it omits the field of the error, which is the same name.
+			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %s", name, fault.Message)
 		}
 		l.Values[k.Name] = text
 	}

@@ -37,7 +37,7 @@ func checkServer(nc net.Conn, path string) error {
 		return nil
 	}
 	name := new(accounts.Directory).UserName(accounts.ID(server.User))
-	return queue.Errorf(queue.CodeDenied, "nothing was sent: the pipe %s belongs to %s, and only the system, administrators, the service queuectl and your own account are trusted; check --socket", path, name)
+	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, but only the system, administrators, the service queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
 // trusted reports whether a client may send requests to a pipe with this owner. self is the user of

@@ -97,7 +97,7 @@ func TestPeerOfReturnsRelevantGroups(t *testing.T) {
 	}
 }
 
-// The error for a user who may not use the pipe explains how to get access: through the group if it
+// The error for a user who cannot use the pipe explains how to get access: through the group if it
 // exists, otherwise through an administrator.
 func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 	for _, c := range []struct {

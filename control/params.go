@@ -133,11 +133,11 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 		case name == "":
 			return fmt.Errorf("a label has no name; write NAME=value")
 		case value[0] != '"':
-			return fmt.Errorf("label %s must be text", queue.Clip(name))
+			return fmt.Errorf("%s must be text", queue.Clip(name))
 		case err != nil:
-			return fmt.Errorf("label %s %w", queue.Clip(name), err)
+			return fmt.Errorf("%s %w", queue.Clip(name), err)
 		case len(name)+len(s) > queue.MaxLabel:
-			return fmt.Errorf("label %q is too long; name and value together may have %d bytes", queue.Clip(name), queue.MaxLabel)
+			return fmt.Errorf("%q is too long (%d bytes with its value); the maximum is %d bytes", queue.Clip(name), len(name)+len(s), queue.MaxLabel)
 		}
 		(*l)[name] = s
 		return nil

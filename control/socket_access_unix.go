@@ -39,7 +39,7 @@ func noAccess(path string) error {
 	if err == nil {
 		owner, _ = info.Sys().(*syscall.Stat_t)
 	}
-	text := fmt.Sprintf("%s may not use the socket %s", you, path)
+	text := fmt.Sprintf("%s cannot use the socket %s", you, path)
 	if closed != path {
 		text += fmt.Sprintf(", because this account has no access to the directory %s", closed)
 	}

@@ -24,7 +24,7 @@ func noAccess(path string) error {
 // closedTo returns the text for the user "you". group reports whether the group that may use the
 // pipe of the system service exists.
 func closedTo(path, you string, group bool) string {
-	text := fmt.Sprintf("%s may not use the pipe %s", you, path)
+	text := fmt.Sprintf("%s cannot use the pipe %s", you, path)
 	name, _ := cutPipes(path)
 	switch {
 	case !strings.EqualFold(name, ServiceAccount): // it is a user's own

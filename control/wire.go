@@ -250,7 +250,7 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 		Error   *failure        `json:"error"`
 	}{"2.0", id, failureOf(err)})
 	if failed != nil {
-		panic("control: an error that cannot be encoded as JSON: " + failed.Error())
+		panic("control: cannot encode an error as JSON: " + failed.Error())
 	}
 	return append(line, '\n')
 }

@@ -293,7 +293,9 @@ func (c *Constraint) checkMember(field, name, value string) error {
 		return Invalid(field, "queuectl sets the variable %s itself; use another name", name)
 	}
 	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {
-	case err == nil || len(value) > c.MaxBytes || !withoutNUL(value):
+	case c.MaxBytes > 0 && len(value) > c.MaxBytes:
+		return Invalid(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", Clip(name), len(value), c.MaxBytes)
+	case err == nil || !withoutNUL(value):
 		return err
 	case c.Entries.Private:
 		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.Entries.Is)

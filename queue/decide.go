@@ -145,9 +145,9 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 	case OutOfMemory:
 		d.Reason = ReasonOOM
 		if d.Error == "" {
-			d.Error = "out of memory: killed by the kernel"
+			d.Error = "out of memory, killed by the kernel"
 			if o.MemoryLimit {
-				d.Error = fmt.Sprintf("out of memory: the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
+				d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
 			}
 		}
 		return d.afterFailure(j, p)
@@ -160,7 +160,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 	case Silent:
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
-			d.Error = "timed out: the job printed nothing for " + FormatDuration(j.IdleTimeout)
+			d.Error = "the job printed nothing for " + FormatDuration(j.IdleTimeout) + " (--idle-timeout)"
 		}
 		return d.afterFailure(j, p)
 	case Killed:
@@ -191,7 +191,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 func (d Decision) afterShortage(j *Job, p Policy) Decision {
 	d.Reason = ReasonShortage
 	if j.Refunds >= MaxRefunds {
-		why := fmt.Sprintf("could not be started: the system was out of resources %d times in a row", MaxRefunds+1)
+		why := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxRefunds+1)
 		if d.Error != "" {
 			why += ": " + d.Error
 		}
@@ -255,14 +255,14 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 		d.Reason = ReasonInterrupted
 	}
 	if d.Error == "" {
-		d.Error = "outcome unknown: " + crashedComponent(d.Reason)
+		d.Error = "outcome unknown, because " + crashedComponent(d.Reason)
 	}
 	if o.End == Lost {
 		d.Suspect, d.Crashed = true, o.Alone
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
-		d.Error = fmt.Sprintf("not retried: %d runner processes died, each while running only this job", PoisonCrashes)
+		d.Error = fmt.Sprintf("not retried, because %d runner processes died, each while running only this job", PoisonCrashes)
 		return d
 	}
 	switch j.OnLost {
@@ -286,7 +286,7 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	if o.End == PerhapsInterrupted {
 		d.Reason = ReasonInterrupted
 	}
-	d.Error = "unknown whether the job started: " + crashedComponent(d.Reason)
+	d.Error = "it is unknown whether the job started, because " + crashedComponent(d.Reason)
 	switch j.OnLost {
 	case OnLostHold:
 		d.State, d.Counts = Held, true

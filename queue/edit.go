@@ -154,7 +154,7 @@ func (s *Spec) Over(flags *Spec) {
 		err = s.UnmarshalJSON(raw)
 	}
 	if err != nil {
-		panic("queue: cannot read a merged spec: " + err.Error()) // both specs were valid
+		panic("queue: cannot merge two valid job definitions: " + err.Error()) // both specs were valid
 	}
 }
 

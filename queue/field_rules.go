@@ -30,7 +30,7 @@ var fieldRules = []FieldRule{
 	{"tty", []string{"stdin"}, false, `cannot be combined with field "stdin"; ` + terminalReads, nil},
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalReads, nil},
 	{"max_attempts", []string{"max_retries"}, false,
-		"differs from field max_retries + 1; use only one of them", sameAttempts},
+		"must be one more than field max_retries; use only one of them", sameAttempts},
 	// This row is needed only for the schema. For a spec, Decode itself compares the two fields.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},

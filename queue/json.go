@@ -45,7 +45,7 @@ func CheckJSON(line []byte) error {
 		}
 	}
 	if !utf8.Valid(line) {
-		return Errorf(CodeParse, "invalid UTF-8")
+		return Errorf(CodeParse, "the JSON text is not valid UTF-8")
 	}
 	if from == 0 {
 		frame = line

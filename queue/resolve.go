@@ -121,8 +121,9 @@ func resolveEnv(check checker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
-		if size := len(name) + 1 + len(value); size > MaxCommand {
-			check(false, "env", "variable %s is too long (%d bytes); the maximum is %d bytes", Clip(name), size, MaxCommand)
+		// checkMember reports a name or a value that is too long by itself.
+		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommand && size > MaxCommand {
+			check(false, "env", pairTooLong, Clip(name), size, MaxCommand)
 		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -166,9 +167,14 @@ func (s *Spec) WithoutTrace() *Spec {
 // that have left the attempt's session. Each attempt has a unique value.
 const CookieName = "QUEUECTL_COOKIE"
 
+// pairTooLong is the message about a name and a value that are too long together.
+const pairTooLong = "%q is too long (%d bytes with its value); the maximum is %d bytes"
+
 func checkLabels(check checker, labels map[string]string) {
 	for k, v := range labels {
-		check(len(k)+len(v) <= MaxLabel, "labels", "label %q is too long; name and value together may have at most %d bytes", Clip(k), MaxLabel)
+		size := len(k) + len(v)
+		// checkMember reports a name or a value that is too long by itself.
+		check(size <= MaxLabel || max(len(k), len(v)) > MaxLabel, "labels", pairTooLong, Clip(k), size, MaxLabel)
 	}
 }
 

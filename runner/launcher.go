@@ -23,9 +23,9 @@ type LauncherError struct {
 // Error returns the process and the problem. The service shows Next separately.
 func (e *LauncherError) Error() string {
 	if e.PID == 0 {
-		return "launcher: " + e.Problem
+		return e.Problem
 	}
-	return fmt.Sprintf("launcher: process %d %s", e.PID, e.Problem)
+	return fmt.Sprintf("the launcher (process %d) %s", e.PID, e.Problem)
 }
 
 // CheckLauncher returns a LauncherError if the launcher of this service is stopped, for example by

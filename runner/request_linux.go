@@ -41,7 +41,7 @@ func (h Home) unreachableError(err error) error {
 		return err
 	}
 	return &LauncherError{
-		Problem: fmt.Sprintf("no process listens on the socket %s (%v)", h.Socket, err),
+		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", h.Socket, err),
 		Next:    "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
 	}
 }

@@ -284,7 +284,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 	log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log")))
 	doctor := s.run(nil, "doctor")
-	for _, want := range []string{"nice value 10", "limit for open files is 300", "no_new_privs"} {
+	for _, want := range []string{"nice value 10", "limit for open files above the hard limit of 300", "no_new_privs"} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log does not report %q once:\n%s", want, log)
 		}
@@ -308,7 +308,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 			t.Errorf("doctor advises %q: %+v", words, r)
 		}
 	}
-	if got := s.run(nil, "doctor"); strings.Contains(got.out, "limit for open files is 300") {
+	if got := s.run(nil, "doctor"); strings.Contains(got.out, "limit for open files above the hard limit of 300") {
 		t.Errorf("doctor after its advice was followed:\n%s", got.out)
 	}
 }

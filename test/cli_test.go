@@ -73,7 +73,7 @@ func TestBatchIsWhole(t *testing.T) {
 		{"bad JSON", strings.Join(broken, "\n"), "line 10000: "},
 		{"bad line of many", strings.Repeat(lines[0]+"\n", 25_000) + bad[7344], "line 25001: priority"},
 		{"taken id of many", `{"id":"x","command":"true"}` + "\n" + strings.Repeat(lines[0]+"\n", 2500) + `{"id":"x","command":"true"}`, "line 2502: id"},
-		{"too long", lines[0] + "\n" + `{"command":"` + strings.Repeat("x", 8<<20) + `"}`, "line 2: this line is longer than 8388608"},
+		{"too long", lines[0] + "\n" + `{"command":"` + strings.Repeat("x", 8<<20) + `"}`, "line 2: longer than 8388608"},
 		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: invalid JSON"},
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
 	} {

@@ -277,7 +277,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("an output that is away: %+v", r)
 	}
 	id = a.must("enqueue", "--on", "b", "true")
-	if why := a.must("why", id); !strings.Contains(why, "the job runs only on b, a node that is stopped; queuectl node list") {
+	if why := a.must("why", id); !strings.Contains(why, "the job runs only on b, a node that is stopped; next step: queuectl node list") {
 		t.Errorf("why a job waits for a node that has stopped: %s", why)
 	}
 	a.must("cancel", id)

@@ -145,7 +145,7 @@ func (q *queue) checkReasonEverywhere(id, sentence string) {
 		cmd.Wait()
 	}()
 	q.waitUntil("run says it", 20*time.Second, func() bool {
-		return strings.Contains(stderr.String(), "is waiting: "+reason)
+		return strings.Contains(stderr.String(), "is waiting: "+why.Reasons[0].Text+"; next step: "+why.Reasons[0].Next)
 	})
 }
 
@@ -166,7 +166,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 	logs, _ := filepath.Glob(q.path("stderr-*"))
 	text, _ := os.ReadFile(logs[0])
-	want := fmt.Sprintf("launcher: process %d ended (signal: killed)", launcher)
+	want := fmt.Sprintf("the launcher (process %d) ended (signal: killed)", launcher)
 	if !strings.Contains(string(text), want) {
 		t.Errorf("the service said %s\nwant %s", text, want)
 	}
@@ -197,7 +197,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	launcher := q.launcherPID()
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
-	want := fmt.Sprintf("launcher: process %d is stopped", launcher)
+	want := fmt.Sprintf("the launcher (process %d) is stopped", launcher)
 	q.waitUntil("status names it while a runner is there", 20*time.Second, func() bool {
 		return strings.Contains(q.must("status"), want)
 	})
@@ -244,7 +244,7 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 	})
 	q.killRunners()
 	id := q.mustAs(daemonUser, "enqueue", "--no-cwd", "true")
-	q.checkReasonEverywhere(id, "launcher: no process listens on the socket "+socket)
+	q.checkReasonEverywhere(id, "no launcher listens on the socket "+socket)
 	q.launcher(rules)
 	q.mustAs(daemonUser, "wait", id)
 }

@@ -375,11 +375,11 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		}
 	}
 	before := q.must("status", "--json")
-	const perProcess = "limits each process of a job on this machine, but not all of them together"
+	const perProcess = "this limit applies to each process of a job separately on this machine"
 	for want, words := range map[string][]string{
-		"cpus: is not enforced on this machine": {"enqueue", "--require-limits", "--cpus", "1", "true"},
-		"memory: " + perProcess:                 {"run", "--require-limits", "--memory", "64M", "true"},
-		"line 1: memory: " + perProcess:         {"enqueue", "--require-limits", "--file", file},
+		"cpus: this limit is not enforced on this machine": {"enqueue", "--require-limits", "--cpus", "1", "true"},
+		"memory: " + perProcess:                            {"run", "--require-limits", "--memory", "64M", "true"},
+		"line 1: memory: " + perProcess:                    {"enqueue", "--require-limits", "--file", file},
 	} {
 		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, want) || !strings.Contains(r.err, "no control groups") {
 			t.Errorf("%q: exit code %d, %s", words, r.code, r.err)

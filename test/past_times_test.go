@@ -77,7 +77,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	for _, words := range [][]string{
 		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"}, {"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"}, {"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`}, {"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
 	} {
-		if got := q.cli(words...); got.code != 0 || strings.Count(got.err, "which has passed: it will not run") != 1 {
+		if got := q.cli(words...); got.code != 0 || strings.Count(got.err, "which has passed, so it will not run") != 1 {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}

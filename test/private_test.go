@@ -140,7 +140,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := p.countRuns()
-	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 || !strings.Contains(r.err, "line 17 has changed") {
+	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 || !strings.Contains(r.err, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
 		t.Errorf("a changed line: %+v", r)
 	}
 	if _, after := p.countRuns(); after != before {
@@ -225,7 +225,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
-	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 has changed: its command was "echo +2+", now it is "echo +3+"`) {
+	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
 		t.Errorf("another argument: %+v", r)
 	}
 }
@@ -373,7 +373,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0"}
 	r := p.run(jobs, args...)
-	if r.code != 1 || !strings.Contains(r.err, "2 jobs: 1 completed, 1 dead") || !strings.Contains(r.err, "is dead: exit code 3: test -e ready") {
+	if r.code != 1 || !strings.Contains(r.err, "2 jobs: 1 completed, 1 dead") || !strings.Contains(r.err, "is dead: exit code 3 (test -e ready") {
 		t.Errorf("a dead job: %+v", r)
 	}
 	if r = p.run(jobs, args...); r.code != 1 {
@@ -399,9 +399,9 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		stdin, want string
 		args        []string
 	}{
-		"shortened":       {"echo ran >>effects\n", `line 3 is missing: its command was "echo more"`, args},
-		"shortened, more": {"echo ran >>effects\n", `line 3 is missing: its command was "echo more"`, append(args, "--add-new")},
-		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 has changed: its command was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
+		"shortened":       {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`, args},
+		"shortened, more": {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`, append(args, "--add-new")},
+		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `the command of line 2 was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
 		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use", []string{"--lines", "-", "--max-retries", "1"}},
 		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new", append(args, "--timeout", "20", "--env", "A=secret")},
 		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing", []string{"--lines", "-"}},
@@ -469,7 +469,7 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
-	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "is waiting: not due yet: ") != 1 {
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "is waiting: not due yet (until ") != 1 {
 		t.Errorf("got %+v", r)
 	}
 }

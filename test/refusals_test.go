@@ -51,7 +51,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 	const huge = "99999999999999999999"
 	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`, huge + " is too large; use a smaller number"
 	const duration = `"x" is not a duration; write it like 90s, 1h30m, 7d, 5min or "2 hours"`
-	const empty = "is empty; give a value, or leave the flag out"
+	const empty = "the value is empty; give one, or leave the flag out"
 	for _, c := range []struct {
 		args, want string
 		code       int
@@ -88,6 +88,10 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --after-any -1 -- true", `--after-any: "-1" is not a job id; list the jobs with: queuectl list`, 2},
 		{"enqueue --after-batch x -- true", `--after-batch: you have no jobs in batch "x"; find the batch with: queuectl list --columns id,labels`, 2},
 		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true", "--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
+		// Each error names the label once.
+		{"enqueue --label a=" + strings.Repeat("x", 300) + " -- true", "--label: the value of \"a\" is too long (300 bytes); the maximum is 256 bytes\n", 2},
+		{"enqueue --label a=" + strings.Repeat("x", 256) + " -- true", "--label: \"a\" is too long (257 bytes with its value); the maximum is 256 bytes\n", 2},
+		{"list --label a=" + strings.Repeat("x", 256), "--label: \"a\" is too long (257 bytes with its value); the maximum is 256 bytes\n", 2},
 		{"run --detach --timeout x -- true", "--timeout: " + duration, 125},
 		{"run --detach --file x", "--file: works only with --private; add --private", 125},
 		{"run --private --workers 0 ::: x", `--workers: "0" is not a number of workers; use 1 or more, or auto`, 125},
@@ -99,7 +103,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"show a --history-before -1", "--history-before: -1 is too small; use a number from 1 to 2147483647", 2},
 		{"list --limit 0", "--limit: 0 is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", 2},
 		{"list --limit " + huge, "--limit: " + tooLarge, 2},
-		{"list --json --columns id", "--columns: works only for a table, not with --json, --jsonl or --quiet; leave it out", 2},
+		{"list --json --columns id", "--columns: cannot be combined with --json, --jsonl or --quiet; use one of them", 2},
 		{"simulate --next 0", "--next: 0 is too small; use a number from 1 to 100", 2},
 		{"events --since -1", "--since: -1 is too small; use a number of 0 or more", 2},
 		{"status --check --watch", "--check: cannot be combined with --watch; use one of them", 2},

@@ -368,7 +368,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.mustAs(bob, "enqueue", "true")
 	for _, p := range []person{alice, outsider} {
 		r := q.runAs(p, "enqueue", "true")
-		want := fmt.Sprintf("queuectl: %d may not use the socket %s: only the group 61298 is admitted; join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
+		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only the group 61298 is admitted; join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
 		if r.code != 5 || r.out != "" || r.err != want {
 			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
 		}

@@ -192,7 +192,7 @@ func replacementsFor(s *shell) (list []replacement) {
 		{`to change that: .*`, "to change that: ADVICE"},          // the advice differs between systems
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so that columns stay aligned
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
-		{`not due yet: (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet: hh:mm"},
+		{`not due yet \(until (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet (until hh:mm"},
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},
 		{`\b(for|in) [\d.]+(m?s|m\d\ds|m|h\d*)\b`, "${1} SPAN"}, {`(just now|\b[\d.]+(m?s|m|m\d\ds) ago) *`, "AGO  "}, {`AGO  [\d.]+m?s +`, "AGO  SPAN  "}, {`(✓ \S+ +)[\d.]+m?s +`, "${1}SPAN  "},
 		{`(WHEN|FOR) +`, "${1}  "}, {`\b(for|in) SPAN +`, "${1} SPAN  "},

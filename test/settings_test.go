@@ -63,7 +63,7 @@ func TestSettingsAndOrigins(t *testing.T) {
 	if r := q.cli("config", "set", "priority", "9"); r.code != 0 || !strings.Contains(r.err, "overridden by the environment") || q.setting("priority").Value != "4" {
 		t.Errorf("a hidden setting: %+v", r)
 	}
-	if r := q.cli("config", "validate"); r.code != 0 || !strings.Contains(r.err, `setting "backoff_base" in the file has no effect; the stored value 2.5 overrides it`) {
+	if r := q.cli("config", "validate"); r.code != 0 || !strings.Contains(r.err, `setting "backoff_base" in the file has no effect; the value 2.5 (origin: stored) overrides it`) {
 		t.Errorf("validate: %+v", r)
 	}
 	q.must("config", "unset", "backoff_base")

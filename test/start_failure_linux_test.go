@@ -38,11 +38,11 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 		code                  int
 		wantText              string
 	}{
-		{"closed", "", "enqueue true", 5, "queuectl: cannot start the service: cannot create the state directory HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
-		{"closed", "", "run true", 125, "queuectl: cannot start the service: cannot create the state directory "},
-		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78, `queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: workers: "many" is not a number of workers`},
-		{"settings", "QUEUECTL_WORKERS=some", "worker start", 78, `QUEUECTL_WORKERS: workers: "some" is not a number of workers`},
-		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: workers: "some" is not a number of workers`},
+		{"closed", "", "enqueue true", 5, "queuectl: the service did not start: cannot create the state directory HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
+		{"closed", "", "run true", 125, "queuectl: the service did not start: cannot create the state directory "},
+		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78, `queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: "many" is not a number of workers`},
+		{"settings", "QUEUECTL_WORKERS=some", "worker start", 78, `QUEUECTL_WORKERS: "some" is not a number of workers`},
+		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: "some" is not a number of workers`},
 		{"database", "", "enqueue true", 74, "queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): the database HOME/.local/state/queuectl/queuectl.db is not a regular file"},
 		{"locked", "", "enqueue true", 5, "already uses HOME/.local/state/queuectl; stop it with: "},
 	} {

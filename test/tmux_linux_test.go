@@ -244,7 +244,7 @@ func TestBarSurvivesResizing(t *testing.T) {
 			p.waitText(c.counts)
 			p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 			text := strings.Join(p.lines(), "\n")
-			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1: false") != 1 || strings.Count(text, "is dead: exit code 3: exit 3") != 1 {
+			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1 (false)") != 1 || strings.Count(text, "is dead: exit code 3 (exit 3)") != 1 {
 				t.Errorf("the end:\n%s", text)
 			}
 		})

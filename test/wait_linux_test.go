@@ -20,11 +20,11 @@ func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	q.must("queue", "pause", "closed")
 	for _, c := range []struct{ words, wantText string }{
 		{"paused", "queuectl: job paused is waiting: the job is paused, by "},
-		{"late", "queuectl: job late is waiting: not due yet: "},
-		{"held late", "queuectl: job held is waiting: the job is held; queuectl release held"},
+		{"late", "queuectl: job late is waiting: not due yet (until "},
+		{"held late", "queuectl: job held is waiting: the job is held; next step: queuectl release held"},
 		{"locked", "queuectl: job locked is waiting: queue closed is paused"},
-		{"--batch b", "queuectl: job late is waiting: not due yet: "},
-		{"late --any --joblog log", "queuectl: job late is waiting: not due yet: "},
+		{"--batch b", "queuectl: job late is waiting: not due yet (until "},
+		{"late --any --joblog log", "queuectl: job late is waiting: not due yet (until "},
 	} {
 		t.Run(c.words, func(t *testing.T) {
 			t.Parallel()

@@ -26,20 +26,20 @@ func Inherited() []string {
 
 func inheritedScheduling(own, first status) (list []string) {
 	if nice := Nice(); nice != 0 {
-		list = append(list, fmt.Sprintf("nice value %d: every job starts with this value and can only raise it", nice))
+		list = append(list, fmt.Sprintf("every job starts with the nice value %d and can only raise it", nice))
 	}
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil && policy.Policy != unix.SCHED_NORMAL {
-		list = append(list, fmt.Sprintf("scheduling policy %s: it applies to every job", policyName(policy.Policy)))
+		list = append(list, fmt.Sprintf("every job runs with the scheduling policy %s", policyName(policy.Policy)))
 	}
 	if own.size("Cpus_allowed") < first.size("Cpus_allowed") {
-		list = append(list, fmt.Sprintf("only processors %s of %s: jobs cannot use the rest", own["Cpus_allowed_list"], first["Cpus_allowed_list"]))
+		list = append(list, fmt.Sprintf("jobs can use only the processors %s of %s", own["Cpus_allowed_list"], first["Cpus_allowed_list"]))
 	}
 	if own.size("Mems_allowed") < first.size("Mems_allowed") {
-		list = append(list, fmt.Sprintf("only memory (NUMA) nodes %s of %s: jobs cannot use the rest", own["Mems_allowed_list"], first["Mems_allowed_list"]))
+		list = append(list, fmt.Sprintf("jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"], first["Mems_allowed_list"]))
 	}
 	raw, err := os.ReadFile("/proc/self/oom_score_adj")
 	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandScore {
-		list = append(list, fmt.Sprintf("oom_score_adj %d: when memory runs out, the kernel ends the service and its runner before their jobs", score))
+		list = append(list, fmt.Sprintf("when memory runs out, the kernel ends the service and its runner before their jobs, because oom_score_adj is %d", score))
 	}
 	return list
 }
@@ -61,7 +61,7 @@ func inheritedLimits() (list []string) {
 			continue
 		}
 		if now.Max < l.usualHard() {
-			list = append(list, fmt.Sprintf("the hard limit for %s is %d%s: no job can raise it", l.name, now.Max, l.unit))
+			list = append(list, fmt.Sprintf("no job can raise its limit for %s above the hard limit of %d%s", l.name, now.Max, l.unit))
 		}
 	}
 	return list
@@ -82,19 +82,19 @@ func (l limit) usualHard() uint64 {
 // container both have the container's restrictions.
 func inheritedRights(own, first status) (list []string) {
 	if own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0" {
-		list = append(list, "no_new_privs is set: sudo and other set-user-id programs do not work in jobs")
+		list = append(list, "sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
 	}
 	if first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0" {
-		list = append(list, "a seccomp filter: the system calls it blocks fail in every job")
+		list = append(list, "every job runs with a seccomp filter, so the system calls that it blocks fail")
 	}
 	if own.size("CapBnd") < first.size("CapBnd") {
-		list = append(list, fmt.Sprintf("capability bounding set %s instead of %s: jobs that run as root have fewer capabilities", own["CapBnd"], first["CapBnd"]))
+		list = append(list, fmt.Sprintf("jobs that run as root lack capabilities, because the bounding set is %s instead of %s", own["CapBnd"], first["CapBnd"]))
 	}
 	if securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0); err == nil && securebits != 0 {
-		list = append(list, fmt.Sprintf("securebits %#x instead of 0: jobs that run as root may lack capabilities", securebits))
+		list = append(list, fmt.Sprintf("jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits))
 	}
 	if mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0); err == nil && mdwe != 0 {
-		list = append(list, "writable memory cannot be made executable (PR_SET_MDWE): programs with a just-in-time compiler fail in jobs")
+		list = append(list, "programs with a just-in-time compiler fail in jobs, because writable memory cannot be made executable (PR_SET_MDWE)")
 	}
 	return list
 }
@@ -111,19 +111,19 @@ func inheritedGroups() (list []string) {
 		return nil
 	}
 	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
-		list = append(list, fmt.Sprintf("primary group %s instead of %s: files that jobs create belong to the group %[1]s", groupName(primary), groupName(account.Gid)))
+		list = append(list, fmt.Sprintf("files that jobs create belong to the group %s, because it is the primary group instead of %s", groupName(primary), groupName(account.Gid)))
 	}
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {
 		id := strconv.Itoa(gid)
 		if _, err := user.LookupGroupId(id); err == nil && id != account.Gid && gid != os.Getegid() && !slices.Contains(given, id) {
-			list = append(list, fmt.Sprintf("group %s, although the user %s is not a member: jobs have the rights of this group", groupName(id), account.Username))
+			list = append(list, fmt.Sprintf("jobs have the rights of the group %s, although the user %s is not a member", groupName(id), account.Username))
 		}
 	}
 	for _, id := range given {
 		gid, _ := strconv.Atoi(id)
 		if id != account.Gid && gid != os.Getegid() && !slices.Contains(groups, gid) {
-			list = append(list, fmt.Sprintf("group %s is missing, although the user %s is a member: jobs lack the rights of this group", groupName(id), account.Username))
+			list = append(list, fmt.Sprintf("jobs lack the rights of the group %s, although the user %s is a member", groupName(id), account.Username))
 		}
 	}
 	return list
@@ -170,11 +170,11 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	if unit == "" {
 		return nil
 	}
-	list = []string{fmt.Sprintf("the control group of %s: when systemd stops this unit, it also ends the queuectl service", unit)}
+	list = []string{fmt.Sprintf("the queuectl service runs in the control group of %s, so systemd also ends the service when it stops this unit", unit)}
 	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
 		for _, name := range bounds {
 			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {
-				list = append(list, fmt.Sprintf("the limit %s %s of %s: it applies to all jobs together", name, value, unit))
+				list = append(list, fmt.Sprintf("the limit %s (%s) of %s applies to all jobs together", name, value, unit))
 			}
 		}
 	}

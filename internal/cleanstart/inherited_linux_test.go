@@ -19,9 +19,9 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	read := func(file string) string { return files[file] }
 	for own, want := range map[string][]string{
 		"0::/system.slice/cron.service/job\n": {
-			"the control group of cron.service: when systemd stops this unit, it also ends the queuectl service",
-			"the limit cpu.max 50000 100000 of cron.service: it applies to all jobs together",
-			"the limit pids.max 4915 of cron.service: it applies to all jobs together",
+			"the queuectl service runs in the control group of cron.service, so systemd also ends the service when it stops this unit",
+			"the limit cpu.max (50000 100000) of cron.service applies to all jobs together",
+			"the limit pids.max (4915) of cron.service applies to all jobs together",
 		},
 		"0::/user.slice/user-7.slice/session-1.scope\n":                      nil,
 		"0::/user.slice/user-7.slice/user@7.service/app.slice/shell.scope\n": nil,

@@ -14,7 +14,7 @@ const MaxFailures = 100
 
 // SayFailure prints that a job did not complete, and why.
 func (a *App) SayFailure(j *control.Job) {
-	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))),
+	fmt.Fprintf(a.Err, "queuectl: %s (%s)\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))),
 		termtext.Cut(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
 }
 

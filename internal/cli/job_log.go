@@ -31,7 +31,7 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
 	if err != nil {
-		return nil, fault.Usage("--joblog: %v; choose a file that you can write to", err)
+		return nil, fault.Usage("--joblog: cannot %v; choose a file that you can write to", err)
 	}
 	l := &JobLog{f: f, named: true}
 	if info, err := f.Stat(); err != nil || info.Size() > 0 {

@@ -115,7 +115,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	}
 	if len(l.columns) > 0 {
 		if !table {
-			return fault.Usage("--columns: works only for a table, not with --json, --jsonl or --quiet; leave it out")
+			return fault.Usage("--columns: cannot be combined with --json, --jsonl or --quiet; use one of them")
 		}
 		if head, row, err = columnFuncs(l.columns); err != nil {
 			return err

@@ -156,7 +156,7 @@ func (a *App) lostError(ctx context.Context, c *control.Client, id string, err e
 		if _, shown := c.Show(ctx, control.Show{ID: control.Name(id)}); shown == nil {
 			return err
 		}
-		return fmt.Errorf("job %s was removed: %w", id, err)
+		return fmt.Errorf("job %s was removed (%w)", id, err)
 	}
 	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again "+
 		"with: queuectl attach %s", id, err, id)

@@ -91,7 +91,7 @@ func (s *Selection) usage() (failed, older string, hidden bool) {
 	case slices.Contains(s.States, "dead"):
 		older = "select jobs that ended (or, if in state failed, were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.States, "failed"), slices.Contains(s.States, "waiting"):
-		failed = "select dead and failed jobs; each dead job is reported as refused"
+		failed = "select failed and dead jobs; dead jobs have ended, so they are refused (to leave them out: --state failed)"
 	default:
 		hidden = true
 	}

@@ -41,7 +41,7 @@ func HasExpired(at *queue.Millis, now time.Time) bool {
 func dueText(due, now time.Time) string {
 	text, passed := FullTime(due, now)
 	if passed {
-		text += ": the job may start now"
+		text += ", so the job can start now"
 	}
 	return "due " + text
 }
@@ -50,7 +50,7 @@ func dueText(due, now time.Time) string {
 func ExpiryText(expires, now time.Time) string {
 	text, passed := FullTime(expires, now)
 	if passed {
-		text += ": it will not run"
+		text += ", so it will not run"
 	}
 	return "expires " + text
 }

@@ -13,7 +13,7 @@ func TestDueTimesNameDayAndZone(t *testing.T) {
 	for after, want := range map[time.Duration]string{
 		10*time.Hour + 47*time.Minute + 30*time.Second: "due Mon 23 Nov 03:00 CET, in 10h",
 		90 * time.Second:        "due Sun 22 Nov 16:14:00 CET, in 1m30s",
-		-2 * time.Hour:          "due Sun 22 Nov 14:12 CET, which has passed: the job may start now",
+		-2 * time.Hour:          "due Sun 22 Nov 14:12 CET, which has passed, so the job can start now",
 		60 * 24 * time.Hour:     "due Thu 21 Jan 2027 16:12 CET, in 60d",
 		1500 * time.Millisecond: "due Sun 22 Nov 16:12:31 CET, in 1.5s",
 		76 * time.Hour:          "due Wed 25 Nov 20:12 CET, in 3d4h",
@@ -31,7 +31,7 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
 	for want, s := range map[string]queue.Spec{
 		"": {}, "; expires Mon 23 Nov 03:12 CET, in 11h": {ExpiresAt: in(11 * time.Hour)},
-		"; expires Sat 21 Nov 16:12 CET, which has passed: it will not run":       {ExpiresAt: in(-24 * time.Hour)},
+		"; expires Sat 21 Nov 16:12 CET, which has passed, so it will not run":    {ExpiresAt: in(-24 * time.Hour)},
 		"; due Mon 23 Nov 03:12 CET, in 11h; expires Tue 24 Nov 16:12 CET, in 2d": {RunAt: in(11 * time.Hour), ExpiresAt: in(48 * time.Hour)},
 		"; due Sun 22 Nov 18:12 CET, in 2h; expires Sun 22 Nov 17:12 CET, in 1h":  {Delay: new(2 * time.Hour), ExpiresAt: in(time.Hour)},
 	} {

@@ -36,9 +36,9 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 func ReasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
-		text += fmt.Sprintf(": %s, in %s", clock(at, now), Roughly(at.Sub(now)))
+		text += fmt.Sprintf(" (until %s, in %s)", clock(at, now), Roughly(at.Sub(now)))
 	}
-	return text + "; " + r.Next
+	return text + "; next step: " + r.Next
 }
 
 // before describes how many jobs start before this one, and which users own them. It returns "" if

@@ -157,9 +157,9 @@ func (s *Service) Registered() bool {
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
-		remedy := "start them: systemctl enable --now " + mainUnit
+		remedy := "start them with: systemctl enable --now " + mainUnit
 		if s.shadows() {
-			remedy = "switch to these units: queuectl service uninstall"
+			remedy = "to use them, remove the units that queuectl service install has written: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}

@@ -406,7 +406,7 @@ try {
     Promise 'an ordinary user outside the group is rejected, and the message says who can give access' {
         NewEve
         $said = AsEve $Program 'list'
-        Ended 5 'may not use the pipe .*ask an administrator to admit you' $said
+        Ended 5 'cannot use the pipe .*ask an administrator to admit you' $said
     }
     Promise '... and Windows rejects their PowerShell client' {
         $said = PowerShellAsEve "try { Import-Module '$Jobs\Queuectl.psm1'; (Invoke-Queuectl whoami).right } catch { `$_.Exception.GetBaseException().NativeErrorCode }"
@@ -421,7 +421,7 @@ try {
     Promise 'in the group, they can enqueue jobs' {
         Native net.exe localgroup $Group /add
         $said = AsEve $Program 'list'
-        Ended 5 'may not use the pipe .*group queuectl' $said
+        Ended 5 'cannot use the pipe .*group queuectl' $said
         Native net.exe localgroup $Group $Eve /add
         Ask reload
         $said = AsEve $Program 'run --id eve "echo from eve"'

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ type execution struct {
 	script                      []*byte // arguments with which /bin/sh runs the program; ends with nil
 }
 
-var errOrder = errors.New("the job limits that the runner sent are damaged")
+var errOrder = errors.New("no valid job limits")
 
 // decodeOrder decodes an order. The result points into b.
 func decodeOrder(b []byte) (x execution, err error) {
@@ -148,7 +149,7 @@ func Limiter() {
 	unix.CloseOnExec(reportFD)
 	x, err := readOrder()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the command \"runner exec\": %v\n", err)
+		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the internal command \"runner exec\"; to run a job, use: queuectl run (file descriptor 3: %v)\n", err)
 		os.Exit(2)
 	}
 	x.limit()
@@ -157,7 +158,7 @@ func Limiter() {
 func readOrder() (x execution, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(orderFD, &info); err != nil {
-		return x, fmt.Errorf("cannot read the job limits that the runner sent: %w", err)
+		return x, err
 	}
 	if info.Size > maxOrder {
 		return x, errOrder
@@ -166,7 +167,7 @@ func readOrder() (x execution, err error) {
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(orderFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
-			return x, fmt.Errorf("cannot read the job limits that the runner sent: %w", errors.Join(err, errOrder))
+			return x, cmp.Or(err, errOrder)
 		}
 		done += max(n, 0)
 	}

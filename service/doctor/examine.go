@@ -138,7 +138,7 @@ func (d *Examiner) ExamineAccess() []store.Finding {
 func (d *Examiner) examineInherited() (list []store.Finding) {
 	for _, attribute := range d.Inherited {
 		list = append(list, store.Finding{
-			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
+			Check: "start", Level: store.Warning, Message: attribute + "; the service inherited this from the process that started it",
 			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}

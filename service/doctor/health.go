@@ -139,7 +139,7 @@ func (h *HealthCheck) NoRunner() (text, next string) {
 	case errors.As(err, &launcher):
 		return fmt.Sprintf("no jobs can start: %v", launcher), launcher.Next
 	}
-	return fmt.Sprintf("no jobs can start: %v", err), "the service tries again; see its log"
+	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service, which tries again"
 }
 
 // launcherProblem returns the line of status about runners that cannot start. It reports a launcher that

@@ -53,9 +53,9 @@ func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, r
 // limitError returns the error for a job with a required limit that is not enforced. others lists further
 // limits of this kind, and jobs is the number of jobs in the request.
 func limitError(short queue.Shortfall, others []string, jobs int) error {
-	what := "is not enforced on this machine"
+	what := "this limit is not enforced on this machine"
 	if short.Extent == queue.ForEach {
-		what = "limits each process of a job on this machine, but not all of them together"
+		what = "this limit applies to each process of a job separately on this machine"
 	}
 	what += " (" + short.By + ")"
 	if len(others) > 0 {

@@ -38,7 +38,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
 				set, ids = json.RawMessage(ids[n-1]), ids[:n-1]
 				if err := queue.CheckJSON(set); err != nil {
-					return fault.Usage("cannot read the changes: %v", err)
+					return fault.Usage(`%v; write the changes like '{"priority":5}'`, err)
 				}
 			}
 			if err := input.WholePaths(&spec); err != nil {

@@ -34,8 +34,8 @@ func refusal(t *testing.T, words ...string) string {
 func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
-		"enqueue --hold": "cannot be enqueued as held yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND", "run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
-		"enqueue --halt": "queuectl has no such flag yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
+		"enqueue --hold": "to hold a new job", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND", "run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
+		"enqueue --halt": "to cancel the remaining jobs", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
 		"enqueue -g": "--queue QUEUE", "enqueue --group": "--queue QUEUE", "enqueue -w": "--cwd DIR", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
 		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
 		"logs --tail": "logs -n N", "list --format": "--columns COLUMNS or --json", "list --all": "all jobs are listed by default", "list -n": "--limit N", "ps -n": "--limit N",

@@ -58,7 +58,7 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
-		return f.notStarted(fault.ExitCode(err), fmt.Errorf("cannot start the service: %w", err))
+		return f.notStarted(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
 	}
 	for began := time.Now(); ; {
 		over := b.hasEnded()

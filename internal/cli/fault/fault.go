@@ -66,4 +66,4 @@ func Message(err error) string {
 	return strings.TrimSpace(text)
 }
 
-var ErrEmpty = errors.New("is empty; give a value, or leave the flag out")
+var ErrEmpty = errors.New("the value is empty; give one, or leave the flag out")

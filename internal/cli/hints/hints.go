@@ -205,7 +205,7 @@ const (
 --deadline: use --expires-at TIME (latest start) or --timeout DURATION (longest run)
 --tag --tags --labels --comment -L -l: use --label NAME=VALUE
 --immediate --first --urgent -i -u: use queuectl enqueue --next
---stashed --hold --held -s -H: jobs cannot be enqueued as held yet; enqueue with --in DURATION, then: queuectl hold ID
+--stashed --hold --held -s -H: to hold a new job, enqueue it with --in DURATION, then run: queuectl hold ID
 --print-task-id --parsable -p: leave this flag out, because the ID is printed by default
 --dependencies --dependency --depends -D -a: use --after ID,ID
 --singleton: use --unique KEY
@@ -225,7 +225,7 @@ const (
 	anyFlagsElsewhere = `--group --partition -g: use --queue QUEUE
 --jobs --parallel --max-procs --slots --concurrency -j -P: use queuectl worker scale N
 --results: use queuectl logs
---halt: queuectl has no such flag yet; cancel the remaining jobs with: queuectl cancel --batch NAME
+--halt: to cancel the remaining jobs after a failure, use queuectl cancel --batch NAME
 --progress --bar --eta: use queuectl wait --batch NAME --progress
 --wait: use queuectl run or queuectl wait ID
 --follow: use queuectl attach ID or queuectl logs -f

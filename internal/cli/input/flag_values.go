@@ -79,7 +79,7 @@ func GivenOnce(text *string) pflag.Value { return onlyOnce{nonEmpty{text}} }
 // Set stores the text. It returns an error if the flag was already given with a different text.
 func (s onlyOnce) Set(text string) error {
 	if was := *s.text; was != "" && was != text {
-		return fmt.Errorf("is given twice, as %q and %q; give it once", was, text)
+		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", was, text)
 	}
 	return s.nonEmpty.Set(text)
 }

@@ -75,7 +75,7 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 			part, err := in.ReadSlice(end)
 			if raw = append(raw, part...); len(raw) > control.MaxLine {
 				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
-					"this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
+					"longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
 			}
 			more = err == bufio.ErrBufferFull
 			if err != nil && !more {

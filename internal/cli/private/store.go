@@ -83,7 +83,7 @@ func (p *privateJobs) store() error {
 	// Only lines that this list no longer contains are left in storedLines.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
 		if n > p.lastLine && len(p.changedLines) < maxNamed {
-			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n,
+			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
 				p.storedCommand(p.storedLines[n]), p.storedLines[n]))
 		}
 	}
@@ -109,7 +109,7 @@ const maxNamed = 5
 func (p *privateJobs) storedCommand(id string) string {
 	j, err := p.c.Show(p.storing, control.Show{ID: control.Name(id)})
 	if err != nil {
-		return "a different one"
+		return "(unknown)"
 	}
 	return fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(present.Title(&j.Job)), 60))
 }
@@ -120,9 +120,9 @@ func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	current := fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)),
 		60))
 	if current == stored {
-		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, stored)
+		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)
 	}
-	return fmt.Sprintf("line %d has changed: its command was %s, now it is %s", line, stored, current)
+	return fmt.Sprintf("the command of line %d was %s, now it is %s", line, stored, current)
 }
 
 // nameParents replaces the job ids in depends_on, as written in the list, with the ids in the
