@@ -62,19 +62,20 @@ var law = map[string][]string{
 	"upkeep":              {"queue", "store", "schedule", "internal/zone"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service/settings":    {"queue", "config", "config/tomlfile", "store", "control"},
-	"service/access":      {"queue", "config", "store", "control", "runner", "worker", "service/settings", "internal/accounts"},
+	"service/access":      {"queue", "config", "store", "control", "runner", "runner/launcher", "worker", "service/settings", "internal/accounts"},
 	"service/cluster":     {"queue", "output", "config", "store", "control", "runner", "worker", "service/settings", "service/access"},
 	"service/hooks":       {"queue", "config", "store", "control", "worker", "service/settings", "service/access", "internal/accounts"},
 	"service/doctor":      {"queue", "config", "store", "control", "runner", "runner/process", "worker", "service/settings", "service/access", "service/cluster", "internal/accounts", "internal/systemd"},
 	"service/handlers":    {"queue", "output", "config", "store", "control", "schedule", "dashboard", "runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks", "service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext", "internal/zone"},
-	"service":             {"queue", "config", "store", "control", "store/sql", "traces", "runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd"},
+	"service":             {"queue", "config", "store", "control", "store/sql", "traces", "runner", "runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd"},
 	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
 	"internal/statedir":   {"queue", "internal/accounts"},
 	"internal/logs":       {"internal/statedir", "internal/systemd"},
-	"top":                 {"queue", "control", "internal/cli", "internal/termtext"},
-	"internal/cli":        {"queue", "control", "config", "internal/cleanstart", "internal/logs", "internal/registered", "internal/termtext", "internal/timerslack", "internal/zone"},
-	"cmd/queuectl":        {"config", "runner", "runner/process", "internal/cli", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
-	"cmd/queuectld":       {"queue", "control", "mcp", "top", "metrics", "config", "config/tomlfile", "service", "service/hooks", "internal/cleanstart", "internal/cli", "internal/logs", "internal/register", "internal/registered", "internal/resident", "internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
+	"top":                 {"control", "queue", "internal/cli/fault", "internal/present", "internal/termtext"},
+	"internal/cli":        {"config", "control", "queue", "internal/cli/connect", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext", "internal/zone"},
+	"internal/present":    {"control", "queue", "internal/termtext"},
+	"cmd/queuectl":        {"config", "runner", "runner/daemon", "runner/launcher", "runner/process", "internal/cli", "internal/cli/fault", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
+	"cmd/queuectld":       {"config", "config/tomlfile", "control", "mcp", "metrics", "queue", "service", "service/hooks", "top", "internal/cleanstart", "internal/cli", "internal/cli/admin", "internal/cli/connect", "internal/cli/fault", "internal/cli/files", "internal/cli/help", "internal/cli/input", "internal/cli/private", "internal/cli/term", "internal/logs", "internal/present", "internal/register", "internal/registered", "internal/resident", "internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
 	"bench":               {"control", "queue"},
 	"bench/beside":        {"queue"},
 	"test":                {},
@@ -101,9 +102,10 @@ var law = map[string][]string{
 
 // testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker":           {"runner/process", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
-	"service/handlers": {"store/sql"},                                            // the tests work on a queue in SQLite
-	"bench":            {"store", "store/sql"},                                   // the tests fill the tables directly
+	"worker":           {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
+	"service":          {"runner/daemon"},                                                         // the tests start runners
+	"service/handlers": {"store/sql", "runner/launcher"},                                          // the tests work on a queue in SQLite
+	"bench":            {"store", "store/sql"},                                                    // the tests fill the tables directly
 
 	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
 
