@@ -196,7 +196,7 @@ func TestScreens(t *testing.T) {
 		"keys": func(s *screen) { s.typeKeys("?") },
 		"why": func(s *screen) {
 			s.typeKeys("2 j w")
-			s.send(explained{id: "locked", why: control.Why{ID: "locked", State: "pending", Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build", Next: "it starts when that has ended"}}, Ahead: new(3)}})
+			s.send(explained{id: "locked", why: control.Why{ID: "locked", State: "pending", Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build", Next: "queuectl list -s processing"}}, Ahead: new(3)}})
 		},
 		"refused": func(s *screen) {
 			s.typeKeys("c y")
