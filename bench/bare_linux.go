@@ -107,12 +107,12 @@ func runBare(argv, env []string, buf []byte) error {
 // effort is the time that a number of runs took.
 type effort struct {
 	wall, cpu time.Duration
-	own       cost // CPU time of a service, its runner and its jobs; zero for other programs
+	ownCost   cost // CPU time of a service, its runner and its jobs; zero for other programs
 }
 
-// bare runs n no-op commands on a number of workers, as the methods xargs and make do with those
+// measureBareCommands runs n no-op commands on a number of workers, as the methods xargs and make do with those
 // programs.
-func (b *bench) bare(workers, n int) (effort, error) {
+func (b *bench) measureBareCommands(workers, n int) (effort, error) {
 	cmd := exec.Command(b.self)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))
 	return effortOf(cmd)

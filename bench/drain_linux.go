@@ -33,7 +33,7 @@ func (b *bench) drainWith(workers int) error {
 	ways := []struct {
 		run     func(workers, n int) (effort, error)
 		results *[]effort
-	}{{b.bare, &bareRuns}, {b.drainChecked, &queuectl}, {b.xargs, &xargs}, {b.make, &makes}}
+	}{{b.measureBareCommands, &bareRuns}, {b.drainChecked, &queuectl}, {b.xargs, &xargs}, {b.make, &makes}}
 	for range b.pairs {
 		for _, w := range ways {
 			e, err := w.run(workers, b.jobs)
@@ -78,9 +78,9 @@ func (b *bench) drainWith(workers int) error {
 		b.report.add(name+"CPU time per job", us(median(figures(queuectl, cpu))/n), o.name+" "+us(median(figures(o.list, cpu))/n),
 			asRatio(median(ratios(figures(queuectl, cpu), figures(o.list, cpu)))))
 	}
-	service := median(figures(queuectl, func(e effort) time.Duration { return e.own.service }))
-	runner := median(figures(queuectl, func(e effort) time.Duration { return e.own.runner }))
-	children := median(figures(queuectl, func(e effort) time.Duration { return e.own.children }))
+	service := median(figures(queuectl, func(e effort) time.Duration { return e.ownCost.service }))
+	runner := median(figures(queuectl, func(e effort) time.Duration { return e.ownCost.runner }))
+	children := median(figures(queuectl, func(e effort) time.Duration { return e.ownCost.children }))
 	b.report.add(name+"CPU time of queuectl itself per job", fmt.Sprintf("service %s, runner %s", us(service/n), us(runner/n)), "the processes of the jobs "+us(children/n), "")
 	return nil
 }
@@ -127,7 +127,7 @@ func (s *service) drainQueue(workers, n int, command string) (e effort, err erro
 	if err != nil {
 		return e, err
 	}
-	e.own = after.minus(before)
-	e.cpu = e.own.total()
+	e.ownCost = after.minus(before)
+	e.cpu = e.ownCost.total()
 	return e, nil
 }

@@ -33,9 +33,9 @@ var endedSQL = []string{
 	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
-// ended measures how much slower a million ended jobs make the queue, and how the removal of most of
+// measureEndedJobs measures how much slower a million ended jobs make the queue, and how the removal of most of
 // them affects another client.
-func (b *bench) ended(empty *service) (err error) {
+func (b *bench) measureEndedJobs(empty *service) (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
 	if err != nil {

@@ -45,7 +45,7 @@ var subjects = []struct {
 	{"enqueue", withFreshService((*bench).enqueue)},
 	{"batch", withFreshService((*bench).batch)},
 	{"depth", withFreshService((*bench).depth)},
-	{"ended", withFreshService((*bench).ended)},
+	{"ended", withFreshService((*bench).measureEndedJobs)},
 	{"screen", (*bench).screen},
 	{"page", (*bench).page},
 	{"output", withFreshService((*bench).output)},

@@ -47,7 +47,7 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 	defer s.Close()
 	list, err := s.Verify(t.Context(), store.OutputDirs{}, func(int64, int64) error { return nil })
 	for _, f := range list {
-		if f.Level != store.Fine {
+		if f.Level != store.LevelOK {
 			t.Errorf("with ended jobs: %+v", f)
 		}
 	}

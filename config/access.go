@@ -41,14 +41,14 @@ var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store",
 // AtStart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }
 
-// Hold restores the settings that take effect only at a restart, and their origins, from old.
+// KeepUntilRestart restores the settings that take effect only at a restart, and their origins, from old.
 // Waiting then returns the values that they get at the restart.
-func (c *Config) Hold(old *Config) {
+func (c *Config) KeepUntilRestart(old *Config) {
 	c.waiting = nil
 	for i := range Keys() {
 		if k := &Keys()[i]; k.AtStart() {
 			if asked := k.Show(&c.Settings); asked != k.Show(&old.Settings) {
-				c.waiting = append(c.waiting, Waiting{k.Name, asked, old.Origin(k.Name)})
+				c.waiting = append(c.waiting, PendingSetting{k.Name, asked, old.Origin(k.Name)})
 			}
 			if err := k.set(&c.Settings, k.get(&old.Settings)); err != nil {
 				panic("config: cannot restore " + k.Name + ": " + err.Error())
@@ -57,8 +57,8 @@ func (c *Config) Hold(old *Config) {
 	}
 }
 
-// Fixed returns the value of run_as with which all jobs run as the given user.
-func Fixed(user string) string { return fixed + user }
+// RunAsUser returns the value of run_as with which all jobs run as the given user.
+func RunAsUser(user string) string { return fixed + user }
 
 // FixedUser returns the user that runs all jobs, "" if run_as does not name one.
 func (s *Settings) FixedUser() string {

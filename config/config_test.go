@@ -45,7 +45,7 @@ func TestDefaultsAreValid(t *testing.T) {
 // The setting web.hosts is a list of host names and IP addresses without ports.
 func TestWebHosts(t *testing.T) {
 	for text, want := range map[string]string{"none": "", "A.example b": "a.example b", "[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
-		k, _, _ := config.Find("web.hosts", "")
+		k, _, _ := config.FindKey("web.hosts", "")
 		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
 		if got := strings.Join(c.Hosts(), " "); (err != nil) != (want == "!") || err == nil && got != want {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
@@ -77,20 +77,20 @@ func TestSpellings(t *testing.T) {
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"}, {"job_timeout", "1500", "timeout", "1.5"},
 		{"job-timeout", "90s", "timeout", "90s"}, {"Kill-After", "1s", "kill_after", "1s"}, {"job_timeout", "", "timeout", ""},
 	} {
-		k, text, err := config.Find(c[0], c[1])
+		k, text, err := config.FindKey(c[0], c[1])
 		if err != nil || k.Name != c[2] || text != c[3] {
 			t.Errorf("%s = %s: got %v %q, %v, want %s = %s", c[0], c[1], k, text, err, c[2], c[3])
 		}
 	}
-	if _, _, err := config.Find("default_max_tries", "0"); err == nil {
+	if _, _, err := config.FindKey("default_max_tries", "0"); err == nil {
 		t.Error("no run at all was taken")
 	}
-	if _, _, err := config.Find("max_retrys", ""); err == nil || !strings.Contains(err.Error(), `"max_retries"`) {
+	if _, _, err := config.FindKey("max_retrys", ""); err == nil || !strings.Contains(err.Error(), `"max_retries"`) {
 		t.Errorf("got %v, want it to name max_retries", err)
 	}
 }
 
-// A stronger origin overrides a weaker one, and Hides returns the overridden settings.
+// A stronger origin overrides a weaker one, and Overridden returns the overridden settings.
 func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
 		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"), layer(config.FromStored, "workers", "2", "max_retries", "2"),
@@ -103,10 +103,10 @@ func TestStrongerOriginWins(t *testing.T) {
 	if got := []config.Origin{c.Origin("workers"), c.Origin("max_retries"), c.Origin("priority"), c.Origin("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromStored, config.FromFile, config.FromDefault}) {
 		t.Errorf("got origins %v", got)
 	}
-	if got := c.Hides(config.FromFile); !slices.Equal(got, []string{"workers", "max_retries"}) {
+	if got := c.Overridden(config.FromFile); !slices.Equal(got, []string{"workers", "max_retries"}) {
 		t.Errorf("of the file are hidden: %v", got)
 	}
-	if got := c.Hides(config.FromFlag); got != nil {
+	if got := c.Overridden(config.FromFlag); got != nil {
 		t.Errorf("of the flags are hidden: %v", got)
 	}
 }
@@ -132,16 +132,16 @@ func TestHoldRestoresRestartSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Hold(&old)
+	c.KeepUntilRestart(&old)
 	want := old.Settings
 	want.Priority = 7
 	if c.Settings != want {
 		t.Errorf("got %+v, want %+v", c.Settings, want)
 	}
-	if got, want := c.Waiting(), []config.Waiting{{"run_as", "submitter", config.FromDefault}, {"socket_mode", "0666", config.FromDefault}, {"socket_group", "wheel", config.FromDefault}}; !slices.Equal(got, want) {
+	if got, want := c.PendingRestart(), []config.PendingSetting{{"run_as", "submitter", config.FromDefault}, {"socket_mode", "0666", config.FromDefault}, {"socket_group", "wheel", config.FromDefault}}; !slices.Equal(got, want) {
 		t.Errorf("waiting are %v, want %v", got, want)
 	}
-	if now, then := c.Origin("run_as"), c.Strongest("run_as"); now != config.FromDefault || then != config.FromStored {
+	if now, then := c.Origin("run_as"), c.StrongestOrigin("run_as"); now != config.FromDefault || then != config.FromStored {
 		t.Errorf("run_as is of %s, from the next start of %s; want default, then stored", now, then)
 	}
 }

@@ -85,9 +85,9 @@ func (s *Settings) WebhooksByName() map[string]Webhook {
 	return of
 }
 
-// TakeWebhooks sets the setting webhooks to the table of that name in a settings file. Each webhook
+// SetWebhooks sets the setting webhooks to the table of that name in a settings file. Each webhook
 // in the table has url and secret_file, and optionally events and queues.
-func (l *Layer) TakeWebhooks(table map[string]any) error {
+func (l *Layer) SetWebhooks(table map[string]any) error {
 	text := []byte(none)
 	if len(table) > 0 {
 		var err error
@@ -95,7 +95,7 @@ func (l *Layer) TakeWebhooks(table map[string]any) error {
 			return queue.Invalid("webhooks", "%s", err)
 		}
 	}
-	return l.Take("webhooks", string(text))
+	return l.Set("webhooks", string(text))
 }
 
 func parseWebhooks(text string) (map[string]Webhook, error) {

@@ -238,8 +238,8 @@ var spellings = []spelling{
 	}},
 }
 
-// Spelled returns the value of a setting as it is written under the given name.
-func Spelled(name, value string) string {
+// ValueForName returns the value of a setting as it is written under the given name.
+func ValueForName(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, s := range spellings {
 		if s.name == canonical {
@@ -259,9 +259,9 @@ func (k *Key) Spellings() (names []string) {
 	return names
 }
 
-// Find returns the setting with a name, which may be one of its other names, and the converted
+// FindKey returns the setting with a name, which may be one of its other names, and the converted
 // value. It does not check the value.
-func Find(name, text string) (*Key, string, error) {
+func FindKey(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	keys := Keys()
 	for i := range keys {
@@ -278,7 +278,7 @@ func Find(name, text string) (*Key, string, error) {
 			if err != nil {
 				return nil, "", queue.Invalid(name, "%s", err)
 			}
-			k, _, _ := Find(s.key, "")
+			k, _, _ := FindKey(s.key, "")
 			return k, value, nil
 		}
 	}

@@ -33,18 +33,18 @@ type Layer struct {
 type Config struct {
 	Settings
 	layers []Layer // the weakest first
-	// waiting lists the settings that Hold has restored.
-	waiting []Waiting
+	// waiting lists the settings that KeepUntilRestart has restored.
+	waiting []PendingSetting
 }
 
-// Waiting is a setting with the value that it gets when the service restarts.
-type Waiting struct {
+// PendingSetting is a setting with the value that it gets when the service restarts.
+type PendingSetting struct {
 	Name, Value string
 	Until       Origin // origin of the value that is in effect until then
 }
 
-// Waiting returns the settings whose value in effect differs from the one in the layers.
-func (c *Config) Waiting() []Waiting { return c.waiting }
+// PendingRestart returns the settings whose value in effect differs from the one in the layers.
+func (c *Config) PendingRestart() []PendingSetting { return c.waiting }
 
 // Merge applies layers to the defaults, the weakest first, and checks the values. It copies the
 // layers, so the result may be read while they are changed.
@@ -79,11 +79,11 @@ func (c *Config) Origin(name string) Origin {
 			return w.Until
 		}
 	}
-	return c.Strongest(name)
+	return c.StrongestOrigin(name)
 }
 
-// Strongest returns the origin of the value that a setting has, or gets when the service restarts.
-func (c *Config) Strongest(name string) Origin {
+// StrongestOrigin returns the origin of the value that a setting has, or gets when the service restarts.
+func (c *Config) StrongestOrigin(name string) Origin {
 	origin := FromDefault
 	for _, l := range c.layers {
 		if _, ok := l.Values[name]; ok {
@@ -93,14 +93,14 @@ func (c *Config) Strongest(name string) Origin {
 	return origin
 }
 
-// Hides returns the settings of one origin that a stronger origin overrides.
-func (c *Config) Hides(weaker Origin) (names []string) {
+// Overridden returns the settings of one origin that a stronger origin overrides.
+func (c *Config) Overridden(weaker Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != weaker {
 			continue
 		}
 		for _, name := range Names() {
-			if _, ok := l.Values[name]; ok && c.Strongest(name) != weaker {
+			if _, ok := l.Values[name]; ok && c.StrongestOrigin(name) != weaker {
 				names = append(names, name)
 			}
 		}
@@ -108,13 +108,13 @@ func (c *Config) Hides(weaker Origin) (names []string) {
 	return names
 }
 
-// Take sets a setting to a value from a settings file: text, a number, true or false. A setting
+// Set sets a setting to a value from a settings file: text, a number, true or false. A setting
 // that is a list may also be a list of names. An error contains the name of the setting.
-func (l *Layer) Take(name string, value any) error {
+func (l *Layer) Set(name string, value any) error {
 	switch v := value.(type) {
 	case string, int64, float64, bool:
 	default:
-		if _, _, err := Find(name, ""); err != nil {
+		if _, _, err := FindKey(name, ""); err != nil {
 			return err
 		}
 		list, ok := v.([]any)
@@ -127,7 +127,7 @@ func (l *Layer) Take(name string, value any) error {
 		}
 		value = text
 	}
-	k, text, err := Find(name, fmt.Sprint(value))
+	k, text, err := FindKey(name, fmt.Sprint(value))
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func ReadEnv(environ []string) (Layer, error) {
 		if !ours {
 			continue
 		}
-		k, text, err := Find(bare, value)
+		k, text, err := FindKey(bare, value)
 		if k == nil && err != nil && !isSpelling(bare) {
 			continue // other variables, such as QUEUECTL_SOCKET, are not settings
 		}

@@ -38,10 +38,10 @@ const (
 
 // Kind returns the kind of the service that uses these paths.
 func (p Places) Kind() Kind {
-	if p.State == System().State {
+	if p.State == SystemPlaces().State {
 		return SystemService
 	}
-	if user, err := User(); err == nil && p.State == user.State {
+	if user, err := UserPlaces(); err == nil && p.State == user.State {
 		return OwnService
 	}
 	return DirectoryService

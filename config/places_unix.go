@@ -21,28 +21,28 @@ const socketName = "queuectl.sock"
 // XDG base directories.
 const directoryName = "queuectl"
 
-// In returns the paths of a service that keeps everything in one directory.
-func In(dir string) Places {
+// PlacesIn returns the paths of a service that keeps everything in one directory.
+func PlacesIn(dir string) Places {
 	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(dir, FileName)}
 }
 
-// Around returns the paths of the service that uses a socket. ok is false if the name of the socket
+// PlacesOfSocket returns the paths of the service that uses a socket. ok is false if the name of the socket
 // does not show that it is in the directory of a service.
-func Around(socket string) (Places, bool) {
-	return In(filepath.Dir(socket)), filepath.Base(socket) == socketName
+func PlacesOfSocket(socket string) (Places, bool) {
+	return PlacesIn(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
 
 // shell is the default shell for the commands of jobs.
 const shell = "/bin/sh -c"
 
-// System returns the paths of the system service.
-func System() Places {
+// SystemPlaces returns the paths of the system service.
+func SystemPlaces() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}
 }
 
-// User returns the paths of the user's own service. Relative paths in the environment are ignored,
+// UserPlaces returns the paths of the user's own service. Relative paths in the environment are ignored,
 // as the XDG base directory specification demands.
-func User() (Places, error) {
+func UserPlaces() (Places, error) {
 	state, config := os.Getenv("XDG_STATE_HOME"), os.Getenv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(state) || !filepath.IsAbs(config) {
 		home := os.Getenv("HOME")

@@ -17,11 +17,11 @@ const maxID = 1<<53 - 1
 // pipeName is the prefix for the pipe names of services.
 const pipeName = `\\.\pipe\queuectl`
 
-// In returns the paths of a service that keeps everything in one directory. Pipes are not in a
+// PlacesIn returns the paths of a service that keeps everything in one directory. Pipes are not in a
 // directory, so the name of the pipe contains a hash of the directory's path. The path is made
 // absolute, with long names, in lower case. The hash is the first 16 hexadecimal digits of its
 // SHA-256.
-func In(dir string) Places {
+func PlacesIn(dir string) Places {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
 		path = longName(whole)
@@ -48,16 +48,16 @@ func longName(path string) string {
 	return filepath.Join(longName(parent), filepath.Base(path))
 }
 
-// Around always returns false, because the name of a pipe does not show the directory of its
+// PlacesOfSocket always returns false, because the name of a pipe does not show the directory of its
 // service.
-func Around(string) (Places, bool) { return Places{}, false }
+func PlacesOfSocket(string) (Places, bool) { return Places{}, false }
 
 // shell is the default shell for the commands of jobs.
 const shell = "cmd.exe /C"
 
-// System returns the paths of the system service. It does not read the environment, because users
+// SystemPlaces returns the paths of the system service. It does not read the environment, because users
 // can change that of their programs.
-func System() Places {
+func SystemPlaces() Places {
 	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
 	if err != nil {
 		data = `C:\ProgramData`
@@ -66,13 +66,13 @@ func System() Places {
 	return Places{State: dir, Socket: pipeName, File: filepath.Join(dir, FileName)}
 }
 
-// User returns the paths of the user's own service.
-func User() (Places, error) {
+// UserPlaces returns the paths of the user's own service.
+func UserPlaces() (Places, error) {
 	local := os.Getenv("LOCALAPPDATA")
 	if !filepath.IsAbs(local) {
 		return Places{}, errors.New("the variable LOCALAPPDATA is not set to an absolute path; set it, or use --dir DIR")
 	}
-	return In(filepath.Join(local, "queuectl")), nil
+	return PlacesIn(filepath.Join(local, "queuectl")), nil
 }
 
 // CheckOwner always returns nil, because files inherit the access rights of the home directory.

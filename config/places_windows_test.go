@@ -12,27 +12,27 @@ import (
 // The name of a pipe depends on the directory of its service, and not on the spelling of the
 // directory's path.
 func TestPipeNameFollowsDirectory(t *testing.T) {
-	want := In(`C:\Users\alice\jobs`).Socket
+	want := PlacesIn(`C:\Users\alice\jobs`).Socket
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
 		t.Errorf("got %s", want)
 	}
 	for _, same := range []string{`c:\users\ALICE\jobs`, `C:\Users\alice\jobs\`, `C:\Users\bob\..\alice\.\jobs`, `C:/Users/alice/jobs`} {
-		if got := In(same).Socket; got != want {
+		if got := PlacesIn(same).Socket; got != want {
 			t.Errorf("%s: got %s, want %s", same, got, want)
 		}
 	}
 	for _, other := range []string{`C:\Users\alice\jobs2`, `D:\Users\alice\jobs`} {
-		if got := In(other).Socket; got == want {
+		if got := PlacesIn(other).Socket; got == want {
 			t.Errorf("%s has the same pipe", other)
 		}
 	}
-	if In("jobs").Socket == In(`C:\jobs`).Socket || !strings.HasPrefix(In("jobs").Socket, pipeName+"-") {
-		t.Errorf("a relative folder: %s", In("jobs").Socket)
+	if PlacesIn("jobs").Socket == PlacesIn(`C:\jobs`).Socket || !strings.HasPrefix(PlacesIn("jobs").Socket, pipeName+"-") {
+		t.Errorf("a relative folder: %s", PlacesIn("jobs").Socket)
 	}
-	if _, ok := Around(want); ok {
+	if _, ok := PlacesOfSocket(want); ok {
 		t.Error("the folder can be told of a pipe's name")
 	}
-	if got := System().Socket; got != `\\.\pipe\queuectl` {
+	if got := SystemPlaces().Socket; got != `\\.\pipe\queuectl` {
 		t.Errorf("the system's service is on %s", got)
 	}
 }
@@ -66,12 +66,12 @@ func TestDirectoryHasOnePipe(t *testing.T) {
 	if short == parent {
 		t.Skip("the drive gives folders no short names")
 	}
-	before := In(filepath.Join(short, "queue")).Socket
+	before := PlacesIn(filepath.Join(short, "queue")).Socket
 	if err := os.Mkdir(filepath.Join(parent, "queue"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{filepath.Join(short, "queue"), filepath.Join(parent, "queue"), filepath.Join(parent, "QUEUE") + `\.`} {
-		if got := In(dir).Socket; got != before {
+		if got := PlacesIn(dir).Socket; got != before {
 			t.Errorf("%s has pipe %s, want %s", dir, got, before)
 		}
 	}

@@ -23,9 +23,9 @@ const (
 	maxUnitName  = 128  // bytes of the id of a unit
 )
 
-// TakeResources sets the setting resources to the table of that name in a settings file. Each
+// SetResources sets the setting resources to the table of that name in a settings file. Each
 // resource in the table has count or ids, and optionally env.
-func (l *Layer) TakeResources(table map[string]any) error {
+func (l *Layer) SetResources(table map[string]any) error {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		of, is := table[name].(map[string]any)
@@ -41,7 +41,7 @@ func (l *Layer) TakeResources(table map[string]any) error {
 	if len(list) == 0 {
 		list = []string{none}
 	}
-	return l.Take("resources", strings.Join(list, " "))
+	return l.Set("resources", strings.Join(list, " "))
 }
 
 // resourceText returns one resource of the table as text for the setting.

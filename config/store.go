@@ -26,8 +26,8 @@ const credential = "credential:"
 // node. They cannot be stored in the queue, which several nodes may share.
 var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// Placed reports whether the setting cannot be stored in the queue; see nodeSettings.
-func (k *Key) Placed() bool { return slices.Contains(nodeSettings, k.Name) }
+// PerNode reports whether the setting cannot be stored in the queue; see nodeSettings.
+func (k *Key) PerNode() bool { return slices.Contains(nodeSettings, k.Name) }
 
 func storeKey() Key {
 	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + fileOnlyNote + "; " + nextStartNote, true, setStore, func(s *Settings) string { return s.Store }, nil}

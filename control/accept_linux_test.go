@@ -32,7 +32,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
 		limits := Limits{func() (all, user int) { return 100, share }}
-		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
+		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, new(UserLimits), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
 		a.users[1] = &userStarts{goroutines: maxStarting} // as many goroutines as allowed, which do not run yet

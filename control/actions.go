@@ -34,7 +34,7 @@ type ActionAPI interface {
 	// Remove removes jobs with their history and output.
 	Remove(ctx context.Context, p Remove) (BulkResult, error)
 	// Clear removes all jobs that are not running.
-	Clear(ctx context.Context, p Sure) (Removed, error)
+	Clear(ctx context.Context, p ClearParams) (Removed, error)
 }
 
 // Selection selects jobs either by their ids, in ID or IDs, or by the other fields. The service
@@ -100,9 +100,9 @@ type Remove struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// Sure holds the parameters of methods that remove jobs permanently: all jobs, or all jobs in a
+// ClearParams holds the parameters of methods that remove jobs permanently: all jobs, or all jobs in a
 // batch of the caller.
-type Sure struct {
+type ClearParams struct {
 	Yes    bool   `json:"yes"` // confirms the removal; required unless DryRun is set
 	Batch  string `json:"batch,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
@@ -156,7 +156,7 @@ func (r *Refusal) Err() *queue.Error {
 type Removed struct {
 	Removed int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
 	Matched *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
-	Of      int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
+	Total   int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
 }
 
 // MarshalJSON implements json.Marshaler. After a dry run it writes only Matched.

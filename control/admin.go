@@ -36,7 +36,7 @@ type Cleanup struct {
 type BackupPiece struct {
 	Base64 []byte `json:"base64,omitempty"`
 	Done   int64  `json:"done"` // bytes so far
-	Of     int64  `json:"of"`   // estimated total number of bytes
+	Total  int64  `json:"of"`   // estimated total number of bytes
 }
 
 // BackupEnd is the response to Backup: the size and the hash of all pieces together.
@@ -53,8 +53,8 @@ type Doctor struct {
 
 // Progress is the progress of a long operation.
 type Progress struct {
-	Done int64 `json:"done"` // bytes so far
-	Of   int64 `json:"of"`   // estimated total number of bytes
+	Done  int64 `json:"done"` // bytes so far
+	Total int64 `json:"of"`   // estimated total number of bytes
 }
 
 // Diagnosis lists all checks. Level is the worst level among them.
@@ -95,8 +95,8 @@ type ServiceStop struct {
 
 // Stopping is the answer to service.stop. The service sends it when it begins to stop.
 type Stopping struct {
-	PID    int    `json:"pid"`
-	Folder string `json:"folder"` // state directory; its lock is free when the service has ended
+	PID int    `json:"pid"`
+	Dir string `json:"folder"` // state directory; its lock is free when the service has ended
 	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses
 	// none.
 	RunnerDir string `json:"runner_dir,omitempty"`

@@ -26,7 +26,7 @@ import (
 type testServer struct {
 	API    // panics for methods that are not defined below
 	t      *testing.T
-	shares *Shares
+	shares *UserLimits
 	socket string
 	uids   chan int // uids of the next clients that connect, in this order
 
@@ -40,7 +40,7 @@ type testServer struct {
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, shares: new(Shares), socket: tempSocket(t), uids: make(chan int), ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
+	v := &testServer{t: t, shares: new(UserLimits), socket: tempSocket(t), uids: make(chan int), ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
 	l, err := Listen(v.socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
@@ -115,13 +115,13 @@ func (v *testServer) read(ctx context.Context, class Class) error {
 }
 
 func (v *testServer) List(ctx context.Context, _ List) (JobPage, error) {
-	return JobPage{}, v.read(ctx, Many)
+	return JobPage{}, v.read(ctx, ClassMany)
 }
 func (v *testServer) Show(ctx context.Context, _ Show) (JobDetail, error) {
-	return JobDetail{}, v.read(ctx, One)
+	return JobDetail{}, v.read(ctx, ClassOne)
 }
 func (v *testServer) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
-	return BulkResult{}, v.read(ctx, One)
+	return BulkResult{}, v.read(ctx, ClassOne)
 }
 func (v *testServer) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
 func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
@@ -250,7 +250,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 		}
 		v.mu.Lock()
 		for who, n := range v.most {
-			if strings.HasSuffix(who, fmt.Sprint("class ", Many)) && n > 1 || n > readSlots-1 {
+			if strings.HasSuffix(who, fmt.Sprint("class ", ClassMany)) && n > 1 || n > readSlots-1 {
 				t.Errorf("%s: %d reads at once", who, n)
 			}
 		}
@@ -386,7 +386,7 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one stream more: %.300s", text)
 	}
-	for _, class := range []Class{One, Many} {
+	for _, class := range []Class{ClassOne, ClassMany} {
 		if err := v.shares.Do(WithPeer(t.Context(), Peer{UID: 2}), class, func() error { return nil }); err != nil {
 			t.Errorf("another user's read: %v", err)
 		}
@@ -405,7 +405,7 @@ type chattySystem struct {
 
 func (b *chattySystem) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
 	for {
-		if err := b.town.shares.Step(ctx, Many, func() error { return each(Event{Value: b.piece}) }); err != nil {
+		if err := b.town.shares.Step(ctx, ClassMany, func() error { return each(Event{Value: b.piece}) }); err != nil {
 			return EventsEnd{}, err
 		}
 	}

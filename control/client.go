@@ -356,7 +356,7 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 	}
 }
 
-// Ask calls a method that Readable returned, and returns its result as JSON.
+// Ask calls a method that ReadMethod returned, and returns its result as JSON.
 func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage, err error) {
 	err = c.call(ctx, m.Name, params, &result, true, nil)
 	return result, err

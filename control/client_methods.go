@@ -126,7 +126,7 @@ func (c *Client) Remove(ctx context.Context, p Remove) (BulkResult, error) {
 	return invoke[BulkResult](ctx, c, "rm", p, true)
 }
 
-func (c *Client) Clear(ctx context.Context, p Sure) (Removed, error) {
+func (c *Client) Clear(ctx context.Context, p ClearParams) (Removed, error) {
 	return invoke[Removed](ctx, c, "clear", p, false)
 }
 
@@ -138,7 +138,7 @@ func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error) {
 	return invoke[BulkResult](ctx, c, "dlq.retry", p, false)
 }
 
-func (c *Client) DLQClear(ctx context.Context, p Sure) (Removed, error) {
+func (c *Client) DLQClear(ctx context.Context, p ClearParams) (Removed, error) {
 	return invoke[Removed](ctx, c, "dlq.clear", p, false)
 }
 

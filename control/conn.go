@@ -185,7 +185,7 @@ type activeRequest struct {
 	conn       *serverConn
 	jobIDs     []string      // ids of the jobs that the parameters name, for the log
 	setting    string        // setting that the parameters name, for the log
-	bytes      int64         // memory charged for the line and by Charge
+	bytes      int64         // memory charged for the line and by ChargeBytes
 	patience   time.Duration // how long the client may take to read the answer
 	answerLine []byte        // the answer, nil until it is ready
 	pieces     []byte        // stream pieces that have not been sent yet
@@ -223,7 +223,7 @@ func (t *activeRequest) end() {
 }
 
 // acquireSlot waits for the slot for decoding a request of size bytes, if it needs one.
-func (t *activeRequest) acquireSlot(ctx context.Context, s *Shares, size int) error {
+func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int) error {
 	if size <= connBytes {
 		return nil
 	}

@@ -41,9 +41,9 @@ func decodeParams(raw json.RawMessage, into any) error {
 type paramDecoder struct {
 	rules  *ruleset
 	fields map[string]reflect.Value // destinations by parameter name
-	// given has the names of the parameters in the request. The value is false if the parameter is
+	// givenNames has the names of the parameters in the request. The value is false if the parameter is
 	// false or an empty list.
-	given map[string]bool
+	givenNames map[string]bool
 }
 
 func newParamDecoder(t reflect.Type, into map[string]reflect.Value) *paramDecoder {
@@ -66,7 +66,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 			return err
 		}
 	}
-	d.given[name] = string(value) != "false" && !emptyList(value)
+	d.givenNames[name] = string(value) != "false" && !emptyList(value)
 	if err := decodeParam(name, value, field.Addr().Interface()); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 // markGiven records, for each mark of the parameter, whether its value has that mark.
 func (d *paramDecoder) markGiven(p *param, field reflect.Value) {
 	for _, m := range p.marks {
-		d.given[m.name] = m.matches(field)
+		d.givenNames[m.name] = m.matches(field)
 	}
 }
 
@@ -94,7 +94,7 @@ func checkFields(name string, value json.RawMessage) error {
 }
 
 // check returns an error if parameters are missing or do not go together.
-func (d *paramDecoder) check() error { return d.rules.check(d.given) }
+func (d *paramDecoder) check() error { return d.rules.check(d.givenNames) }
 
 // decodeParam decodes one parameter. Its errors name the parameter.
 func decodeParam(name string, value json.RawMessage, into any) error {

@@ -129,6 +129,6 @@ type EnqueuedBatch struct {
 // with the most similar name, since the new name may be a typing error. It is "" if no name is
 // similar.
 type NewQueue struct {
-	Queue string `json:"queue"`
-	Near  string `json:"near,omitempty"`
+	Queue        string `json:"queue"`
+	SimilarQueue string `json:"near,omitempty"`
 }

@@ -39,13 +39,13 @@ type Why struct {
 type Reason struct {
 	// Kind is dependency, unique, input, held, paused, time, retry, draining, workers, runner,
 	// queue, user, lock, rate, resource or node.
-	Kind string `json:"kind"`
-	Key  string `json:"key,omitempty"`
-	Used *int   `json:"used,omitempty"`
-	Most *int   `json:"most,omitempty"`
-	At   Time   `json:"at"`
-	Text string `json:"text"` // explanation for the user
-	Next string `json:"next"` // what the user can do about it
+	Kind  string `json:"kind"`
+	Key   string `json:"key,omitempty"`
+	Used  *int   `json:"used,omitempty"`
+	Limit *int   `json:"most,omitempty"`
+	At    Time   `json:"at"`
+	Text  string `json:"text"` // explanation for the user
+	Next  string `json:"next"` // what the user can do about it
 	// Nodes lists the nodes to which the reason applies. It is empty if it applies to all nodes, or
 	// if there is only one.
 	Nodes []string `json:"nodes,omitempty"`
@@ -99,14 +99,14 @@ type TreeNode struct {
 	State string `json:"state"`
 }
 
-// TreeEdge is a dependency: the child waits for the parent to end in the way given by How.
+// TreeEdge is a dependency: the child waits for the parent to end in the way given by Condition.
 type TreeEdge struct {
 	Parent int64 `json:"parent"` // seq of the parent
 	// Child is the seq of the child.
 	Child int64 `json:"child"`
-	// How is "completed", "dead" or "ended".
-	How string `json:"how"`
-	// Met is "open" while the parent has not ended. After that it is "met" if the parent ended in
-	// the way given by How, and otherwise "failed".
-	Met string `json:"met"`
+	// Condition is "completed", "dead" or "ended".
+	Condition string `json:"how"`
+	// Status is "open" while the parent has not ended. After that it is "met" if the parent ended in
+	// the way given by Condition, and otherwise "failed".
+	Status string `json:"met"`
 }

@@ -66,10 +66,10 @@ func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)    
 func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)            { return v, nil }
 func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)            { return v, nil }
 func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)        { return v, nil }
-func (noopAPI) Clear(context.Context, Sure) (r Removed, err error)              { return r, nil }
+func (noopAPI) Clear(context.Context, ClearParams) (r Removed, err error)       { return r, nil }
 func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)         { return p, nil }
 func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)    { return v, nil }
-func (noopAPI) DLQClear(context.Context, Sure) (r Removed, err error)           { return r, nil }
+func (noopAPI) DLQClear(context.Context, ClearParams) (r Removed, err error)    { return r, nil }
 func (noopAPI) QueueList(context.Context, Queues) (l QueueList, err error)      { return l, nil }
 func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)     { return v, nil }
 func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error) { return l, nil }
@@ -159,7 +159,7 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(seed+"\n"), uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
-		shares := new(Shares)
+		shares := new(UserLimits)
 		many := func() (all, user int) { return 10, 10 }
 		gate := &fakeAuthorizer{right: rights[int(right)%len(rights)]}
 		server := NewServer(noopAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))

@@ -48,13 +48,13 @@ type Job struct {
 	FinishedAt        Time                `json:"finished_at"`
 	QueueTimeMS       int64               `json:"queue_time_ms"`
 	RunTimeMS         *int64              `json:"run_time_ms"`
-	// UsualRunTimeMS is the usual run time of completed jobs with the same command. It is null if
+	// TypicalRuntimeMS is the usual run time of completed jobs with the same command. It is null if
 	// there were none recently.
-	UsualRunTimeMS *int64  `json:"usual_run_time_ms"`
-	ExitCode       *int64  `json:"exit_code"`
-	Signal         *int    `json:"signal"`
-	Error          *string `json:"error"`
-	WorkerID       *string `json:"worker_id"`
+	TypicalRuntimeMS *int64  `json:"usual_run_time_ms"`
+	ExitCode         *int64  `json:"exit_code"`
+	Signal           *int    `json:"signal"`
+	Error            *string `json:"error"`
+	WorkerID         *string `json:"worker_id"`
 	// Node is the node that ran the job last. It is "" if the job has not run yet, or if the queue
 	// has only one node.
 	Node string `json:"node,omitempty"`
@@ -138,15 +138,15 @@ type JobProgress struct {
 
 // View holds the values that ViewJob needs in addition to the job.
 type View struct {
-	Now      queue.Millis
-	Order    queue.Order
-	Enqueued int64
-	User     string // name of the job's user
-	Units    map[string][]string
-	Owner    string // name of the user who enqueued the job
-	PausedAt queue.Millis
-	PausedBy string        // name of the user
-	Usual    time.Duration // usual run time of similar jobs, 0 if unknown
+	Now            queue.Millis
+	Order          queue.Order
+	Enqueued       int64
+	User           string // name of the job's user
+	Units          map[string][]string
+	Owner          string // name of the user who enqueued the job
+	PausedAt       queue.Millis
+	PausedBy       string        // name of the user
+	TypicalRuntime time.Duration // usual run time of similar jobs, 0 if unknown
 }
 
 // ViewJob converts a job to its form in answers.
@@ -157,8 +157,8 @@ func ViewJob(j *queue.Job, v View) Job {
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), UsualRunTimeMS: optional(v.Usual.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
-		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), On: queue.AsWritten(j, queue.GateNode), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
+		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), TypicalRuntimeMS: optional(v.TypicalRuntime.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
+		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock), RateLimit: queue.DemandText(j, queue.GateRate), On: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
 		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
 	}
 	if j.AsUID != nil && v.Owner != v.User {
@@ -195,8 +195,8 @@ func ViewJob(j *queue.Job, v View) Job {
 func dependsOn(list []queue.Dependency) (names []string) {
 	for _, d := range list {
 		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.Job))
-		if d.How != queue.ParentCompleted {
-			name += ":" + d.How.String()
+		if d.Condition != queue.ParentCompleted {
+			name += ":" + d.Condition.String()
 		}
 		names = append(names, name)
 	}

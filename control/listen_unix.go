@@ -54,10 +54,12 @@ func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 	return l, err
 }
 
-// Inherited returns a control socket that another process has bound. Only that process can bind the
+// InheritedSocket returns a control socket that another process has bound. Only that process can bind the
 // socket again. That process has also set the backlog. Inherited does not call listen(2), because
 // clients see the identity of the last process that called it.
-func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), listener: l} }
+func InheritedSocket(l *net.UnixListener) *Socket {
+	return &Socket{path: l.Addr().String(), listener: l}
+}
 
 // maxBacklog is how many connections may wait to be accepted. They are accepted in the order of
 // their arrival, and no limit per user applies before that, so one user's connections can delay
@@ -299,7 +301,7 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 	}
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := minGuardPause; ; {
-		watched := folder.Changed(ctx, dir, []string{name}, s.fileInPlace)
+		watched := folder.WaitForChange(ctx, dir, []string{name}, s.fileInPlace)
 		if ctx.Err() != nil {
 			return
 		}

@@ -36,7 +36,7 @@ var (
 	duration         = between(0, queue.MaxDuration.Seconds())
 	positiveDuration = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
 	jobCursor        = matching(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor,
-		Is: `a cursor; use field "next" of the previous answer`})
+		Description: `a cursor; use field "next" of the previous answer`})
 	stateList = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
 
@@ -122,7 +122,7 @@ func selection(more ...param) *ruleset {
 		opt("older_than", "jobs that ended (or, if unfinished, were enqueued) at least this long ago", positiveDuration),
 		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
 		dryRun, pageCursor,
-	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
+	}, more...), []group{exactlyOneOf(pick, []string{"ids", "id"}, selectors)}}
 }
 
 // overStep marks a request with more jobs than BatchStep, which only the last request of a batch may have.
@@ -244,7 +244,7 @@ func outputRules() map[reflect.Type]*ruleset {
 
 // verbRules returns the rulesets of methods that change jobs.
 func verbRules() map[reflect.Type]*ruleset {
-	signal := &queue.Form{Pattern: queue.SignalPattern(), Fault: func(text string) error {
+	signal := &queue.Form{Pattern: queue.SignalPattern(), Check: func(text string) error {
 		_, err := queue.ParseSignal(text)
 		return err
 	}}
@@ -259,7 +259,7 @@ func verbRules() map[reflect.Type]*ruleset {
 			matching(signal))),
 		reflect.TypeFor[Edit](): selection(param{
 			name: "set", doc: "object with the fields to change; null restores the default of a field", required: true,
-			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
+			fields: &fieldSet{excluded: []string{queue.NotEdited}, edit: true},
 		}),
 		reflect.TypeFor[Retry](): selection(free("only",
 			"retry only the selected jobs, not the jobs that were cancelled because the selected jobs failed")),
@@ -271,9 +271,9 @@ func verbRules() map[reflect.Type]*ruleset {
 			batchLabel,
 			opt("timeout", "new timeout for each attempt of the jobs", duration),
 			dryRun, pageCursor,
-		}, []group{either(`no jobs given; set parameter "id", "ids", "batch" or "all"`,
+		}, []group{exactlyOneOf(`no jobs given; set parameter "id", "ids", "batch" or "all"`,
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
-		reflect.TypeFor[Sure](): {[]param{
+		reflect.TypeFor[ClearParams](): {[]param{
 			free("yes", "confirms that the jobs are removed permanently; not needed with dry_run"),
 			batchLabel, dryRun,
 		}, []group{anyOf(clearAll, "yes", "dry_run")}},
@@ -304,7 +304,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			between(1, maxWeight)),
 		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
 		{name: "default", doc: "object with default job fields for this queue; null removes a default",
-			fields: &fieldSet{without: notQueueDefaults}},
+			fields: &fieldSet{excluded: notQueueDefaults}},
 		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default (as in the settings)"),
 		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),
 		opt("retention_output", "maximum bytes of output to keep for all ended jobs of the queue together; 0 means the value in the settings",
@@ -315,7 +315,7 @@ func queueRules() map[reflect.Type]*ruleset {
 		names = append(names, p.name)
 	}
 	nothing := "no changes given; set at least one of the parameters " + quoted(names)
-	oneOrAll := either(`no queue given; set parameter "name", or set parameter "all" to true`,
+	oneOrAll := exactlyOneOf(`no queue given; set parameter "name", or set parameter "all" to true`,
 		[]string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
@@ -359,11 +359,11 @@ func cursorParam(c queue.Constraint) []param {
 // gateRules returns the rulesets of methods for locks, rates and resources.
 func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
-		Is: `a cursor from gate.list; use field "next" of its answer`}
+		Description: `a cursor from gate.list; use field "next" of its answer`}
 	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
-		Is: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
+		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
-		Is: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
+		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[GateSet](): {[]param{
 			need("key", "shared key, which begins with @", matching(key)),
@@ -371,7 +371,7 @@ func gateRules() map[reflect.Type]*ruleset {
 			opt("rate", "maximum number of jobs with this key that start per period, such as 10/m", matching(rate)),
 			opt("unset", "rule to remove from the key: lock or rate", words("lock", "rate")),
 		}, []group{
-			either(`no rule given; set parameter "lock", "rate" or "unset"`,
+			exactlyOneOf(`no rule given; set parameter "lock", "rate" or "unset"`,
 				[]string{"lock"}, []string{"rate", "unset"}),
 			excludes(`cannot be combined with parameter "unset"; use one of them`, []string{"rate"}, []string{"unset"}),
 		}},
@@ -418,7 +418,7 @@ func validRate(s string) bool {
 func scheduleRules() map[reflect.Type]*ruleset {
 	name := need("name", "name of the schedule", entityName)
 	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
-		Is: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
+		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
 			need("name", "name of the schedule", matching(form)),

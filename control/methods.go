@@ -9,11 +9,11 @@ import (
 
 // Method is one row of the table of methods.
 type Method struct {
-	Name     string
-	Right    Right // right that the caller needs
-	Others   Right // right that the caller needs for other users' jobs, or to run jobs as another user
-	Stream   bool  // the method sends notifications before it answers
-	endpoint endpoint
+	Name        string
+	Right       Right // right that the caller needs
+	OthersRight Right // right that the caller needs for other users' jobs, or to run jobs as another user
+	Stream      bool  // the method sends notifications before it answers
+	endpoint    endpoint
 }
 
 // endpoint implements a method and describes the types of its parameters and results.

@@ -127,6 +127,6 @@ type Attach struct {
 // them.
 type Attached struct {
 	Attempt  int    `json:"attempt"`
-	Taken    int    `json:"taken"`
+	Written  int    `json:"taken"`
 	Controls string `json:"controls,omitempty"`
 }

@@ -169,12 +169,12 @@ func (s *Selection) Chosen() bool {
 
 // The methods named isForManyJobs report whether a request lists or changes many jobs.
 
-func (s *Selection) isForManyJobs() bool  { return s.Chosen() || len(s.IDs) >= manyNames }
-func (p *DLQRetry) isForManyJobs() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
-func (p *List) isForManyJobs() bool       { return true }
-func (p *ScreenRows) isForManyJobs() bool { return true }
-func (p *Tree) isForManyJobs() bool       { return true }
-func (p *Sure) isForManyJobs() bool       { return true }
+func (s *Selection) isForManyJobs() bool   { return s.Chosen() || len(s.IDs) >= manyNames }
+func (p *DLQRetry) isForManyJobs() bool    { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
+func (p *List) isForManyJobs() bool        { return true }
+func (p *ScreenRows) isForManyJobs() bool  { return true }
+func (p *Tree) isForManyJobs() bool        { return true }
+func (p *ClearParams) isForManyJobs() bool { return true }
 
 // The methods named logSubject return the jobs, or the setting, that the log names for a request.
 

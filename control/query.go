@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Readable returns the row of a method that changes nothing and sends a single answer. It returns
+// ReadMethod returns the row of a method that changes nothing and sends a single answer. It returns
 // nil for every other method, and for a name that no method has.
-func Readable(name string) *Method {
+func ReadMethod(name string) *Method {
 	if m := methodOf(name); m != nil && m.endpoint.readOnly {
 		return m
 	}

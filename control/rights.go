@@ -38,8 +38,8 @@ type Access struct {
 	Users, Groups map[int]Right
 }
 
-// Of returns the strongest right that the user or one of the groups of the peer has.
-func (a *Access) Of(p *Peer) Right {
+// RightOf returns the strongest right that the user or one of the groups of the peer has.
+func (a *Access) RightOf(p *Peer) Right {
 	best := None
 	raise := func(r Right) { // r is "" if no right was granted; "" covers nothing
 		if r.Covers(best) {
@@ -57,9 +57,9 @@ func (a *Access) Of(p *Peer) Right {
 	return best
 }
 
-// Needs returns the right that a method needs. own says whether it acts on the caller's own jobs or
+// RequiredRight returns the right that a method needs. own says whether it acts on the caller's own jobs or
 // on other users' jobs. For an unknown method it returns "", which no right covers.
-func Needs(method string, own bool) Right {
+func RequiredRight(method string, own bool) Right {
 	m := methodOf(method)
 	switch {
 	case m == nil:
@@ -67,7 +67,7 @@ func Needs(method string, own bool) Right {
 	case own:
 		return m.Right
 	}
-	return m.Others
+	return m.OthersRight
 }
 
 // Visibility is how much of a job a user may see.
@@ -76,33 +76,33 @@ type Visibility int
 // The values of Visibility. Outline is everything except the environment, the command and the
 // output. Inside is everything except the values of environment variables. Whole is everything.
 const (
-	Outline Visibility = iota
-	Inside
-	Whole
+	VisibleOutline Visibility = iota
+	VisibleInside
+	VisibleWhole
 )
 
-// Sees returns how much of a job a user with a right may see. own says whether it is the user's own
+// VisibilityFor returns how much of a job a user with a right may see. own says whether it is the user's own
 // job.
-func Sees(have Right, own bool) Visibility {
+func VisibilityFor(have Right, own bool) Visibility {
 	switch {
 	case have.Covers(Admin), own && have.Covers(Submit):
-		return Whole
+		return VisibleWhole
 	case have.Covers(Operate):
-		return Inside
+		return VisibleInside
 	}
-	return Outline
+	return VisibleOutline
 }
 
 // hiddenValue replaces the value of an environment variable that is not shown.
 const hiddenValue = "***"
 
-// nestedParams lists the fields of a spec that an Outline leaves out, because they show what the
+// nestedParams lists the fields of a spec that an VisibleOutline leaves out, because they show what the
 // job executes.
 var nestedParams = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // Hide removes the parts that the visibility does not include.
 func (j *Job) Hide(s Visibility) {
-	if s != Outline {
+	if s != VisibleOutline {
 		return
 	}
 	j.Command, j.Argv, j.HookLines, j.Hidden = "", nil, queue.HookLines{}, []string{"command"}
@@ -118,7 +118,7 @@ func (j *Job) Hide(s Visibility) {
 func (d *JobDetail) Hide(s Visibility) {
 	d.Job.Hide(s)
 	switch s {
-	case Outline:
+	case VisibleOutline:
 		d.Output, d.Stderr, d.StdoutBytes, d.Result = "", "", 0, nil
 		for _, name := range nestedParams {
 			delete(d.Spec, name)
@@ -131,7 +131,7 @@ func (d *JobDetail) Hide(s Visibility) {
 			h.ResultError = nil
 		}
 		d.Hidden = append(d.Hidden, "env", "output")
-	case Inside:
+	case VisibleInside:
 		for _, field := range []string{"env", "env_secret"} {
 			env, _ := d.Spec[field].(map[string]string)
 			if len(env) == 0 {
@@ -156,9 +156,9 @@ func plainError(code *int64, signal *int, reason *string) *string {
 	return reason
 }
 
-// HoldsHidden reports whether an environment contains a value that was hidden. Storing it would
+// HasHiddenValue reports whether an environment contains a value that was hidden. Storing it would
 // overwrite the true value.
-func HoldsHidden(env map[string]string) bool {
+func HasHiddenValue(env map[string]string) bool {
 	for _, v := range env {
 		if v == hiddenValue {
 			return true

@@ -82,7 +82,7 @@ service.stop admin admin
 `
 	var got strings.Builder
 	for _, m := range Methods() {
-		fmt.Fprintln(&got, m.Name, Needs(m.Name, true), Needs(m.Name, false))
+		fmt.Fprintln(&got, m.Name, RequiredRight(m.Name, true), RequiredRight(m.Name, false))
 	}
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)
@@ -93,18 +93,18 @@ service.stop admin admin
 		for have, right := range order {
 			for i, own := range []bool{true, false} {
 				may := have >= slices.Index(order, Right(f[i+1]))
-				if got := right.Covers(Needs(f[0], own)); got != may {
+				if got := right.Covers(RequiredRight(f[0], own)); got != may {
 					t.Errorf("%s of one's own job (%t) with %s: got %t, want %t", f[0], own, right, got, may)
 				}
 			}
 		}
 		for _, wrong := range []Right{"", "root", "Admin"} {
-			if wrong.Covers(Needs(f[0], true)) {
+			if wrong.Covers(RequiredRight(f[0], true)) {
 				t.Errorf("%s is let through with the right %q", f[0], wrong)
 			}
 		}
 	}
-	if Admin.Covers(Needs("no.such", true)) {
+	if Admin.Covers(RequiredRight("no.such", true)) {
 		t.Error("a method that there is not is let through")
 	}
 }
@@ -114,8 +114,8 @@ func TestHideFollowsVisibility(t *testing.T) {
 	for _, c := range []struct {
 		have        Right
 		own, others Visibility
-	}{{None, Outline, Outline}, {Read, Outline, Outline}, {Submit, Whole, Outline}, {Operate, Whole, Inside}, {Admin, Whole, Whole}} {
-		if got := [2]Visibility{Sees(c.have, true), Sees(c.have, false)}; got != [2]Visibility{c.own, c.others} {
+	}{{None, VisibleOutline, VisibleOutline}, {Read, VisibleOutline, VisibleOutline}, {Submit, VisibleWhole, VisibleOutline}, {Operate, VisibleWhole, VisibleInside}, {Admin, VisibleWhole, VisibleWhole}} {
+		if got := [2]Visibility{VisibilityFor(c.have, true), VisibilityFor(c.have, false)}; got != [2]Visibility{c.own, c.others} {
 			t.Errorf("%s: got %v, want %v %v", c.have, got, c.own, c.others)
 		}
 	}
@@ -128,23 +128,23 @@ func TestHidden(t *testing.T) {
 		Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary, Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) JobDetail {
 		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary,
-			Spec: queue.SpecOf(&j).Given(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "cannot start " + canary})}}
+			Spec: queue.SpecOf(&j).GivenFields(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "cannot start " + canary})}}
 	}
 	argv := j
 	argv.Command, argv.Argv = "", []string{canary}
 	for _, j := range []queue.Job{j, argv} {
 		whole := detail(j)
-		whole.Hide(Whole)
+		whole.Hide(VisibleWhole)
 		if !reflect.DeepEqual(whole, detail(j)) {
 			t.Errorf("the whole: %+v", whole)
 		}
 		inside, outline := detail(j), detail(j)
-		inside.Hide(Inside)
+		inside.Hide(VisibleInside)
 		text := fmt.Sprintf("%+v", inside)
 		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) || !slices.Equal(inside.Hidden, []string{"env"}) {
 			t.Errorf("inside: %s", text)
 		}
-		outline.Hide(Outline)
+		outline.Hide(VisibleOutline)
 		text = fmt.Sprintf("%+v %v", outline, *outline.History[0].Error)
 		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") || !slices.Equal(outline.Hidden, []string{"command", "env", "output"}) {
 			t.Errorf("the outline: %s, %s", text, *outline.Error)
@@ -165,12 +165,12 @@ func TestAccessGoesByUserAndGroups(t *testing.T) {
 		{Peer{UID: 1, GID: 1}, Read}, {Peer{UID: 1, GID: 10}, Submit}, {Peer{UID: 1, GID: 1, Groups: []int{5, 10, 11, 10}}, Operate},
 		{Peer{UID: 2, GID: 10}, Admin}, {Peer{UID: 9, GID: 9}, None}, {Peer{UID: 9, GID: -1, Groups: []int{11}}, Operate}, {Peer{UID: 10, GID: 1}, None},
 	} {
-		if got := a.Of(&c.peer); got != c.want {
+		if got := a.RightOf(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	nobody := Access{}
-	if got := nobody.Of(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
+	if got := nobody.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
 		t.Errorf("by an empty [access]: %s", got)
 	}
 }

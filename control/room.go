@@ -74,7 +74,7 @@ func (r *roomRequest) takeLocked() bool {
 
 // grantRoomLocked gives the free room of one kind to the user's waiting requests, in the order of
 // their arrival.
-func (s *Shares) grantRoomLocked(u *userShare, kind roomKind) {
+func (s *UserLimits) grantRoomLocked(u *userShare, kind roomKind) {
 	u.roomRequests[kind] = slices.DeleteFunc(u.roomRequests[kind], func(r *roomRequest) bool {
 		granted := r.takeLocked()
 		if granted {
@@ -110,7 +110,7 @@ func (c *connShare) awaitRoom(ctx context.Context, wanted roomRequest) bool {
 }
 
 // withdraw stops a request from waiting. It reports whether the request already had its room.
-func (s *Shares) withdraw(r *roomRequest) (granted bool) {
+func (s *UserLimits) withdraw(r *roomRequest) (granted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -125,7 +125,7 @@ func (s *Shares) withdraw(r *roomRequest) (granted bool) {
 
 // scheduleHangUpCheckLocked schedules a call of checkHangUps after roomHangUpInterval, unless one
 // is already scheduled or running.
-func (s *Shares) scheduleHangUpCheckLocked() {
+func (s *UserLimits) scheduleHangUpCheckLocked() {
 	if !s.hangUpCheckScheduled {
 		s.hangUpCheckScheduled = true
 		time.AfterFunc(roomHangUpInterval, s.checkHangUps)
@@ -136,7 +136,7 @@ func (s *Shares) scheduleHangUpCheckLocked() {
 // server does not read such a connection, so nothing else would notice that its client has hung up.
 // After each client that has gone, checkHangUps lets other goroutines run. A user may close
 // hundreds of connections together, and ending them all would delay everyone else's requests.
-func (s *Shares) checkHangUps() {
+func (s *UserLimits) checkHangUps() {
 	s.mu.Lock()
 	waiting := s.waitForRoomLocked()
 	s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *Shares) checkHangUps() {
 }
 
 // waitForRoomLocked returns the connections that the server does not read because they wait for room.
-func (s *Shares) waitForRoomLocked() (conns []*connShare) {
+func (s *UserLimits) waitForRoomLocked() (conns []*connShare) {
 	for _, u := range s.users {
 		for kind, requests := range u.roomRequests {
 			for _, r := range requests {

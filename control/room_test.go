@@ -10,7 +10,7 @@ import (
 )
 
 // fillRoom opens connections and begins as many requests as the limit for a user allows.
-func fillRoom(t *testing.T, s *Shares, uid int) (conns []*connShare) {
+func fillRoom(t *testing.T, s *UserLimits, uid int) (conns []*connShare) {
 	t.Helper()
 	for range userRequests / connRequests {
 		c := s.connect(uid, stays)
@@ -28,7 +28,7 @@ func fillRoom(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 // one.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		busy := fillRoom(t, s, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
@@ -70,7 +70,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 // waits for room. That also holds if the wait began while checkHangUps was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		busy := fillRoom(t, s, 1)
 		waits := func(onLook func()) *connShare {
 			ctx, cancel := context.WithCancel(t.Context())

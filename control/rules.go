@@ -33,9 +33,9 @@ type param struct {
 
 // fieldSet describes which job fields an object may have. A null member means the field's default.
 type fieldSet struct {
-	without []string // fields that the object must not have; the method's implementation rejects them
-	job     bool     // the object is a new job, not a change to one
-	edit    bool     // the object changes existing jobs, and must not be empty
+	excluded []string // fields that the object must not have; the method's implementation rejects them
+	job      bool     // the object is a new job, not a change to one
+	edit     bool     // the object changes existing jobs, and must not be empty
 }
 
 // mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead
@@ -100,9 +100,9 @@ func anyOf(message string, names ...string) group {
 	return group{a: names, accepts: accepts, declare: func(a, _ schema) schema { return a }, message: message}
 }
 
-// either requires parameters of exactly one of the two sets. The message is for a request that has
+// exactlyOneOf requires parameters of exactly one of the two sets. The message is for a request that has
 // neither.
-func either(message string, a, b []string) group {
+func exactlyOneOf(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return a != b }
 	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }
 	return group{a, b, accepts, declare, message, true}

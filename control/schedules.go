@@ -11,7 +11,7 @@ import (
 )
 
 // ScheduleAPI manages recurring jobs. The caller gets only those parts of other users' schedules
-// that its right allows; see Sees.
+// that its right allows; see VisibilityFor.
 type ScheduleAPI interface {
 	// ScheduleAdd stores a recurring job. Adding an identical schedule again is not an error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
@@ -104,7 +104,7 @@ func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 
 // MarshalJSON writes the given members.
 func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
-	m := p.Spec.Given()
+	m := p.Spec.GivenFields()
 	if j, given := m["jitter"]; given {
 		m[backoffJitter] = j
 		delete(m, "jitter")
@@ -129,7 +129,7 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 
 // scheduleSchema returns the schema of ScheduleAdd.
 func scheduleSchema() schema {
-	s := jobSchema(&fieldSet{without: notScheduleFields, job: true})
+	s := jobSchema(&fieldSet{excluded: notScheduleFields, job: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	return s
@@ -196,18 +196,18 @@ type ScheduleDetail struct {
 
 // ScheduleRun is one past occurrence of a schedule.
 type ScheduleRun struct {
-	Instant Time    `json:"instant"`
-	At      Time    `json:"recorded_at"`
-	Outcome string  `json:"outcome"`        // fired, missed, skipped or refused
-	ID      *string `json:"id"`             // id of the job, null if none was enqueued
-	State   *string `json:"state"`          // current state of the job; null if it was removed
-	By      *string `json:"by"`             // user who requested the start; null if it was planned
-	Note    string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
+	Instant     Time    `json:"instant"`
+	At          Time    `json:"recorded_at"`
+	Outcome     string  `json:"outcome"`        // fired, missed, skipped or refused
+	ID          *string `json:"id"`             // id of the job, null if none was enqueued
+	State       *string `json:"state"`          // current state of the job; null if it was removed
+	RequestedBy *string `json:"by"`             // user who requested the start; null if it was planned
+	Note        string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
 }
 
 // Hide removes the parts that the visibility does not include.
 func (s *Schedule) Hide(sight Visibility) {
-	if sight == Outline {
+	if sight == VisibleOutline {
 		s.Command, s.Argv, s.Hidden = "", nil, []string{"command"}
 	}
 }
@@ -216,12 +216,12 @@ func (s *Schedule) Hide(sight Visibility) {
 func (d *ScheduleDetail) Hide(sight Visibility) {
 	d.Schedule.Hide(sight)
 	switch sight {
-	case Outline:
+	case VisibleOutline:
 		for _, name := range nestedParams {
 			delete(d.Spec, name)
 		}
 		d.Hidden = append(d.Hidden, "env")
-	case Inside:
+	case VisibleInside:
 		env, _ := d.Spec["env"].(map[string]string)
 		for name := range env {
 			env[name] = hiddenValue

@@ -15,13 +15,13 @@ type schema = map[string]any
 
 // MethodSchema describes the parameters and the results of a method.
 type MethodSchema struct {
-	Method string         `json:"method"`
-	Right  Right          `json:"right"`
-	Others Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it is the same
-	Params map[string]any `json:"params"`
-	// Tells is the schema of each notification's value. It is nil if the method sends none.
-	Tells  map[string]any `json:"tells,omitempty"`
-	Result map[string]any `json:"result"`
+	Method      string         `json:"method"`
+	Right       Right          `json:"right"`
+	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it is the same
+	Params      map[string]any `json:"params"`
+	// Notification is the schema of each notification's value. It is nil if the method sends none.
+	Notification map[string]any `json:"tells,omitempty"`
+	Result       map[string]any `json:"result"`
 }
 
 // Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go
@@ -34,11 +34,11 @@ func Schemas() []MethodSchema {
 	for i, m := range Methods() {
 		params, result := complete(paramsSchema(m.endpoint.params)), complete(schemaOf(m.endpoint.result))
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: params, Result: result}
-		if m.Others != m.Right {
-			list[i].Others = m.Others
+		if m.OthersRight != m.Right {
+			list[i].OthersRight = m.OthersRight
 		}
 		if m.endpoint.notification != nil {
-			list[i].Tells = complete(schemaOf(m.endpoint.notification))
+			list[i].Notification = complete(schemaOf(m.endpoint.notification))
 		}
 	}
 	return list
@@ -52,7 +52,7 @@ func complete(s schema) schema {
 // ResultSchema returns the schema of the JSON of a struct type.
 func ResultSchema(t reflect.Type) map[string]any { return schemaOf(t) }
 
-func is(kinds ...string) schema {
+func schemaOfKinds(kinds ...string) schema {
 	if len(kinds) == 1 {
 		return schema{"type": kinds[0]}
 	}
@@ -89,11 +89,11 @@ const (
 func jsonOf(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[Name]():
-		return is("string", "integer")
+		return schemaOfKinds("string", "integer")
 	case reflect.TypeFor[Names]():
-		return schema{"type": []string{"string", "integer", "array"}, "items": is("string", "integer")}
+		return schema{"type": []string{"string", "integer", "array"}, "items": schemaOfKinds("string", "integer")}
 	case reflect.TypeFor[Texts]():
-		return schema{"type": []string{"string", "array"}, "items": is("string")}
+		return schema{"type": []string{"string", "array"}, "items": schemaOfKinds("string")}
 	case reflect.TypeFor[Labels]():
 		text := schema{"type": "string", "maxLength": queue.MaxLabel}
 		names := schema{"minLength": 1, "maxLength": queue.MaxLabel}
@@ -107,7 +107,7 @@ func jsonOf(t reflect.Type) schema {
 		s["pattern"] = "^(never|default)$|" + durationPattern
 		return s
 	case reflect.TypeFor[Scalar]():
-		return is("string", "number", "boolean")
+		return schemaOfKinds("string", "number", "boolean")
 	case reflect.TypeFor[json.RawMessage]():
 		return schema{}
 	case reflect.TypeFor[[]byte]():
@@ -128,9 +128,9 @@ func durationSchema(least float64) schema {
 func fieldKind(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
-		return is("integer")
+		return schemaOfKinds("integer")
 	case queue.KindNumber:
-		return is("number")
+		return schemaOfKinds("number")
 	case queue.KindDuration:
 		return durationSchema(0)
 	case queue.KindInstant:
@@ -138,15 +138,15 @@ func fieldKind(f *queue.Field) schema {
 	case queue.KindSize:
 		return schema{"type": []string{"integer", "string"}, "minimum": 0, "pattern": sizePattern}
 	case queue.KindBool:
-		return is("boolean")
+		return schemaOfKinds("boolean")
 	case queue.KindList:
-		return schema{"type": "array", "items": is("string")}
+		return schema{"type": "array", "items": schemaOfKinds("string")}
 	case queue.KindMap:
-		return schema{"type": "object", "additionalProperties": is("string")}
+		return schema{"type": "object", "additionalProperties": schemaOfKinds("string")}
 	case queue.KindCodes:
-		return schema{"type": "array", "items": is("integer")}
+		return schema{"type": "array", "items": schemaOfKinds("integer")}
 	}
-	return is("string")
+	return schemaOfKinds("string")
 }
 
 // fieldSchema returns the schema of a job field. In a patch, null as the value of a map's entry
@@ -159,7 +159,7 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	case "depends_on":
 		s["items"] = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "resources":
-		s["additionalProperties"] = is("string", "integer")
+		s["additionalProperties"] = schemaOfKinds("string", "integer")
 	case "umask":
 		s["pattern"] = "^0*[0-7]{1,3}$"
 	}
@@ -184,7 +184,7 @@ func jobSchema(set *fieldSet) schema {
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
 			// The client resolves env_pass, so the service does not accept it.
-			if name != "" && name != "env_pass" && !slices.Contains(set.without, name) {
+			if name != "" && name != "env_pass" && !slices.Contains(set.excluded, name) {
 				properties[name] = fieldSchema(&f, !set.job)
 			}
 		}
@@ -235,7 +235,7 @@ func givenFields(names []string, properties schema) schema {
 	return anyOfThese(names, func(name string) schema {
 		property := properties[name].(schema)
 		kinds := slices.DeleteFunc(slices.Clone(kindsOf(property)), func(kind string) bool { return kind == "null" })
-		given := is(kinds...)
+		given := schemaOfKinds(kinds...)
 		switch kinds[0] {
 		case "boolean":
 			given = schema{"const": true}
@@ -382,7 +382,7 @@ func paramsSchema(t reflect.Type) schema {
 	}
 	all, _ := s["allOf"].([]schema)
 	for _, g := range rules.groups {
-		all = append(all, g.declare(rules.given(g.a, own), rules.given(g.b, own)))
+		all = append(all, g.declare(rules.givenSchema(g.a, own), rules.givenSchema(g.b, own)))
 	}
 	if all != nil {
 		s["allOf"] = all
@@ -409,13 +409,13 @@ func (p *param) schema(t reflect.Type) schema {
 
 // givenPriority returns the schema of a job with a priority.
 func givenPriority() schema {
-	return schema{"required": []string{"priority"}, "properties": schema{"priority": is("integer")}}
+	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// given returns the schema of a request in which at least one of these parameters is given, or has
+// givenSchema returns the schema of a request in which at least one of these parameters is given, or has
 // a value with one of these marks. A name that is not a parameter is a field of the job, which is a
 // number.
-func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
+func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)
 	for i, name := range names {
@@ -432,7 +432,7 @@ func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 		case marked[name] != nil:
 			return marked[name]
 		case !own[name].IsValid(): // the name is not a parameter but a field of the job
-			return is("integer")
+			return schemaOfKinds("integer")
 		case own[name].Kind() == reflect.Bool:
 			return schema{"const": true}
 		case own[name].Kind() == reflect.Slice && own[name].Type() != reflect.TypeFor[[]byte]():
@@ -451,13 +451,13 @@ func schemaOf(t reflect.Type) schema {
 	case reflect.Pointer:
 		return orNull(schemaOf(t.Elem()))
 	case reflect.Bool:
-		return is("boolean")
+		return schemaOfKinds("boolean")
 	case reflect.Int, reflect.Int64:
-		return is("integer")
+		return schemaOfKinds("integer")
 	case reflect.Float64:
-		return is("number")
+		return schemaOfKinds("number")
 	case reflect.String:
-		return is("string")
+		return schemaOfKinds("string")
 	case reflect.Interface:
 		return schema{} // anything
 	case reflect.Slice:

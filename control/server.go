@@ -61,18 +61,18 @@ type Authorizer interface {
 
 // Server answers the API on a listener.
 type Server struct {
-	// Crowded is called for each request that arrives while another request is in progress on its
+	// OnConcurrencyLimit is called for each request that arrives while another request is in progress on its
 	// connection or another connection is open. It must not block, and may be changed only before
 	// Run.
-	Crowded func()
-	// Patience is how long a client may take to read a piece of a stream, or its final answer. 0
+	OnConcurrencyLimit func()
+	// StreamReadTimeout is how long a client may take to read a piece of a stream, or its final answer. 0
 	// means unlimited. It may be changed only before Run.
-	Patience time.Duration
+	StreamReadTimeout time.Duration
 
 	api        API
 	limits     Limits
 	authorizer Authorizer
-	shares     *Shares
+	shares     *UserLimits
 	log        *slog.Logger
 	peerOf     func(net.Conn) (Peer, error)
 	inProcess  bool // the only client is in this process
@@ -87,13 +87,13 @@ type Server struct {
 
 // NewServer returns a server for api. The shares limit what each user may have in progress. The API
 // must take its slots for heavy work from the same shares.
-func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, Patience: pieceTimeout, api: api, limits: limits, authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
+func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
+	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits, authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
 }
 
-// Within returns a client in this process, which the server serves as the peer p. Run must not be
+// StandaloneClient returns a client in this process, which the server serves as the peer p. Run must not be
 // called on such a server.
-func (s *Server) Within(p Peer) *Client {
+func (s *Server) StandaloneClient(p Peer) *Client {
 	s.peerOf = func(net.Conn) (Peer, error) { return p, nil }
 	s.inProcess = true
 	return &Client{dialInProcess: func() net.Conn {
@@ -103,10 +103,10 @@ func (s *Server) Within(p Peer) *Client {
 	}}
 }
 
-// As returns a client in this process, which the server serves as the peer p next to the clients of
+// ClientAs returns a client in this process, which the server serves as the peer p next to the clients of
 // Run. The same limits apply, and the server determines the peer's right at each request. The
 // caller vouches for the peer's identity.
-func (s *Server) As(p Peer) *Client {
+func (s *Server) ClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
 		// This goroutine ends when the connection is closed.
@@ -126,7 +126,7 @@ type identifiedConn struct {
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.shares.setUnlimitedBytes(s.Patience == 0)
+	s.shares.setUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
@@ -269,7 +269,7 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 		return nil
 	}
 	if c.unanswered.Add(1) > 1 || s.conns.openCount.Load() > 1 {
-		s.Crowded()
+		s.OnConcurrencyLimit()
 	}
 	calls.Go(func() {
 		growStack()
@@ -381,7 +381,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 			return nil, err
 		}
 		defer end()
-		t.patience = s.Patience // the client may still be reading earlier pieces of the stream
+		t.patience = s.StreamReadTimeout // the client may still be reading earlier pieces of the stream
 		// A stopping service ends the stream, since waiting for more pieces is pointless.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)

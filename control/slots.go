@@ -23,19 +23,19 @@ type Class int
 
 // The classes of heavy work. The server itself uses the last two.
 const (
-	One      Class = iota // a read about one job
-	Many                  // a read about many jobs (lists, selections, events, counts), or of output
-	decoding              // decoding a request of more than connBytes
-	large                 // processing a request of more than largeRequest bytes
+	ClassOne  Class = iota // a read about one job
+	ClassMany              // a read about many jobs (lists, selections, events, counts), or of output
+	decoding               // decoding a request of more than connBytes
+	large                  // processing a request of more than largeRequest bytes
 	classes
 )
 
 // Numbers of slots. Ordinary users are those who are not admins.
 const (
-	// readSlots is the number of slots for One and Many together. The store has as many read
-	// connections. One of the slots is reserved for One, and one for admins.
+	// readSlots is the number of slots for ClassOne and ClassMany together. The store has as many read
+	// connections. One of the slots is reserved for ClassOne, and one for admins.
 	readSlots = 4
-	// manySlots is the number of readSlots that all ordinary users together may use for Many. Each
+	// manySlots is the number of readSlots that all ordinary users together may use for ClassMany. Each
 	// of them may use at most one.
 	manySlots     = 2
 	decodingSlots = 2 // number of slots; each user may hold at most one
@@ -68,18 +68,18 @@ type waiter struct {
 }
 
 // slotFreeLocked reports whether a waiter could get a slot now.
-func (s *Shares) slotFreeLocked(w *waiter) bool {
+func (s *UserLimits) slotFreeLocked(w *waiter) bool {
 	p, u := &s.slots, w.user
 	if w.needsAnswerRoom && !s.unlimitedBytes && (u.answerSlots > 0 || u.bytes-w.ownBytes >= userBytes) {
 		return false // at most one answer at a time may exceed userBytes
 	}
-	reads, ordinary := p.inUse[One]+p.inUse[Many], p.ordinaryInUse[One]+p.ordinaryInUse[Many]
+	reads, ordinary := p.inUse[ClassOne]+p.inUse[ClassMany], p.ordinaryInUse[ClassOne]+p.ordinaryInUse[ClassMany]
 	switch w.class {
-	case One:
+	case ClassOne:
 		return reads < readSlots && (w.admin || ordinary < readSlots-1)
-	case Many:
-		return reads < readSlots && p.inUse[Many] < readSlots-1 &&
-			(w.admin || ordinary < readSlots-1 && p.ordinaryInUse[Many] < manySlots && u.slotsInUse[Many] == 0)
+	case ClassMany:
+		return reads < readSlots && p.inUse[ClassMany] < readSlots-1 &&
+			(w.admin || ordinary < readSlots-1 && p.ordinaryInUse[ClassMany] < manySlots && u.slotsInUse[ClassMany] == 0)
 	case decoding:
 		return p.inUse[decoding] < decodingSlots && u.slotsInUse[decoding] == 0
 	}
@@ -87,7 +87,7 @@ func (s *Shares) slotFreeLocked(w *waiter) bool {
 }
 
 // countSlotsLocked adds n to the numbers of slots that w uses.
-func (s *Shares) countSlotsLocked(w *waiter, n int) {
+func (s *UserLimits) countSlotsLocked(w *waiter, n int) {
 	s.slots.inUse[w.class] += n
 	w.user.slotsInUse[w.class] += n
 	if !w.admin {
@@ -99,13 +99,13 @@ func (s *Shares) countSlotsLocked(w *waiter, n int) {
 }
 
 // grantSlotLocked gives a waiter its slot.
-func (s *Shares) grantSlotLocked(w *waiter) {
+func (s *UserLimits) grantSlotLocked(w *waiter) {
 	s.countSlotsLocked(w, 1)
 	close(w.granted)
 }
 
 // releaseSlot releases the slot of a waiter.
-func (s *Shares) releaseSlot(w *waiter) {
+func (s *UserLimits) releaseSlot(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.countSlotsLocked(w, -1)
@@ -114,7 +114,7 @@ func (s *Shares) releaseSlot(w *waiter) {
 }
 
 // dispatchLocked grants free slots to waiting users round robin.
-func (s *Shares) dispatchLocked() {
+func (s *UserLimits) dispatchLocked() {
 	p := &s.slots
 	for i := 0; i < len(p.waiting); {
 		u := p.waiting[i]
@@ -133,7 +133,7 @@ func (s *Shares) dispatchLocked() {
 
 // oldestReadyLocked returns the user's oldest waiter that could get a slot now, nil if there is
 // none.
-func (s *Shares) oldestReadyLocked(u *userShare) (first *waiter) {
+func (s *UserLimits) oldestReadyLocked(u *userShare) (first *waiter) {
 	for c := range classes {
 		for _, q := range u.waiting[c] {
 			if len(q) > 0 && (first == nil || q[0].seq < first.seq) && s.slotFreeLocked(q[0]) {
@@ -164,7 +164,7 @@ func (w *waiter) queue() *[]*waiter {
 }
 
 // dequeueLocked removes a waiter from its queue.
-func (s *Shares) dequeueLocked(w *waiter) {
+func (s *UserLimits) dequeueLocked(w *waiter) {
 	q := w.queue()
 	if i := slices.Index(*q, w); i >= 0 {
 		*q = slices.Delete(*q, i, i+1)
@@ -172,7 +172,7 @@ func (s *Shares) dequeueLocked(w *waiter) {
 }
 
 // acquireSlot waits for a slot for w. The caller must release it with releaseSlot.
-func (s *Shares) acquireSlot(ctx context.Context, w *waiter) error {
+func (s *UserLimits) acquireSlot(ctx context.Context, w *waiter) error {
 	peer := PeerFrom(ctx)
 	w.admin, w.granted = peer.Right.Covers(Admin), make(chan struct{})
 	s.mu.Lock()
@@ -205,7 +205,7 @@ func (s *Shares) acquireSlot(ctx context.Context, w *waiter) error {
 
 // stopWaiting stops waiting for a slot. err is the reason, nil if the wait took too long.
 // stopWaiting returns nil if the waiter has got its slot in the meantime.
-func (s *Shares) stopWaiting(w *waiter, err error) error {
+func (s *UserLimits) stopWaiting(w *waiter, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -231,7 +231,7 @@ func (s *Shares) stopWaiting(w *waiter, err error) error {
 
 // Do calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the
 // store, or at most 256 KiB of output. It may wait only for the disk, and must not call Do.
-func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
+func (s *UserLimits) Do(ctx context.Context, c Class, f func() error) error {
 	w := &waiter{class: c}
 	if err := s.acquireSlot(ctx, w); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
 // Step calls f like Do, for one step of a stream. Pieces that f sends are written to the client
 // after the slot is released. A step starts only when the user's share has room for its output, and
 // each user has at most one step in progress.
-func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
+func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
 	t := activeRequestOf(ctx)
 	w := &waiter{class: c, needsAnswerRoom: true}
 	if t != nil {
@@ -271,7 +271,7 @@ func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 
 // Answer calls f like Step, for the answer of a request. It also encodes the result of f as JSON
 // while it holds the slot.
-func Answer[R any](ctx context.Context, s *Shares, c Class, f func() (R, error)) (r R, err error) {
+func Answer[R any](ctx context.Context, s *UserLimits, c Class, f func() (R, error)) (r R, err error) {
 	err = s.Step(ctx, c, func() error {
 		var err error
 		if r, err = f(); err != nil {

@@ -20,7 +20,7 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 }
 
 // wantNoUsage checks that no user holds or waits for anything.
-func wantNoUsage(t *testing.T, s *Shares) {
+func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
 	if len(s.users) > 0 || len(s.slots.waiting) > 0 || s.slots.inUse != [classes]int{} || s.slots.ordinaryInUse != [classes]int{} {
 		t.Errorf("something is left: %+v, %d users", s.slots, len(s.users))
@@ -34,9 +34,9 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 	for _, c := range []struct {
 		theirs, mine Class
 		places       int // number of slots that reads of the class theirs may use
-	}{{One, One, readSlots - 1}, {One, Many, readSlots - 1}, {Many, One, 1}, {Many, Many, 1}, {large, large, 1}, {decoding, decoding, 1}} {
+	}{{ClassOne, ClassOne, readSlots - 1}, {ClassOne, ClassMany, readSlots - 1}, {ClassMany, ClassOne, 1}, {ClassMany, ClassMany, 1}, {large, large, 1}, {decoding, decoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
-			s := new(Shares)
+			s := new(UserLimits)
 			var mu sync.Mutex
 			atOnce, most := 0, 0 // guarded by mu
 			var all sync.WaitGroup
@@ -77,7 +77,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 // Ten users with different numbers of waiting reads get about the same number of slots.
 func TestSlotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		var mu sync.Mutex
 		got := map[int]int{}
 		ctx, stop := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func TestSlotsAreShared(t *testing.T) {
 }
 
 // Some slots are reserved for reads of one job and for admins. Ordinary users may use two of the
-// others for Many, one each.
+// others for ClassMany, one each.
 func TestSlotsAreReserved(t *testing.T) {
 	type asks struct {
 		uid   int
@@ -122,23 +122,23 @@ func TestSlotsAreReserved(t *testing.T) {
 	}
 	for name, list := range map[string][]asks{
 		"lists of ordinary users": {
-			{1, Submit, Many, true}, {1, Submit, Many, false}, {2, Read, Many, true}, {3, Operate, Many, false},
-			{1, Submit, One, true}, {3, Submit, One, false}, {0, Admin, One, true}, {0, Admin, One, false},
+			{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {2, Read, ClassMany, true}, {3, Operate, ClassMany, false},
+			{1, Submit, ClassOne, true}, {3, Submit, ClassOne, false}, {0, Admin, ClassOne, true}, {0, Admin, ClassOne, false},
 		},
 		"lists of admins": {
-			{0, Admin, Many, true}, {0, Admin, Many, true}, {9, Admin, Many, true}, {0, Admin, Many, false},
-			{1, Submit, Many, false}, {1, Submit, One, true}, {0, Admin, One, false},
+			{0, Admin, ClassMany, true}, {0, Admin, ClassMany, true}, {9, Admin, ClassMany, true}, {0, Admin, ClassMany, false},
+			{1, Submit, ClassMany, false}, {1, Submit, ClassOne, true}, {0, Admin, ClassOne, false},
 		},
 		"reads of one job": {
-			{1, Submit, One, true}, {1, Submit, One, true}, {2, Submit, One, true}, {3, Submit, One, false},
-			{3, Submit, Many, false}, {0, Admin, Many, true}, {0, Admin, One, false},
+			{1, Submit, ClassOne, true}, {1, Submit, ClassOne, true}, {2, Submit, ClassOne, true}, {3, Submit, ClassOne, false},
+			{3, Submit, ClassMany, false}, {0, Admin, ClassMany, true}, {0, Admin, ClassOne, false},
 		},
-		"large requests":       {{1, Submit, large, true}, {1, Submit, large, false}, {0, Admin, large, true}, {2, Submit, large, false}, {1, Submit, One, true}, {1, Submit, decoding, true}},
+		"large requests":       {{1, Submit, large, true}, {1, Submit, large, false}, {0, Admin, large, true}, {2, Submit, large, false}, {1, Submit, ClassOne, true}, {1, Submit, decoding, true}},
 		"requests to be read":  {{1, Submit, decoding, true}, {1, Submit, decoding, false}, {0, Admin, decoding, true}, {2, Submit, decoding, false}},
-		"one user's own lists": {{1, Submit, Many, true}, {1, Submit, Many, false}, {1, Submit, One, true}, {1, Submit, One, true}, {1, Submit, One, false}},
+		"one user's own lists": {{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {1, Submit, ClassOne, true}, {1, Submit, ClassOne, true}, {1, Submit, ClassOne, false}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := new(Shares)
+			s := new(UserLimits)
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			for i, a := range list {
@@ -165,28 +165,28 @@ func TestSlotsAreReserved(t *testing.T) {
 // A request waits for a slot for ten seconds, or until its client has gone, and then fails.
 func TestWaitingForASlotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		hold, release := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range readSlots {
 			all.Go(func() {
-				s.Do(peerContext(t.Context(), 0, Admin), One, func() error { <-hold.Done(); return nil })
+				s.Do(peerContext(t.Context(), 0, Admin), ClassOne, func() error { <-hold.Done(); return nil })
 			})
 		}
 		synctest.Wait()
 		began := time.Now()
-		err := s.Do(peerContext(t.Context(), 1, Submit), One, func() error { return errors.New("got a place") })
+		err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return errors.New("got a place") })
 		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait || !strings.Contains(err.Error(), "try again") {
 			t.Errorf("after %v: %v", took, err)
 		}
 		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, Submit), time.Second)
 		defer cancel()
-		if err := s.Do(ctx, One, func() error { return errors.New("got a place") }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.Do(ctx, ClassOne, func() error { return errors.New("got a place") }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("whoever has gone: %v", err)
 		}
 		release()
 		all.Wait()
-		if err := s.Do(peerContext(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
+		if err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("once there is room: %v", err)
 		}
 		wantNoUsage(t, s)
@@ -195,14 +195,14 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 
 // A slot is released after an error and after a panic.
 func TestSlotsAreReleased(t *testing.T) {
-	s := new(Shares)
+	s := new(UserLimits)
 	for range 2 * readSlots {
-		if err := s.Do(peerContext(t.Context(), 0, Admin), One, func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
+		if err := s.Do(peerContext(t.Context(), 0, Admin), ClassOne, func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
 			t.Error(err)
 		}
 		func() {
 			defer func() { recover() }()
-			s.Do(peerContext(t.Context(), 0, Admin), One, func() error { panic("as a mistake would") })
+			s.Do(peerContext(t.Context(), 0, Admin), ClassOne, func() error { panic("as a mistake would") })
 		}()
 	}
 	wantNoUsage(t, s)
@@ -212,23 +212,23 @@ func TestSlotsAreReleased(t *testing.T) {
 // reads of the same user are delayed.
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		c := s.connect(1, stays)
 		c.charge(connBytes + userBytes)
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.Step(peerContext(t.Context(), 1, Submit), Many, func() error { order = append(order, "answer"); return nil }); err != nil {
+			if err := s.Step(peerContext(t.Context(), 1, Submit), ClassMany, func() error { order = append(order, "answer"); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		for _, uid := range []int{1, 2} {
-			if err := s.Do(peerContext(t.Context(), uid, Submit), Many, func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
+			if err := s.Do(peerContext(t.Context(), uid, Submit), ClassMany, func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := s.Step(peerContext(t.Context(), 2, Submit), Many, func() error { order = append(order, "answer of 2"); return nil }); err != nil {
+		if err := s.Step(peerContext(t.Context(), 2, Submit), ClassMany, func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
 		c.charge(-1)
@@ -237,15 +237,15 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			t.Errorf("got %q, want %q", order, want)
 		}
 		c.charge(1)
-		if err := s.Step(peerContext(t.Context(), 1, Submit), One, func() error { return nil }); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
+		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("without room: %v", err)
 		}
 		own := context.WithValue(peerContext(t.Context(), 1, Submit), activeRequestKey{}, &activeRequest{bytes: 1})
-		if err := s.Step(own, One, func() error { return nil }); err != nil {
+		if err := s.Step(own, ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("with a byte of its own: %v", err)
 		}
 		s.setUnlimitedBytes(true)
-		if err := s.Step(peerContext(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
+		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("without bounds: %v", err)
 		}
 		c.close()
@@ -257,14 +257,14 @@ func TestAnswersWaitForRoom(t *testing.T) {
 // share.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		now, most := map[int]int{}, map[int]int{}
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for uid := range 3 {
 			for range 20 {
 				all.Go(func() {
-					err := s.Step(peerContext(t.Context(), uid, Admin), One, func() error {
+					err := s.Step(peerContext(t.Context(), uid, Admin), ClassOne, func() error {
 						mu.Lock()
 						now[uid]++
 						most[uid] = max(most[uid], now[uid])

@@ -16,7 +16,7 @@ const serviceLogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Win
 // permissions of the pipe.
 func noAccess(path string) error {
 	var known accounts.Directory
-	you := known.UserName(accounts.Self())
+	you := known.UserName(accounts.CurrentUser())
 	_, group := known.GroupID(ServiceAccount)
 	return queue.Errorf(queue.CodeDenied, "%s", closedTo(path, you, group))
 }

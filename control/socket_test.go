@@ -24,7 +24,7 @@ import (
 
 // fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
 type fakeAPI struct {
-	onCrowded func() // value for Server.Crowded; nil leaves the default
+	onCrowded func() // value for Server.OnConcurrencyLimit; nil leaves the default
 	patience  *time.Duration
 	API
 	err          error
@@ -72,12 +72,12 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 	if g, ok := api.(Authorizer); ok {
 		gate = g
 	}
-	server = NewServer(api, Limits{many}, gate, new(Shares), slog.New(slog.DiscardHandler))
+	server = NewServer(api, Limits{many}, gate, new(UserLimits), slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fakeAPI); ok && f.onCrowded != nil {
-		server.Crowded = f.onCrowded
+		server.OnConcurrencyLimit = f.onCrowded
 	}
 	if f, ok := api.(*fakeAPI); ok && f.patience != nil {
-		server.Patience = *f.patience
+		server.StreamReadTimeout = *f.patience
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -145,7 +145,7 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	}
 }
 
-// The server calls Crowded for concurrent requests and connections, and not for requests of a
+// The server calls OnConcurrencyLimit for concurrent requests and connections, and not for requests of a
 // single client.
 func TestServerReportsConcurrentRequests(t *testing.T) {
 	var crowded atomic.Int64
@@ -269,7 +269,7 @@ func TestServerIdentifiesClient(t *testing.T) {
 	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if p := d.peers[0]; p.UID != accounts.Self() || p.PID != os.Getpid() {
+	if p := d.peers[0]; p.UID != accounts.CurrentUser() || p.PID != os.Getpid() {
 		t.Errorf("asked by %+v", p)
 	}
 	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, fs.ErrNotExist) {
@@ -277,7 +277,7 @@ func TestServerIdentifiesClient(t *testing.T) {
 	}
 }
 
-// A stream ends if its reader pauses for longer than the server's Patience. If Patience is 0, the
+// A stream ends if its reader pauses for longer than the server's StreamReadTimeout. If StreamReadTimeout is 0, the
 // reader gets the whole stream.
 func TestPatienceLimitsSlowReaders(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {

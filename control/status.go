@@ -42,10 +42,10 @@ type Status struct {
 	// Reranking is true while the priorities of waiting jobs are recomputed after a change of the
 	// settings for the order.
 	Reranking bool `json:"reranking"`
-	// Away is the reason why the store cannot be read, "" if it can be read. While Away is set, the
+	// StoreError is the reason why the store cannot be read, "" if it can be read. While StoreError is set, the
 	// other fields hold the last known values.
-	Away   string `json:"away,omitempty"`
-	Health string `json:"health"` // "ok", or "degraded" or "failing" followed by the reason
+	StoreError string `json:"away,omitempty"`
+	Health     string `json:"health"` // "ok", or "degraded" or "failing" followed by the reason
 }
 
 // Storage describes where the queue is stored, and how many bytes it uses. It is part of Status.
@@ -93,12 +93,12 @@ type Screen struct {
 	Running []ScreenJob `json:"running"` // oldest first
 	// Ready holds the jobs that wait only for a worker or a gate, in the order in which they start
 	// if no gate is full.
-	Ready  []Job       `json:"ready"`
-	Timed  []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
-	Kept   []Job       `json:"kept"`   // held and blocked jobs, the oldest first
-	Dead   []ScreenJob `json:"dead"`   // the most recently ended first
-	Paused []QueueView `json:"paused"` // paused queues with waiting jobs, at most 100
-	Done   []Job       `json:"done"`   // completed and cancelled jobs, the most recently ended first
+	Ready         []Job       `json:"ready"`
+	Timed         []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
+	HeldOrBlocked []Job       `json:"kept"`   // held and blocked jobs, the oldest first
+	Dead          []ScreenJob `json:"dead"`   // the most recently ended first
+	Paused        []QueueView `json:"paused"` // paused queues with waiting jobs, at most 100
+	Done          []Job       `json:"done"`   // completed and cancelled jobs, the most recently ended first
 }
 
 // ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the

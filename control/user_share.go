@@ -20,10 +20,10 @@ const (
 	connBytes = 16 << 10
 )
 
-// Shares divides the service among its users. It limits what each user may have in progress, and
-// grants the slots for heavy work round robin. The zero Shares is ready for use. Its methods are
+// UserLimits divides the service among its users. It limits what each user may have in progress, and
+// grants the slots for heavy work round robin. The zero UserLimits is ready for use. Its methods are
 // safe for concurrent use.
-type Shares struct {
+type UserLimits struct {
 	mu                   sync.Mutex
 	users                map[int]*userShare // by uid; guarded by mu, like the fields below
 	slots                slotTable
@@ -51,25 +51,25 @@ type userShare struct {
 
 // connShare holds what one connection uses of its user's share.
 type connShare struct {
-	s    *Shares
+	s    *UserLimits
 	user *userShare
 	// cancelIfHungUp is called every roomHangUpInterval while the connection waits for room. If the
 	// client has hung up, it cancels the connection's requests and returns true.
 	cancelIfHungUp func() bool
 
-	bytes    int64 // guarded by Shares.mu, like requests
+	bytes    int64 // guarded by UserLimits.mu, like requests
 	requests int
 }
 
 // setUnlimitedBytes sets whether the number of bytes is unlimited.
-func (s *Shares) setUnlimitedBytes(unlimited bool) {
+func (s *UserLimits) setUnlimitedBytes(unlimited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unlimitedBytes = unlimited
 }
 
 // shareLocked returns the share of a user, and creates it if there is none.
-func (s *Shares) shareLocked(uid int) *userShare {
+func (s *UserLimits) shareLocked(uid int) *userShare {
 	u := s.users[uid]
 	if u == nil {
 		if s.users == nil {
@@ -82,14 +82,14 @@ func (s *Shares) shareLocked(uid int) *userShare {
 }
 
 // forgetIfIdleLocked deletes a share that nothing uses.
-func (s *Shares) forgetIfIdleLocked(u *userShare) {
+func (s *UserLimits) forgetIfIdleLocked(u *userShare) {
 	if u.conns == 0 && u.helpers == 0 && u.slotsInUse == [classes]int{} && !u.hasWaiters() {
 		delete(s.users, u.uid)
 	}
 }
 
 // connect adds a connection to the share of its user.
-func (s *Shares) connect(uid int, cancelIfHungUp func() bool) *connShare {
+func (s *UserLimits) connect(uid int, cancelIfHungUp func() bool) *connShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.shareLocked(uid)
@@ -206,7 +206,7 @@ const userHelpers = 128
 
 // Helper reserves one of the extra goroutines that a user may have. It does not wait, and reports
 // whether one was free. The caller must call end to return it.
-func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
+func (s *UserLimits) Helper(ctx context.Context) (end func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.shareLocked(PeerFrom(ctx).UID)
@@ -222,8 +222,8 @@ func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 	}, true
 }
 
-// Charge adds n bytes to the user's share until the request of ctx ends.
-func Charge(ctx context.Context, n int) {
+// ChargeBytes adds n bytes to the user's share until the request of ctx ends.
+func ChargeBytes(ctx context.Context, n int) {
 	if t := activeRequestOf(ctx); t != nil {
 		t.bytes += int64(n)
 		t.conn.share.charge(n)

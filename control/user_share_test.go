@@ -35,7 +35,7 @@ func wantImmediate(t *testing.T, what string, ask func() error) {
 // fail after 5 s. Other users are not affected.
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		begin := func(c *connShare) func() error { return func() error { return c.beginRequest(t.Context()) } }
 		var conns []*connShare
 		for range userRequests / connRequests {
@@ -78,7 +78,7 @@ func TestRequestsAreBounded(t *testing.T) {
 // that list or change many jobs, and one more waits for room.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		a, b, other := s.connect(1, stays), s.connect(1, stays), s.connect(2, stays)
 		var ends []func()
 		for i := range MaxStreams {
@@ -122,7 +122,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 // only one at a time gets room.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(Shares)
+		s := new(UserLimits)
 		room := func(c *connShare, n int64) func() error {
 			return func() error { return c.growLine(t.Context(), n, false) }
 		}

@@ -314,7 +314,7 @@ func (p *Enqueue) decode(raw json.RawMessage) error {
 	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
 		return err
 	}
-	d.given["priority"] = prioritized(p.Spec)
+	d.givenNames["priority"] = prioritized(p.Spec)
 	return d.check()
 }
 
@@ -337,7 +337,7 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 
 // MarshalJSON writes the fields of the spec that were given, and the other parameters that are set.
 func (p Enqueue) MarshalJSON() ([]byte, error) {
-	m := p.Spec.Given()
+	m := p.Spec.GivenFields()
 	if p.Key != "" {
 		m["key"] = p.Key
 	}
@@ -413,7 +413,7 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)
 		}
-		d.given[name] = !emptyList(value)
+		d.givenNames[name] = !emptyList(value)
 		if err := p.decodeJobs(value); err != nil {
 			return err
 		}
@@ -425,7 +425,7 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	}
 	err = d.check()
 	if fault, ok := errors.AsType[*queue.Error](err); ok && fault.Field == "next" && len(p.Jobs) > 1 {
-		return fault.At(slices.IndexFunc(p.Jobs, prioritized) + 1)
+		return fault.WithIndex(slices.IndexFunc(p.Jobs, prioritized) + 1)
 	}
 	return err
 }
@@ -442,7 +442,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {
 			if e, ok := errors.AsType[*queue.Error](err); ok {
-				return e.At(len(p.Jobs) + 1)
+				return e.WithIndex(len(p.Jobs) + 1)
 			}
 			return err
 		}

@@ -21,7 +21,7 @@ import (
 // act returns. If fields are given, other form fields are an error.
 func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error), fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		if !v.has(r.PostFormValue("token")) {
+		if !v.hasToken(r.PostFormValue("token")) {
 			return errToken
 		}
 		if fields != nil {
@@ -63,14 +63,14 @@ var runs = []queue.State{queue.Processing}
 var verbs = []verb{
 	{"pause", "Pause", false, runs, control.ActionAPI.Pause},
 	{"resume", "Resume", false, runs, control.ActionAPI.Resume},
-	{"hold", "Hold", false, queue.VerbHold.Takes(), control.ActionAPI.Hold},
-	{"release", "Release", false, queue.VerbRelease.Takes(), control.ActionAPI.Release},
-	{"retry", "Retry", false, queue.VerbRetry.Takes(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	{"hold", "Hold", false, queue.VerbHold.ActsIn(), control.ActionAPI.Hold},
+	{"release", "Release", false, queue.VerbRelease.ActsIn(), control.ActionAPI.Release},
+	{"retry", "Retry", false, queue.VerbRetry.ActsIn(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 		return c.Retry(ctx, control.Retry{Selection: p})
 	}},
 	{"requeue", "Requeue…", true, runs, control.ActionAPI.Requeue},
-	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.Takes()), control.ActionAPI.Cancel},
-	{"rm", "Remove…", true, queue.VerbRemove.Takes(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.ActsIn()), control.ActionAPI.Cancel},
+	{"rm", "Remove…", true, queue.VerbRemove.ActsIn(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: p})
 	}},
 }
@@ -130,15 +130,15 @@ func refusal(r *control.Refusal) error {
 
 // outcome is the result of an action on many jobs.
 type outcome struct {
-	done, refused int
-	first         control.Refusal
+	doneCount, refused int
+	first              control.Refusal
 }
 
 func (o *outcome) add(got *control.BulkResult) {
 	if o.refused == 0 && len(got.Refused) > 0 {
 		o.first = got.Refused[0]
 	}
-	o.done, o.refused = o.done+len(got.Done), o.refused+len(got.Refused)
+	o.doneCount, o.refused = o.doneCount+len(got.Done), o.refused+len(got.Refused)
 }
 
 // refusal returns an error that describes the first rejected job, or nil if no job was rejected.
@@ -146,7 +146,7 @@ func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb, jobsText(int64(o.done), ""), o.refused, o.first.ID, o.first.Err())
+	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb, jobsText(int64(o.doneCount), ""), o.refused, o.first.ID, o.first.Err())
 }
 
 // pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a
@@ -272,7 +272,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	q := f.Values()
 	q.Set("did", vb.Name)
-	q.Set("n", strconv.Itoa(all.done))
+	q.Set("n", strconv.Itoa(all.doneCount))
 	return "/jobs?" + q.Encode(), nil
 }
 
@@ -397,7 +397,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if one && len(ids) == 1 {
 		return pathOf(ids[0]), nil
 	}
-	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.done)}}.Encode(), nil
+	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.doneCount)}}.Encode(), nil
 }
 
 // scale sets the number of workers.

@@ -63,7 +63,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // method replies with the result of a read-only method. The query contains the parameters.
 func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m := control.Readable(r.PathValue("method"))
+	m := control.ReadMethod(r.PathValue("method"))
 	if m == nil {
 		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them", queue.Clip(r.PathValue("method")))
 	}
@@ -82,7 +82,7 @@ func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) erro
 
 // metrics replies with the queue's metrics in the requested format.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	registry, err := metrics.Of(r.Context(), v.client)
+	registry, err := metrics.Registry(r.Context(), v.client)
 	if err == nil {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
 	}

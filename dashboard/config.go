@@ -54,9 +54,9 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// has reports whether a host name belongs to the page. Names below localhost always mean this machine (RFC
+// hasHost reports whether a host name belongs to the page. Names below localhost always mean this machine (RFC
 // 6761, section 6.3).
-func (c *Config) has(host string) bool {
+func (c *Config) hasHost(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.Hosts, host):
 		return true

@@ -22,14 +22,14 @@ func TestSocketsHandedOverAreChecked(t *testing.T) {
 		defer l.Close()
 		handed = append(handed, l)
 	}
-	s := New(Options{Handed: handed, Log: slog.New(slog.DiscardHandler)})
+	s := New(Options{Listeners: handed, Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
-	if err := s.Set(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Listening() != "" {
-		t.Errorf("without TLS the page is at %q, %v", s.Listening(), err)
+	if err := s.Set(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Address() != "" {
+		t.Errorf("without TLS the page is at %q, %v", s.Address(), err)
 	}
-	s = New(Options{Handed: handed[:1], Log: slog.New(slog.DiscardHandler)})
+	s = New(Options{Listeners: handed[:1], Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
-	if err := s.Set(Config{}); err != nil || s.Listening() != handed[0].Addr().String() {
-		t.Errorf("on loopback the page is at %q, %v", s.Listening(), err)
+	if err := s.Set(Config{}); err != nil || s.Address() != handed[0].Addr().String() {
+		t.Errorf("on loopback the page is at %q, %v", s.Address(), err)
 	}
 }

@@ -51,7 +51,7 @@ type feed struct {
 	// below.
 	lastParts map[string]string
 	readers   map[*reader]bool
-	ended     bool // the readers must disconnect
+	isClosed  bool // the readers must disconnect
 	cancel    context.CancelFunc
 }
 
@@ -167,7 +167,7 @@ func (f *feeds) publish(page *feed, parts map[string]string) {
 func (f *feeds) end(key string, page *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	page.ended = true
+	page.isClosed = true
 	if f.byKey[key] == page {
 		delete(f.byKey, key)
 	}
@@ -188,7 +188,7 @@ func (f *feeds) take(page *feed, r *reader) (unsent *frame, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unsent, r.unsent = r.unsent, nil
-	return unsent, page.ended
+	return unsent, page.isClosed
 }
 
 // viewOf returns the page of a path, or nil if the path has no page.
@@ -335,7 +335,7 @@ func (e *eventStream) write(text []byte) error {
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL, f *feed) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
-	ticker := time.NewTicker(cmp.Or(vw.each, renderInterval))
+	ticker := time.NewTicker(cmp.Or(vw.minInterval, renderInterval))
 	defer ticker.Stop()
 	var last int64
 	var made time.Time

@@ -19,7 +19,7 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 		}}
 	}
 	for _, m := range control.Schemas() {
-		if control.Readable(m.Method) == nil {
+		if control.ReadMethod(m.Method) == nil {
 			continue
 		}
 		schemas[m.Method] = m.Result

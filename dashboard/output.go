@@ -28,7 +28,7 @@ func (o *outputLines) next(p *control.Piece) (list []line) {
 			list = textLines(rest, line{At: at})
 		}
 		o.attempt, o.part = p.Attempt, false
-		o.tty = termtext.Renderer{Colours: true, Midway: true}
+		o.tty = termtext.Renderer{Colours: true, StartsMidway: true}
 	}
 	switch {
 	case gap != "":
@@ -60,7 +60,7 @@ func textLines(text string, like line) (list []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
 		if len(text) > maxLineBytes {
-			end := maxLineBytes - output.Unfinished([]byte(text[:maxLineBytes]))
+			end := maxLineBytes - output.TrailingPartial([]byte(text[:maxLineBytes]))
 			text, rest = text[:end], len(text)-end
 		}
 		l := like

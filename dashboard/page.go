@@ -79,11 +79,11 @@ func (p page) Owns(j control.Job) bool {
 
 // view is one kind of page.
 type view struct {
-	name  string // name of its template
-	make  func(ctx context.Context, v *visitor, u *url.URL) (page, error)
-	parts []string      // parts that are kept up to date, defined in its template
-	query []string      // names of the accepted query parameters
-	each  time.Duration // minimum interval between updates; 0 means renderInterval
+	name        string // name of its template
+	make        func(ctx context.Context, v *visitor, u *url.URL) (page, error)
+	parts       []string      // parts that are kept up to date, defined in its template
+	query       []string      // names of the accepted query parameters
+	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
 // check returns an error for unknown query parameters, which would otherwise be ignored silently.

@@ -67,7 +67,7 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 		handler, pattern := mux.Handler(other)
 		_, registered := handler.(http.HandlerFunc)
 		name, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
-		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") && control.Readable(name) == nil {
+		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") && control.ReadMethod(name) == nil {
 			continue
 		}
 		if list = append(list, method); method == http.MethodGet {
@@ -116,7 +116,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 
 // signOut ends a session.
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if !v.has(r.PostFormValue("token")) {
+	if !v.hasToken(r.PostFormValue("token")) {
 		return errToken
 	}
 	s.sessions.signOut(r, s.cookie(r))

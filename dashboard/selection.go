@@ -64,7 +64,7 @@ func (f filter) command() string {
 	cli := "queuectl list"
 	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q}, {"--label", f.Label}} {
 		if part[1] != "" {
-			cli += " " + part[0] + " " + queue.Word(part[1])
+			cli += " " + part[0] + " " + queue.ShellWord(part[1])
 		}
 	}
 	return cli

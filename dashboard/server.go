@@ -43,13 +43,13 @@ const (
 
 // Options are the parts of the service that a server needs.
 type Options struct {
-	As func(control.Peer) *control.Client // returns a client with the identity of a peer
+	ClientAs func(control.Peer) *control.Client // returns a client with the identity of a peer
 	// Anonymous is the identity of requests without a session, if they are allowed.
 	Anonymous control.Peer
 	Scraper   control.Peer // identity of requests that only read the metrics
-	// Handed holds the listeners that the system passed. If there are any, they replace Config.Listen.
-	Handed []net.Listener
-	Log    *slog.Logger
+	// Listeners holds the listeners that the system passed. If there are any, they replace Config.Listen.
+	Listeners []net.Listener
+	Log       *slog.Logger
 }
 
 // Server serves the page. It is off until Set is called. Its methods are safe for concurrent use.
@@ -107,7 +107,7 @@ func (s *Server) Set(c Config) error {
 		c.Listen = "unix:" + filepath.Clean(path)
 	}
 	var addresses []string
-	for _, l := range s.opt.Handed {
+	for _, l := range s.opt.Listeners {
 		addresses = append(addresses, addressOf(l))
 	}
 	if addresses == nil {
@@ -199,7 +199,7 @@ func addressOf(l net.Listener) string {
 // listen opens the sockets of the page, at least one. It keeps the file of a Unix socket in place until ctx
 // ends.
 func (s *Server) listen(ctx context.Context, address string) (list []net.Listener, err error) {
-	for _, handed := range s.opt.Handed { // duplicate them, so that the originals stay open for later
+	for _, handed := range s.opt.Listeners { // duplicate them, so that the originals stay open for later
 		l, err := duplicate(handed)
 		if err != nil {
 			for _, l := range list {
@@ -275,8 +275,8 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	}
 }
 
-// Listening returns the address of the page in the format of Config.Listen, or "" while the page is off.
-func (s *Server) Listening() string {
+// Address returns the address of the page in the format of Config.Listen, or "" while the page is off.
+func (s *Server) Address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.address
@@ -353,7 +353,7 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 }
 
 // clientOf returns a client with the visitor's identity. The caller must close it.
-func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.As(v.peer) }
+func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.peer) }
 
 // local reports whether a request was sent from this machine, and not forwarded by a proxy.
 func (s *Server) local(r *http.Request) bool {
@@ -408,7 +408,7 @@ func (s *Server) handler() http.Handler {
 			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q is not NAME or NAME:PORT", queue.Clip(r.Host)))
 			return
 		}
-		if c := s.config.Load(); !c.has(hostOf(r)) {
+		if c := s.config.Load(); !c.hasHost(hostOf(r)) {
 			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts", queue.Clip(hostOf(r))))
 			return
 		}

@@ -36,7 +36,7 @@ type session struct {
 type sessions struct {
 	mu            sync.Mutex
 	links         map[[sha256.Size]byte]session // unused links, by the hash of their secret
-	open          map[[sha256.Size]byte]session
+	openSessions  map[[sha256.Size]byte]session
 	failures      int // number of invalid secrets since failuresSince
 	failuresSince time.Time
 }
@@ -47,7 +47,7 @@ func (s *sessions) link(p control.Peer, host string) (secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.links = put(s.links, secret, session{peer: p, host: host, expires: time.Now().Add(linkLifetime)}, maxUserLinks)
+	s.links = addSession(s.links, secret, session{peer: p, host: host, expires: time.Now().Add(linkLifetime)}, maxUserLinks)
 	return secret
 }
 
@@ -64,7 +64,7 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 	delete(s.links, key)
 	sess.expires, sess.token = time.Now().Add(sessionLifetime), newSecret()
 	secret = newSecret()
-	s.open = put(s.open, secret, sess, maxUserSessions)
+	s.openSessions = addSession(s.openSessions, secret, sess, maxUserSessions)
 	return secret, nil
 }
 
@@ -86,7 +86,7 @@ func (s *sessions) countFailure() error {
 func (s *sessions) find(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
-		sess, found = s.open[sha256.Sum256([]byte(c.Value))]
+		sess, found = s.openSessions[sha256.Sum256([]byte(c.Value))]
 		s.mu.Unlock()
 		if found && sess.host == hostOf(r) && time.Now().Before(sess.expires) {
 			return sess, true
@@ -99,19 +99,19 @@ func (s *sessions) find(r *http.Request, cookie string) (sess session, found boo
 func (s *sessions) signOut(r *http.Request, cookie string) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
-		delete(s.open, sha256.Sum256([]byte(c.Value)))
+		delete(s.openSessions, sha256.Sum256([]byte(c.Value)))
 		s.mu.Unlock()
 	}
 }
 
-// has reports whether a form was made for the session.
-func (s *session) has(token string) bool {
+// hasToken reports whether a form was made for the session.
+func (s *session) hasToken(token string) bool {
 	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// put adds a link or session. It removes those that have expired and, if the user has too many, the user's
+// addSession adds a link or session. It removes those that have expired and, if the user has too many, the user's
 // oldest.
-func put(sessions map[[sha256.Size]byte]session, secret string, one session, most int) map[[sha256.Size]byte]session {
+func addSession(sessions map[[sha256.Size]byte]session, secret string, one session, most int) map[[sha256.Size]byte]session {
 	if sessions == nil {
 		sessions = map[[sha256.Size]byte]session{}
 	}

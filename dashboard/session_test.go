@@ -39,7 +39,7 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 		sess, found := s.find(visits(secret), "queuectl")
-		if !found || sess.peer.UID != 7 || sess.peer.Right != control.None || sess.peer.PID != 0 || !sess.has(sess.token) || sess.has("") {
+		if !found || sess.peer.UID != 7 || sess.peer.Right != control.None || sess.peer.PID != 0 || !sess.hasToken(sess.token) || sess.hasToken("") {
 			t.Errorf("the session is %+v, %v", sess, found)
 		}
 		time.Sleep(sessionLifetime - time.Millisecond)
@@ -95,7 +95,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 				t.Errorf("link %d: %v", i, err)
 			}
 		}
-		if n := len(s.open); n != maxUserLinks+1 {
+		if n := len(s.openSessions); n != maxUserLinks+1 {
 			t.Errorf("%d sessions", n)
 		}
 		for range 2 * maxUserSessions {
@@ -104,7 +104,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(s.open); n != maxUserSessions+1 {
+		if n := len(s.openSessions); n != maxUserSessions+1 {
 			t.Errorf("%d sessions", n)
 		}
 	})

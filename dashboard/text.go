@@ -75,7 +75,7 @@ func title(j control.Job) string {
 // visible replaces characters by escapes if they are invisible or change the display order.
 func visible(text string) string {
 	hides := func(r rune) bool {
-		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.Invisible(r) && !termtext.Joins(r)
+		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) && !termtext.IsJoiner(r)
 	}
 	if !strings.ContainsFunc(text, hides) {
 		return text

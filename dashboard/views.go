@@ -28,7 +28,7 @@ var views = map[string]*view{
 	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
 	"/dead":         {"dead", dead, []string{"list"}, append(slices.Clone(causeFields), "did", "n"), costlyInterval},
 	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyInterval},
-	"/stats":        {"stats", figures, []string{"figures"}, []string{"since"}, costlyInterval},
+	"/stats":        {"stats", statistics, []string{"figures"}, []string{"since"}, costlyInterval},
 	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
 }
 
@@ -49,7 +49,7 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	hour, err := v.client.Stats(ctx, control.StatsParams{Since: since(time.Hour), By: "minute"})
+	hour, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(time.Hour), By: "minute"})
 	p.Status = &screen.Status
 	kind, text := verdict(&screen.Status)
 	p.Title = text
@@ -193,7 +193,7 @@ func layoutTree(t *control.TreeView) *tree {
 				break
 			}
 			remaining--
-			b := branch{TreeNode: nodes[other], How: e.How}
+			b := branch{TreeNode: nodes[other], How: e.Condition}
 			if !seen[other] && depth < maxDepth {
 				b.Below = follow(other, toParents, depth+1)
 			}
@@ -282,16 +282,16 @@ type span struct {
 // ranges lists the periods that the statistics page offers.
 var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour}, {"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// since returns the time at which a period that ends now began.
-func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
+// periodStart returns the time at which a period that ends now began.
+func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// figures makes the page of statistics by queue.
-func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// statistics makes the page of statistics by queue.
+func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	chosen := ranges[1]
 	if text := u.Query().Get("since"); text != "" {
 		i := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
 		if i < 0 {
-			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: queuectl stats --since %s", queue.Clip(text), queue.Word(queue.Clip(text)))
+			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: queuectl stats --since %s", queue.Clip(text), queue.ShellWord(queue.Clip(text)))
 		}
 		chosen = ranges[i]
 	}
@@ -299,7 +299,7 @@ func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: since(chosen.span), By: chosen.by})
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.span), By: chosen.by})
 	if err != nil {
 		return p, err
 	}

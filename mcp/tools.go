@@ -52,10 +52,10 @@ type tool struct {
 
 // arguments holds the arguments of one call of a tool.
 type arguments struct {
-	raw  json.RawMessage // parameters of the method
-	full bool
-	wait time.Duration
-	once bool // the job is not retried unless the parameters say so
+	raw     json.RawMessage // parameters of the method
+	full    bool
+	wait    time.Duration
+	noRetry bool // the job is not retried unless the parameters say so
 }
 
 func typed(kind string) map[string]any { return map[string]any{"type": kind} }
@@ -229,9 +229,9 @@ func (s *server) show(ctx context.Context, a arguments) (any, error) {
 	}
 	answer := s.brief(&d.Job)
 	tty, _ := d.Spec["tty"].(bool)
-	put(answer, "output", readable(d.Output, tty))
-	put(answer, "stderr", readable(d.Stderr, tty))
-	put(answer, "result", d.Result)
+	setMember(answer, "output", readable(d.Output, tty))
+	setMember(answer, "stderr", readable(d.Stderr, tty))
+	setMember(answer, "result", d.Result)
 	answer["attempts_in_history"] = d.HistoryTotal
 	return answer, nil
 }
@@ -266,7 +266,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 		for _, name := range names {
 			text := piece.AppendTo(streams[name])
 			if len(text) > maxOutput {
-				text, cut = append(text[:0], output.End(text, maxOutput)...), true
+				text, cut = append(text[:0], output.Tail(text, maxOutput)...), true
 			}
 			streams[name] = text
 		}
@@ -279,7 +279,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	})
 	answer := map[string]any{"state": end.State}
 	for name, text := range streams {
-		put(answer, name, readable(string(text), tty))
+		setMember(answer, name, readable(string(text), tty))
 	}
 	if cut {
 		answer["cut"] = true
@@ -355,7 +355,7 @@ func (s *server) await(ctx context.Context, p control.Wait, each func(control.En
 
 func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ReadParams[control.Enqueue](a.raw)
-	if err == nil && a.once && p.Spec.MaxRetries == nil {
+	if err == nil && a.noRetry && p.Spec.MaxRetries == nil {
 		p.Spec.MaxRetries = new(int64) // the same default as queuectl run
 	}
 	if err == nil {
@@ -368,7 +368,7 @@ func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 }
 
 func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
-	a.once = true
+	a.noRetry = true
 	since := s.lastEvent(ctx)
 	got, err := s.enqueue(ctx, a)
 	if err != nil {
@@ -434,11 +434,11 @@ func (s *server) brief(j *control.Job) map[string]any {
 	}
 	short := map[string]any{}
 	for _, name := range shortMembers {
-		put(short, name, all[name])
+		setMember(short, name, all[name])
 	}
 	if s.opt.AllUsers {
-		put(short, "user", j.User)
-		put(short, "submitter", j.Submitter)
+		setMember(short, "user", j.User)
+		setMember(short, "submitter", j.Submitter)
 	}
 	if j.Attempts > 0 || j.RunAt <= j.CreatedAt {
 		delete(short, "run_at")
@@ -446,9 +446,9 @@ func (s *server) brief(j *control.Job) map[string]any {
 	return short
 }
 
-// put adds a member to an object, unless the value is empty. It truncates long commands, errors and
+// setMember adds a member to an object, unless the value is empty. It truncates long commands, errors and
 // entries of lists.
-func put(to map[string]any, name string, value any) {
+func setMember(to map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:
 		return

@@ -21,8 +21,8 @@ import (
 // queues together.
 // See docs/decisions/0086.
 const (
-	MaxQueues = 100
-	Others    = "(others)"
+	MaxQueues   = 100
+	OtherQueues = "(others)"
 )
 
 // API contains the methods from which the metrics are computed. control.API implements it.
@@ -32,13 +32,13 @@ type API interface {
 	QueueList(ctx context.Context, p control.Queues) (control.QueueList, error)
 }
 
-// Of returns a registry with the current metrics of a queue, as seen by the user of api.
-func Of(ctx context.Context, api API) (*prometheus.Registry, error) {
+// Registry returns a registry with the current metrics of a queue, as seen by the user of api.
+func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.Nothing{})
 	if err != nil {
 		return nil, err
 	}
-	stats, err := api.Stats(ctx, control.StatsParams{Ever: true, Buckets: true})
+	stats, err := api.Stats(ctx, control.StatsParams{AllTime: true, Buckets: true})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (h *histogram) add(s *control.Spread) {
 	h.seconds += float64(s.SumMS) / 1000
 }
 
-// collector is a prometheus.Collector that reports values that Of has read.
+// collector is a prometheus.Collector that reports values that Registry has read.
 type collector struct {
 	status control.Status
 	queues map[string]*queueMetrics
@@ -115,10 +115,10 @@ func (c *collector) queue(name string) *queueMetrics {
 	return q
 }
 
-// addState adds the state of a queue. It adds it to Others if the queue gets no label.
+// addState adds the state of a queue. It adds it to OtherQueues if the queue gets no label.
 func (c *collector) addState(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
-		of := c.queue(Others)
+		of := c.queue(OtherQueues)
 		of.running, of.waiting = of.running+float64(q.Running), of.waiting+float64(q.Waiting)
 		return
 	}

@@ -77,7 +77,7 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The queue "a" of the statistics has a label too, so the label of the queue q099 is one too many.
-	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, Others: 3} {
+	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, OtherQueues: 3} {
 		line := fmt.Sprintf("queuectl_queue_running{queue=%q} %d\n", name, running)
 		if strings.Contains(text.String(), line) != (running > 0) {
 			t.Errorf("queue %s: the metrics should show %d running jobs", name, running)

@@ -88,7 +88,7 @@ func Families(ctx context.Context, api API) ([]Family, error) {
 
 // gathered returns the metrics, sorted by name.
 func gathered(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
-	registry, err := Of(ctx, api)
+	registry, err := Registry(ctx, api)
 	if err != nil {
 		return nil, err
 	}

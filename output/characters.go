@@ -2,9 +2,9 @@ package output
 
 import "unicode/utf8"
 
-// Unfinished returns how many bytes at the end of a text are the beginning of an incomplete UTF-8 character:
+// TrailingPartial returns how many bytes at the end of a text are the beginning of an incomplete UTF-8 character:
 // 3 at most. It returns 0 if no further bytes could complete them to a character.
-func Unfinished(text []byte) int {
+func TrailingPartial(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
 			if utf8.FullRune(end) {
@@ -16,10 +16,10 @@ func Unfinished(text []byte) int {
 	return 0
 }
 
-// Continued returns how many bytes at the beginning of a text are the end of a UTF-8 character whose first
+// LeadingPartial returns how many bytes at the beginning of a text are the end of a UTF-8 character whose first
 // bytes are missing: 3 at most. It returns 0 if there are more such bytes than one character can have, since
 // the text is not UTF-8 then.
-func Continued(text []byte) int {
+func LeadingPartial(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
 			return n
@@ -31,13 +31,13 @@ func Continued(text []byte) int {
 	return 0
 }
 
-// End returns at most limit bytes from the end of a text. The result begins with a whole character.
-func End(text []byte, limit int) []byte {
+// Tail returns at most limit bytes from the end of a text. The result begins with a whole character.
+func Tail(text []byte, limit int) []byte {
 	excess := len(text) - limit
 	if excess <= 0 {
 		return text
 	}
-	return text[excess+Continued(text[excess:]):]
+	return text[excess+LeadingPartial(text[excess:]):]
 }
 
 // completeCharacters returns the bytes that can be kept now: first the bytes that earlier calls held back,
@@ -48,7 +48,7 @@ func (st *stream) completeCharacters(p []byte) []byte {
 		p = append(st.incomplete, p...)
 		st.incomplete = nil
 	}
-	end := len(p) - Unfinished(p)
+	end := len(p) - TrailingPartial(p)
 	if end < len(p) {
 		st.incomplete = append([]byte(nil), p[end:]...)
 	}
@@ -78,10 +78,10 @@ func (l *Log) alignTail(st *stream) {
 
 // continuedAt returns how many bytes after the position pos are the end of a character that began before pos.
 // The caller holds mu.
-func (l *Log) continuedAt(h *half, p *piece, pos int64) int64 {
+func (l *Log) continuedAt(h *streamHalf, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
 	if _, err := l.store.read(&h.region, pos-h.first, b); err != nil {
 		return 0 // no error here, because Read returns it when it reads these bytes
 	}
-	return int64(Continued(b))
+	return int64(LeadingPartial(b))
 }

@@ -81,8 +81,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 			if got := texts(readAll(t, l, &cursor, 1<<20))[0]; got != c.want {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
-			if l.Kept()+l.Dropped() != int64(len(c.in)) || l.Kept() > c.limit {
-				t.Errorf("limit %d, %q by %d: %d kept, %d dropped", c.limit, c.in, step, l.Kept(), l.Dropped())
+			if l.KeptBytes()+l.DroppedBytes() != int64(len(c.in)) || l.KeptBytes() > c.limit {
+				t.Errorf("limit %d, %q by %d: %d kept, %d dropped", c.limit, c.in, step, l.KeptBytes(), l.DroppedBytes())
 			}
 		}
 	}
@@ -133,23 +133,23 @@ func TestTextStaysText(t *testing.T) {
 	})
 }
 
-// Unfinished and Continued count the bytes of a cut character at the end and at the beginning of a text. In a
+// Unfinished and LeadingPartial count the bytes of a cut character at the end and at the beginning of a text. In a
 // text that is not UTF-8, they count none.
 func TestUnfinishedCharacters(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
 		"\xa9": {0, 1}, "\x82\xacz": {0, 2}, "\x9d\x84\x9e": {0, 3}, "\x80\x80\x80\x80": {0, 0}, "\xff": {0, 0}, "\xc3a": {0, 0},
 	} {
-		if got := [2]int{output.Unfinished([]byte(text)), output.Continued([]byte(text))}; got != want {
+		if got := [2]int{output.TrailingPartial([]byte(text)), output.LeadingPartial([]byte(text))}; got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
 	}
 }
 
-// The result of End begins with a whole character.
+// The result of Tail begins with a whole character.
 func TestEndBeginsBetweenCharacters(t *testing.T) {
 	for most, want := range []string{"", "z", "z", "éz", "éz", "éz", "€éz", "€éz"} {
-		if got := output.End([]byte("€éz"), most); string(got) != want {
+		if got := output.Tail([]byte("€éz"), most); string(got) != want {
 			t.Errorf("%d bytes: got %q, want %q", most, got, want)
 		}
 	}

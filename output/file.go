@@ -160,7 +160,7 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 // DecodeFile calls the function each for every chunk of a file that originally had size bytes. Damaged or
 // missing bytes are reported as a chunk that says how many there are.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
-	d := &fileReader{window: window{r: r, size: size, ahead: readAhead}, each: each}
+	d := &fileReader{window: window{r: r, size: size, readAhead: readAhead}, each: each}
 	for at := int64(0); ; {
 		h, err := d.nextHeader(at)
 		if err == nil {

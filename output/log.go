@@ -23,7 +23,7 @@ const (
 // sent within a result. A larger log is in a file.
 const InMemory = 64 << 10
 
-// Chunk is a piece of one stream. A gap has no Data: it stands for Dropped bytes of the stream that
+// Chunk is a piece of one stream. A gap has no Data: it stands for DroppedBytes bytes of the stream that
 // were not kept, or for Damaged bytes that were kept and cannot be read any more.
 type Chunk struct {
 	Stream  Stream
@@ -42,8 +42,8 @@ type Chunk struct {
 // Length returns how many bytes of the stream the chunk contains or, for a gap, represents.
 func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.Dropped + c.Damaged }
 
-// After returns a chunk without its first n bytes.
-func (c Chunk) After(n int64) Chunk {
+// Skip returns a chunk without its first n bytes.
+func (c Chunk) Skip(n int64) Chunk {
 	switch {
 	case c.Dropped > 0:
 		c.Dropped -= n
@@ -82,12 +82,12 @@ type stream struct {
 	incomplete []byte // first bytes of a character whose other bytes have not been read yet
 	// aligned is the position at which the last half is known to begin with a whole character.
 	aligned    int64
-	head, tail half
+	head, tail streamHalf
 }
 
-// half keeps one half of a stream: the bytes at consecutive positions, in a region of the store. The
+// streamHalf keeps one half of a stream: the bytes at consecutive positions, in a region of the store. The
 // region of the last half is a ring, in which new bytes overwrite the oldest.
-type half struct {
+type streamHalf struct {
 	first     int64 // position of the half's first byte in the stream
 	keptBytes int64 // number of bytes that the half keeps
 	pieces    pieces
@@ -132,7 +132,7 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	st := &l.streams[s]
 	if n := min(st.head.region.capacity-st.total, int64(len(p))); n > 0 {
 		if n < int64(len(p)) {
-			n -= int64(Unfinished(p[:n]))
+			n -= int64(TrailingPartial(p[:n]))
 			st.endHead(st.total + n)
 		}
 		l.addPiece(s, &st.head, at, p[:n])
@@ -140,7 +140,7 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	}
 	// If p is longer than the last half, only its last bytes can be kept, so drop the others.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
-		excess += int64(Continued(p[excess:]))
+		excess += int64(LeadingPartial(p[excess:]))
 		st.total += excess
 		p = p[excess:]
 	}
@@ -156,7 +156,7 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 
 // addPiece stores bytes as a new piece of a half, or as part of its last piece. If the bytes cannot be
 // stored, they count as written and leave a gap.
-func (l *Log) addPiece(s Stream, h *half, at int64, p []byte) {
+func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.total, int64(len(p))
 	st.total += n
@@ -209,7 +209,7 @@ func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 }
 
 // dropBefore drops the bytes before a position.
-func (h *half) dropBefore(position int64) {
+func (h *streamHalf) dropBefore(position int64) {
 	for {
 		p := h.pieces.first()
 		if p == nil || p.pos >= position {
@@ -274,7 +274,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			return chunks, next, false, fmt.Errorf("cannot read the output: %w", err)
 		}
 		if n < p.n-skip {
-			complete := n - int64(Unfinished(data))
+			complete := n - int64(TrailingPartial(data))
 			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
@@ -309,7 +309,7 @@ func (l *Log) position(st *stream, c int64) int64 {
 		return c
 	}
 	c = max(0, st.total+c)
-	for _, h := range []*half{&st.head, &st.tail} {
+	for _, h := range []*streamHalf{&st.head, &st.tail} {
 		if list := h.pieces.afterPosition(c); len(list) > 0 && list[0].pos < c {
 			c += l.continuedAt(h, &list[0], c)
 		}
@@ -328,7 +328,7 @@ func (l *Log) bytesAfter(c Cursor) (n int64) {
 
 // takeOldest removes and returns the oldest of the remaining pieces of both streams. It returns nil if none
 // remain.
-func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *half) {
+func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
 	var from *[]piece
 	for i := range remaining {
 		list, source := &remaining[i][0], &l.streams[i].head
@@ -403,7 +403,7 @@ func (l *Log) Discard() {
 	defer l.mu.Unlock()
 	l.store.discard()
 	for s := range l.streams {
-		for _, h := range []*half{&l.streams[s].head, &l.streams[s].tail} {
+		for _, h := range []*streamHalf{&l.streams[s].head, &l.streams[s].tail} {
 			h.pieces, h.region = pieces{}, region{capacity: h.region.capacity}
 		}
 	}
@@ -411,8 +411,8 @@ func (l *Log) Discard() {
 	l.wakeReaders()
 }
 
-// Dropped returns how many bytes were written but are not kept.
-func (l *Log) Dropped() int64 {
+// DroppedBytes returns how many bytes were written but are not kept.
+func (l *Log) DroppedBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var n int64
@@ -422,8 +422,8 @@ func (l *Log) Dropped() int64 {
 	return n
 }
 
-// Kept returns how many bytes are kept.
-func (l *Log) Kept() int64 {
+// KeptBytes returns how many bytes are kept.
+func (l *Log) KeptBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.streams[0].kept() + l.streams[1].kept()

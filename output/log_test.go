@@ -70,8 +70,8 @@ func TestHeadAndTailAreKept(t *testing.T) {
 			if got != [2]string{"", c.want} {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
-			if kept := int64(len(c.in)) - l.Dropped(); kept != l.Kept() || kept > c.limit {
-				t.Errorf("limit %d, %q: %d kept, %d dropped", c.limit, c.in, l.Kept(), l.Dropped())
+			if kept := int64(len(c.in)) - l.DroppedBytes(); kept != l.KeptBytes() || kept > c.limit {
+				t.Errorf("limit %d, %q: %d kept, %d dropped", c.limit, c.in, l.KeptBytes(), l.DroppedBytes())
 			}
 			l.Discard()
 		}
@@ -119,8 +119,8 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	for range 100 {
 		l.Append(output.Stderr, 1, bytes.Repeat([]byte("c"), 100_000))
 	}
-	if files() != 1 || l.Kept() != output.InMemory+1+1<<20 {
-		t.Errorf("got %d files, %d bytes kept", files(), l.Kept())
+	if files() != 1 || l.KeptBytes() != output.InMemory+1+1<<20 {
+		t.Errorf("got %d files, %d bytes kept", files(), l.KeptBytes())
 	}
 	l.Close()
 	var c output.Cursor
@@ -257,8 +257,8 @@ func TestChangedWakesReaders(t *testing.T) {
 	}
 	l.Append(output.Stdout, 1, []byte("late"))
 	l.Close()
-	if l.Kept() != 1 {
-		t.Errorf("got %d bytes after Close, want 1", l.Kept())
+	if l.KeptBytes() != 1 {
+		t.Errorf("got %d bytes after Close, want 1", l.KeptBytes())
 	}
 }
 

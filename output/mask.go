@@ -6,8 +6,8 @@ import "bytes"
 // See docs/decisions/0060.
 const masked = "***"
 
-// Masked returns text with each of the given texts replaced by ***.
-func Masked(text []byte, texts [][]byte) []byte {
+// MaskText returns text with each of the given texts replaced by ***.
+func MaskText(text []byte, texts [][]byte) []byte {
 	for _, t := range texts {
 		if len(t) > 0 {
 			text = bytes.ReplaceAll(text, t, []byte(masked))
@@ -35,7 +35,7 @@ type mask struct {
 	texts        []maskedText
 	pending      []byte
 	pendingStart int64  // position of the first byte in pending
-	found        []span // spans of found texts in the order of the stream; they do not overlap
+	foundSpans   []span // spans of found texts in the order of the stream; they do not overlap
 }
 
 // maskedText is the state of the search for one text.
@@ -113,12 +113,12 @@ func (t *maskedText) next(b byte) bool {
 // recordMatch records a found text. If the text overlaps found ones, they are merged into one span.
 func (m *mask) recordMatch(begin, end int64) {
 	found := span{begin: max(begin, m.pendingStart), end: end}
-	for n := len(m.found); n > 0 && m.found[n-1].end > begin; n-- {
-		last := m.found[n-1]
+	for n := len(m.foundSpans); n > 0 && m.foundSpans[n-1].end > begin; n-- {
+		last := m.foundSpans[n-1]
 		found.begin, found.replaced = min(found.begin, last.begin), found.replaced || last.replaced
-		m.found = m.found[:n-1]
+		m.foundSpans = m.foundSpans[:n-1]
 	}
-	m.found = append(m.found, found)
+	m.foundSpans = append(m.foundSpans, found)
 }
 
 // releasePending returns the bytes in pending before the position safe, with found texts replaced. The caller
@@ -126,8 +126,8 @@ func (m *mask) recordMatch(begin, end int64) {
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte
 	at := m.pendingStart
-	for len(m.found) > 0 && m.found[0].begin < safe {
-		f := &m.found[0]
+	for len(m.foundSpans) > 0 && m.foundSpans[0].begin < safe {
+		f := &m.foundSpans[0]
 		out = append(out, m.pending[at-m.pendingStart:max(at, f.begin)-m.pendingStart]...)
 		if !f.replaced {
 			out, f.replaced = append(out, masked...), true
@@ -137,7 +137,7 @@ func (m *mask) releasePending(safe int64) []byte {
 			f.begin = safe
 			break
 		}
-		m.found = m.found[1:]
+		m.foundSpans = m.foundSpans[1:]
 	}
 	out = append(out, m.pending[at-m.pendingStart:safe-m.pendingStart]...)
 	m.pending = append(m.pending[:0], m.pending[safe-m.pendingStart:]...)

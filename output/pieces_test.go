@@ -127,8 +127,8 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 	if got := len(l.store.mem); got > maxMemBlocks {
 		t.Errorf("%d blocks in memory, want %d at most", got, maxMemBlocks)
 	}
-	if l.Kept()+l.Dropped() != int64(written) {
-		t.Errorf("%d bytes kept and %d dropped, of %d", l.Kept(), l.Dropped(), written)
+	if l.KeptBytes()+l.DroppedBytes() != int64(written) {
+		t.Errorf("%d bytes kept and %d dropped, of %d", l.KeptBytes(), l.DroppedBytes(), written)
 	}
 }
 

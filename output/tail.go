@@ -67,7 +67,7 @@ func (w *window) load(rec *record) error {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
 	begin := len(b) - rec.wantedBytes
-	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // begins earlier rather than cut a character
+	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begins earlier rather than cut a character
 	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
@@ -102,11 +102,11 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 // window reads bytes of a file through a buffer. If reads are close to each other, it reads more bytes than
 // requested, so that later reads are served from the buffer.
 type window struct {
-	r     io.ReaderAt
-	size  int64
-	ahead int // bytes to read at a time if the file is read in order; 0 otherwise
-	at    int64
-	buf   []byte // bytes of the file, beginning at the offset at
+	r         io.ReaderAt
+	size      int64
+	readAhead int // bytes to read at a time if the file is read in order; 0 otherwise
+	at        int64
+	buf       []byte // bytes of the file, beginning at the offset at
 }
 
 const windowBytes = 4 << 10
@@ -131,8 +131,8 @@ func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 	if at < w.at || at+int64(n) > w.at+int64(len(w.buf)) {
 		begin, end := at, at+int64(n)
 		switch near := len(w.buf) > 0 && at > w.at-windowBytes && at < w.at+2*windowBytes; {
-		case w.ahead > 0:
-			end = min(w.size, max(end, begin+int64(w.ahead)))
+		case w.readAhead > 0:
+			end = min(w.size, max(end, begin+int64(w.readAhead)))
 		case near && at < w.at:
 			begin = max(0, min(begin, end-windowBytes))
 		case near:

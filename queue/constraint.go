@@ -37,20 +37,20 @@ type Range struct {
 }
 
 // Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports whether a text
-// has the form. A form with Fault uses that instead of Valid.
+// has the form. A form with Check uses that instead of Valid.
 type Form struct {
-	Pattern string
-	Valid   func(string) bool
-	Is      string // second part of the message "… is not …", like "an id: 1 to 128 letters"
-	// Fault returns an error that says what is wrong with a text. It is nil if Valid and Is suffice.
-	Fault   func(text string) error
+	Pattern     string
+	Valid       func(string) bool
+	Description string // second part of the message "… is not …", like "an id: 1 to 128 letters"
+	// Check returns an error that says what is wrong with a text. It is nil if Valid and Description suffice.
+	Check   func(text string) error
 	Private bool // messages must not repeat the text, which may be secret
 }
 
 // Accepts reports whether a text matches the form.
 func (f *Form) Accepts(text string) bool {
-	if f.Fault != nil {
-		return f.Fault(text) == nil
+	if f.Check != nil {
+		return f.Check(text) == nil
 	}
 	return f.Valid(text)
 }
@@ -66,29 +66,29 @@ const (
 
 // The forms of texts.
 var (
-	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid job id; use 1 to 128" + nameForm}
+	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid job id; use 1 to 128" + nameForm}
 	// FormQueue is the form of a queue's name.
 	FormQueue = &Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
-		Is: "a valid queue name; use 1 to 64" + nameForm}
-	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid key; use 1 to 128" + nameForm}
-	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Is: "an absolute path; use the full path"}
+		Description: "a valid queue name; use 1 to 64" + nameForm}
+	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" + nameForm}
+	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Description: "an absolute path; use the full path"}
 	// formFilled is the form of a text that is not just white space.
-	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Is: "text"}
-	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "free of NUL bytes; remove them"}
-	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Fault: lockFault}
+	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Description: "text"}
+	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Description: "free of NUL bytes; remove them"}
+	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: lockFault}
 	formRate   = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
-		Fault: rateFault}
+		Check: rateFault}
 	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
-		Is: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
-	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Fault: dependencyFault}
-	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a valid variable name; use a name without ="}
-	formLabel      = &Form{Pattern: `^[^\x00]+$`, Fault: labelFault}
-	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "a valid resource name; use 1 to 128" + nameForm}
+		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
+	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Check: dependencyFault}
+	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Description: "a valid variable name; use a name without ="}
+	formLabel      = &Form{Pattern: `^[^\x00]+$`, Check: labelFault}
+	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Description: "a valid resource name; use 1 to 128" + nameForm}
 	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
-		Is: "a number of resource units; use 1 to 10000"}
+		Description: "a number of resource units; use 1 to 10000"}
 	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
 		Valid: validReference, Private: true,
-		Is: "an absolute path or credential:NAME; store the secret in a file and use its path"}
+		Description: "an absolute path or credential:NAME; store the secret in a file and use its path"}
 )
 
 func withoutNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
@@ -217,8 +217,8 @@ func (c *Constraint) checkSize(field string, n int64) error {
 
 // quantity describes how messages write one kind of value, such as durations.
 type quantity struct {
-	name, less, more string // words for messages, like "a duration", "short" and "long"
-	text             func(float64) string
+	name, lessWord, moreWord string // words for messages, like "a duration", "short" and "long"
+	text                     func(float64) string
 }
 
 // unbounded is the maximum of a Range without an upper limit. Messages do not mention it, because no value
@@ -230,9 +230,9 @@ func (c *Constraint) checkRange(field string, n float64, q quantity) error {
 	if r == nil || n >= r.Min && n <= r.Max && !(r.Above && n == r.Min) {
 		return nil
 	}
-	wrong := q.less
+	wrong := q.lessWord
 	if n > r.Max {
-		wrong = q.more
+		wrong = q.moreWord
 	}
 	give := "from " + q.text(r.Min) + " to " + q.text(r.Max)
 	switch {
@@ -298,9 +298,9 @@ func (c *Constraint) checkMember(field, name, value string) error {
 	case err == nil || !withoutNUL(value):
 		return err
 	case c.Entries.Private:
-		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.Entries.Is)
+		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.Entries.Description)
 	}
-	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Is)
+	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Description)
 }
 
 func checkForm(field, text string, form *Form, maxBytes int) error {
@@ -309,14 +309,14 @@ func checkForm(field, text string, form *Form, maxBytes int) error {
 		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
 	case form == nil || form.Accepts(text):
 		return nil
-	case form.Fault != nil:
-		return form.Fault(text)
+	case form.Check != nil:
+		return form.Check(text)
 	case !withoutNUL(text):
 		return Invalid(field, "must not contain a NUL byte")
 	case form == formFilled:
 		return Invalid(field, "must not be empty")
 	}
-	return Invalid(field, "%q is not %s", Clip(text), form.Is)
+	return Invalid(field, "%q is not %s", Clip(text), form.Description)
 }
 
 // alternatives returns words as "a, b or c".

@@ -20,16 +20,16 @@ const (
 	Killed                            // a user cancelled the job
 	Stopped                           // the service had to stop the attempt
 	Shortage                          // the command could not start, because the machine lacked resources
-	Unstarted                         // the job was claimed, but the attempt never started
-	Lost                              // the runner of the attempt died
+	NeverStarted                      // the job was claimed, but the attempt never started
+	RunnerLost                        // the runner of the attempt died
 	Interrupted                       // the machine of the attempt went down
 	Unkillable                        // processes of the attempt survived SIGKILL
-	Silent                            // the idle timeout expired
+	IdleTimedOut                      // the idle timeout expired
 	OutOfMemory                       // the kernel killed the command or, on Windows, refused it memory
 	HungStart                         // the start of the command hung, so it was aborted
 	PerhapsLost                       // the runner died; it is unknown whether the command had started
 	PerhapsInterrupted                // the machine went down; it is unknown whether the command had started
-	Disowned                          // not started, because a uid of the job now belongs to another account
+	AccountChanged                    // not started, because a uid of the job now belongs to another account
 	CannotStart                       // not started, because a file that the job names is missing or unusable
 )
 
@@ -39,7 +39,7 @@ type Outcome struct {
 	ExitCode int64 // exit code, if End is Exited; 126 or 127 also if the command could not be executed
 	Signal   int   // signal number, if End is Signalled
 	Error    string
-	Alone    bool // true if the runner ran no other job
+	Isolated bool // true if the runner ran no other job
 	// MemoryLimit reports that a process of the attempt was killed, or refused memory, because of
 	// the job's own limit.
 	MemoryLimit bool
@@ -89,16 +89,16 @@ const (
 // Decision is the consequence of an outcome: the job's next state, and how the attempt counts. The time Delay
 // begins when the store records the decision.
 type Decision struct {
-	State   State
-	Reason  Reason
-	Error   string
-	Counts  bool // the attempt uses one of the job's attempts
-	Delay   time.Duration
-	Started bool // the attempt gets its own row in the store
-	Defers  bool // the attempt uses one of the job's deferrals
-	Refunds bool // the attempt uses one of the job's refunds
-	Suspect bool // the next attempt gets a separate runner
-	Crashed bool // counts toward PoisonCrashes: the runner died while it ran only this job
+	State        State
+	Reason       Reason
+	Error        string
+	UsesAttempt  bool // the attempt uses one of the job's attempts
+	Delay        time.Duration
+	Started      bool // the attempt gets its own row in the store
+	UsesDeferral bool // the attempt uses one of the job's deferrals
+	UsesRefund   bool // the attempt uses one of the job's refunds
+	Suspect      bool // the next attempt gets a separate runner
+	Crashed      bool // counts toward PoisonCrashes: the runner died while it ran only this job
 }
 
 // PoisonCrashes is the number of runners that died while they ran only this job, at which the job is dead
@@ -119,7 +119,7 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 func decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // these ends do not show whether the job kills its runner, so a suspect remains one
-	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, Disowned:
+	case Stopped, Shortage, NeverStarted, Interrupted, PerhapsLost, PerhapsInterrupted, AccountChanged:
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
@@ -157,14 +157,14 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 			d.Error = "timed out after " + FormatDuration(j.Timeout)
 		}
 		return d.afterFailure(j, p)
-	case Silent:
+	case IdleTimedOut:
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
 			d.Error = "the job printed nothing for " + FormatDuration(j.IdleTimeout) + " (--idle-timeout)"
 		}
 		return d.afterFailure(j, p)
 	case Killed:
-		d.State, d.Reason, d.Counts = Cancelled, ReasonCancelled, true
+		d.State, d.Reason, d.UsesAttempt = Cancelled, ReasonCancelled, true
 	case Stopped:
 		d.State, d.Reason = Pending, ReasonStopped
 		if o.Paused { // a paused job must not run again until a user releases it
@@ -172,16 +172,16 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		}
 	case Shortage:
 		return d.afterShortage(j, p)
-	case Unstarted:
+	case NeverStarted:
 		d.State, d.Started = Pending, false
-	case Disowned:
+	case AccountChanged:
 		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
-	case Lost, Interrupted:
+	case RunnerLost, Interrupted:
 		return d.afterLoss(j, o)
 	case PerhapsLost, PerhapsInterrupted:
 		return d.afterPossibleLoss(j, o)
 	case Unkillable:
-		d.State, d.Reason, d.Counts = Dead, ReasonUnkillable, true
+		d.State, d.Reason, d.UsesAttempt = Dead, ReasonUnkillable, true
 	default:
 		panic(fmt.Sprintf("queue: an attempt ended in an unknown way (%d)", o.End))
 	}
@@ -198,13 +198,13 @@ func (d Decision) afterShortage(j *Job, p Policy) Decision {
 		d.Error = why
 		return d.afterFailure(j, p)
 	}
-	d.State, d.Started, d.Refunds = Pending, false, true
+	d.State, d.Started, d.UsesRefund = Pending, false, true
 	d.Delay = min(maxShortagePause, shortagePause<<min(j.Refunds, 5))
 	return d
 }
 
 func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
-	d.Counts = true
+	d.UsesAttempt = true
 	if o.ExitCode == 0 && len(j.OkCodes) == 0 || slices.Contains(j.OkCodes, int(o.ExitCode)) {
 		d.State, d.Error = Completed, ""
 		return d
@@ -220,7 +220,7 @@ func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 	}
 	if slices.Contains(j.DeferCodes, int(o.ExitCode)) && j.Deferred < MaxDeferrals {
 		d.State, d.Reason, d.Delay = Pending, ReasonDeferred, p.RetryDelay
-		d.Counts, d.Defers = false, true
+		d.UsesAttempt, d.UsesDeferral = false, true
 		return d
 	}
 	if slices.Contains(j.NoRetryCodes, int(o.ExitCode)) {
@@ -233,7 +233,7 @@ func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 // afterFailure completes the decision for a failure that uses an attempt: the job is retried if an attempt
 // remains, and dead otherwise.
 func (d Decision) afterFailure(j *Job, p Policy) Decision {
-	d.Counts, d.State = true, Dead
+	d.UsesAttempt, d.State = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
 		d.State, d.Delay = Failed, p.retryDelay(j, n)
 	}
@@ -249,7 +249,7 @@ func crashedComponent(r Reason) string {
 }
 
 func (d Decision) afterLoss(j *Job, o Outcome) Decision {
-	d.Counts = true
+	d.UsesAttempt = true
 	d.Reason = ReasonLost
 	if o.End == Interrupted {
 		d.Reason = ReasonInterrupted
@@ -257,8 +257,8 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	if d.Error == "" {
 		d.Error = "outcome unknown, because " + crashedComponent(d.Reason)
 	}
-	if o.End == Lost {
-		d.Suspect, d.Crashed = true, o.Alone
+	if o.End == RunnerLost {
+		d.Suspect, d.Crashed = true, o.Isolated
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
@@ -289,9 +289,9 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	d.Error = "it is unknown whether the job started, because " + crashedComponent(d.Reason)
 	switch j.OnLost {
 	case OnLostHold:
-		d.State, d.Counts = Held, true
+		d.State, d.UsesAttempt = Held, true
 	case OnLostDead:
-		d.State, d.Counts = Dead, true
+		d.State, d.UsesAttempt = Dead, true
 	default:
 		d.State = Pending
 	}

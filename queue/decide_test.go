@@ -52,58 +52,58 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		end  queue.Outcome
 		want row
 	}{
-		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
-		{"success on the last attempt", fourAttempts(3), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
-		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3), row{State: queue.Completed, Counts: true, Started: true}},
-		{"0 is no success when ok_codes leave it out", fourAttempts(0, ok(3)), exited(0), row{State: queue.Failed, Error: "exit code 0", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"}, row{State: queue.Completed, Counts: true, Started: true}},
-		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"third failure", fourAttempts(2), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 8 * time.Second}},
-		{"last failure", fourAttempts(3), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
-		{"more attempts than there may be", fourAttempts(9), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
-		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", Counts: true, Started: true}},
-		{"signal", fourAttempts(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"timeout", fourAttempts(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"last timeout", fourAttempts(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true}},
-		{"not found", fourAttempts(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"not executable", fourAttempts(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", Counts: true, Started: true}},
-		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", Counts: true, Started: true}},
-		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, Counts: true, Started: true}},
-		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
-		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
-		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true}, row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true}, row{State: queue.Completed, Counts: true, Started: true}},
-		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true}},
-		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "the job printed nothing for 5s (--idle-timeout)", Counts: true, Started: true}},
-		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
+		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"success on the last attempt", fourAttempts(3), exited(0), row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3), row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"0 is no success when ok_codes leave it out", fourAttempts(0, ok(3)), exited(0), row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"}, row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"third failure", fourAttempts(2), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 8 * time.Second}},
+		{"last failure", fourAttempts(3), exited(1), row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
+		{"more attempts than there may be", fourAttempts(9), exited(1), row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
+		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, Started: true}},
+		{"signal", fourAttempts(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"timeout", fourAttempts(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"last timeout", fourAttempts(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true}},
+		{"not found", fourAttempts(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"not executable", fourAttempts(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true, Started: true}},
+		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, Started: true}},
+		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, UsesDeferral: true}},
+		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, UsesDeferral: true}},
+		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true}, row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true}, row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true, Started: true}},
+		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.IdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, Started: true}},
+		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, Started: true}},
 		{"our shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
-			State: queue.Failed, Reason: queue.ReasonShortage, Error: "not started, because the system was out of resources 101 times in a row: no memory", Counts: true, Started: true, Delay: 4 * time.Second}},
+			State: queue.Failed, Reason: queue.ReasonShortage, Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true, Started: true, Delay: 4 * time.Second}},
 		{"our shortage after all refunds, for the last time", fourAttempts(3, withRefunds(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage}, row{
-			State: queue.Dead, Reason: queue.ReasonShortage, Error: "not started, because the system was out of resources 101 times in a row", Counts: true, Started: true}},
-		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, Refunds: true}},
+			State: queue.Dead, Reason: queue.ReasonShortage, Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true, Started: true}},
+		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, UsesRefund: true}},
 		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
-		{"never started", fourAttempts(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
-		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{End: queue.Disowned, Error: "why"}, row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
-		{"lost, retry", fourAttempts(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", Counts: true, Started: true, Suspect: true}},
-		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", Counts: true, Started: true, Suspect: true}},
-		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", Counts: true, Started: true, Suspect: true}},
-		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", Counts: true, Started: true, Suspect: true}},
-		{"interrupted, retry", fourAttempts(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", Counts: true, Started: true}},
-		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", Counts: true, Started: true}},
-		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", Counts: true, Started: true, Suspect: true, Crashed: true}},
-		{"lost beside others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", Counts: true, Started: true, Suspect: true}},
-		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "not retried, because 3 runner processes died, each while running only this job", Counts: true, Started: true, Suspect: true, Crashed: true}},
-		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "not retried, because 3 runner processes died, each while running only this job", Counts: true, Started: true, Suspect: true, Crashed: true}},
-		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited}, row{State: queue.Completed, Counts: true, Started: true}},
+		{"never started", fourAttempts(3), queue.Outcome{End: queue.NeverStarted}, row{State: queue.Pending}},
+		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{End: queue.AccountChanged, Error: "why"}, row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
+		{"lost, retry", fourAttempts(0), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
+		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
+		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
+		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
+		{"interrupted, retry", fourAttempts(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", UsesAttempt: true, Started: true}},
+		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", UsesAttempt: true, Started: true}},
+		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.RunnerLost, Isolated: true}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
+		{"lost beside others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
+		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.RunnerLost, Isolated: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
+		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)), queue.Outcome{End: queue.RunnerLost, Isolated: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
+		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited}, row{State: queue.Completed, UsesAttempt: true, Started: true}},
 		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
-		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Interrupted, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", Counts: true, Started: true, Suspect: true}},
-		{"unkillable", fourAttempts(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, Counts: true, Started: true}},
+		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Interrupted, Isolated: true}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", UsesAttempt: true, Started: true, Suspect: true}},
+		{"unkillable", fourAttempts(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, Started: true}},
 	} {
 		if got := queue.Decide(c.job, c.end, policy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
@@ -120,7 +120,7 @@ func TestShortageDelayGrows(t *testing.T) {
 		}
 	}
 	for _, n := range []int{64, queue.MaxRefunds - 1} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != 30*time.Second || !d.Refunds || d.Counts {
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != 30*time.Second || !d.UsesRefund || d.UsesAttempt {
 			t.Errorf("after %d shortages: %+v", n, d)
 		}
 	}
@@ -134,7 +134,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...), noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
 		o := queue.Outcome{End: queue.End(rapid.IntRange(1, int(queue.Unkillable)).Draw(t, "end")), ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
-		if !queue.Processing.May(d.State) {
+		if !queue.Processing.CanBecome(d.State) {
 			t.Fatalf("processing may not become %s", d.State)
 		}
 		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
@@ -143,7 +143,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 		if d.Delay < 0 || d.State.Runnable() != true && d.Delay != 0 {
 			t.Fatalf("waits %v as %s", d.Delay, d.State)
 		}
-		if !d.Counts && d.State != queue.Pending {
+		if !d.UsesAttempt && d.State != queue.Pending {
 			t.Fatalf("a refunded attempt leads to %s", d.State)
 		}
 	})
@@ -253,7 +253,7 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 		} {
 			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
 			d := queue.Decide(j, queue.Outcome{End: queue.CannotStart, ExitCode: code, Error: "it is missing"}, policy)
-			if d.State != c.state || c.state == queue.Dead && (d.Reason != reason || !d.Counts || d.Error != "it is missing") {
+			if d.State != c.state || c.state == queue.Dead && (d.Reason != reason || !d.UsesAttempt || d.Error != "it is missing") {
 				t.Errorf("exit code %d, %s: got %+v, want %s", code, what, d, c.state)
 			}
 		}

@@ -27,8 +27,8 @@ var demandedKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 // DemandedKinds returns the kinds of gates that a job may request.
 func DemandedKinds() []GateKind { return slices.Clone(demandedKinds) }
 
-// Everybody is the owner of gates that all users share.
-const Everybody = -1 << 31
+// SharedOwner is the owner of gates that all users share.
+const SharedOwner = -1 << 31
 
 // Demand is a gate that a job needs in order to start, in addition to its user's quota.
 type Demand struct {
@@ -36,22 +36,22 @@ type Demand struct {
 	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
 	// N is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
 	// resource, the units that the job takes; for a node, 1.
-	N   int           `json:"n"`
-	Per time.Duration `json:"per,omitempty"` // period of a rate
+	N      int           `json:"n"`
+	Period time.Duration `json:"per,omitempty"` // period of a rate
 }
 
 // Owner returns the owner of the gate, for a job of the user uid. Keys that begin with @, nodes and
-// resources belong to Everybody.
+// resources belong to SharedOwner.
 func (d Demand) Owner(uid int) int {
-	if !d.Ruled() || strings.HasPrefix(d.Key, "@") {
-		return Everybody
+	if !d.HasLimit() || strings.HasPrefix(d.Key, "@") {
+		return SharedOwner
 	}
 	return uid
 }
 
-// Ruled reports whether the demand also states the limit of its gate, as for a lock or a rate. The limits of
+// HasLimit reports whether the demand also states the limit of its gate, as for a lock or a rate. The limits of
 // nodes and resources come from the nodes.
-func (d Demand) Ruled() bool { return d.Kind == GateLock || d.Kind == GateRate }
+func (d Demand) HasLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
 // Units returns how much of the gate's room one job takes.
 func (d Demand) Units() int {
@@ -82,10 +82,10 @@ func CheckDemands(list []Demand) error {
 			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "the demand %q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
-		case d.Kind == GateRate && d.Per < time.Millisecond:
-			return Invalid("demands", "the rate %q has the period %v; use 1ms or more", Clip(d.Key), d.Per)
-		case d.Kind != GateRate && d.Per >= time.Millisecond:
-			return Invalid("demands", "the demand %q has the period %v; only a rate can have a period", Clip(d.Key), d.Per)
+		case d.Kind == GateRate && d.Period < time.Millisecond:
+			return Invalid("demands", "the rate %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
+		case d.Kind != GateRate && d.Period >= time.Millisecond:
+			return Invalid("demands", "the demand %q has the period %v; only a rate can have a period", Clip(d.Key), d.Period)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
 			return Invalid("demands", "the demand %q is listed twice or is out of order; list each demand once, sorted by kind and key", Clip(d.Key))
 		}

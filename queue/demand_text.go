@@ -57,9 +57,9 @@ func ParseRate(text string) (Demand, error) {
 		}
 	}
 	count, period, _ := strings.Cut(rate, "/")
-	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
+	d := Demand{Kind: GateRate, Key: key, Period: periods[period]}
 	n, ok := parseAmount(count)
-	if !ok || d.Per == 0 {
+	if !ok || d.Period == 0 {
 		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a period of s, m, h or d", Clip(text), MaxDemand)
 	}
 	if !counted {
@@ -81,7 +81,7 @@ func (d Demand) String() string {
 		}
 		return fmt.Sprintf("%s:%d", d.Key, d.N)
 	case GateRate:
-		return fmt.Sprintf("%s=%d/%s", d.Key, d.N, FormatPeriod(d.Per))
+		return fmt.Sprintf("%s=%d/%s", d.Key, d.N, FormatPeriod(d.Period))
 	case GateResource:
 		return fmt.Sprintf("%s=%d", d.Key, d.N)
 	}
@@ -98,8 +98,8 @@ func FormatPeriod(per time.Duration) string {
 	return FormatDuration(per)
 }
 
-// AsWritten returns the job's first demand of a kind as users write it, or nil if it has none.
-func AsWritten(j *Job, kind GateKind) *string {
+// DemandText returns the job's first demand of a kind as users write it, or nil if it has none.
+func DemandText(j *Job, kind GateKind) *string {
 	for _, d := range j.Demands {
 		if d.Kind == kind {
 			text := d.String()
@@ -168,11 +168,11 @@ func (d *Demand) checkedBefore(other *Demand) bool {
 	return d.Key < other.Key
 }
 
-// parentEndsByName maps the names that users write to values of ParentEnd.
-var parentEndsByName = map[string]ParentEnd{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
+// parentEndsByName maps the names that users write to values of DependencyCondition.
+var parentEndsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
 
 // String returns the condition as users write it.
-func (e ParentEnd) String() string {
+func (e DependencyCondition) String() string {
 	for name, end := range parentEndsByName {
 		if end == e {
 			return name
@@ -181,14 +181,16 @@ func (e ParentEnd) String() string {
 	return ""
 }
 
-// otherwiseNames contains the names of the values of Otherwise.
-var otherwiseNames = []string{OtherwiseCancel: "cancel", OtherwiseHold: "hold", OtherwiseRun: "run"}
+// otherwiseNames contains the names of the values of OnDependencyFailure.
+var otherwiseNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold", DependencyFailureRun: "run"}
 
 // String returns the value as users write it.
-func (o Otherwise) String() string { return otherwiseNames[min(int(o), len(otherwiseNames)-1)] }
+func (o OnDependencyFailure) String() string {
+	return otherwiseNames[min(int(o), len(otherwiseNames)-1)]
+}
 
 // ParseDependency parses a dependency as users write it: ID or ID:how.
-func ParseDependency(text string) (id string, how ParentEnd, err error) {
+func ParseDependency(text string) (id string, how DependencyCondition, err error) {
 	id, condition, hasCondition := strings.Cut(text, ":")
 	how = ParentCompleted
 	if hasCondition {
@@ -212,9 +214,9 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 		check(!seen[id], "depends_on", "job %q is listed twice; list it once", Clip(id))
 		check(s.ID == nil || id != *s.ID, "depends_on", "a job cannot depend on itself")
 		seen[id] = true
-		j.After = append(j.After, Dependency{ID: id, How: how})
+		j.DependsOn = append(j.DependsOn, Dependency{ID: id, Condition: how})
 	}
-	j.OtherwiseDo = Otherwise(max(0, slices.Index(otherwiseNames, valueOr(s.OnDependency, ""))))
+	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(otherwiseNames, valueOr(s.OnDependency, ""))))
 }
 
 // FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2

@@ -23,15 +23,15 @@ func TestResolveGatesAndParents(t *testing.T) {
 	if want := []queue.Demand{{queue.GateLock, "db", 2, 0}, {queue.GateRate, "@api", 10, time.Hour}, {queue.GateResource, "gpu", 1, 0}, {queue.GateResource, "ram", 3, 0}}; !reflect.DeepEqual(j.Demands, want) || queue.CheckDemands(want) != nil {
 		t.Errorf("got %v, want %v", j.Demands, want)
 	}
-	if want := []queue.Dependency{{ID: "a", How: queue.ParentCompleted}, {ID: "b", How: queue.ParentDead}, {ID: "c", How: queue.ParentEnded}}; !reflect.DeepEqual(j.After, want) || j.OtherwiseDo != queue.OtherwiseHold {
-		t.Errorf("got %v, otherwise %v", j.After, j.OtherwiseDo)
+	if want := []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentDead}, {ID: "c", Condition: queue.ParentEnded}}; !reflect.DeepEqual(j.DependsOn, want) || j.OnDependencyFailure != queue.DependencyFailureHold {
+		t.Errorf("got %v, otherwise %v", j.DependsOn, j.OnDependencyFailure)
 	}
 	if j.Queue != "gpu" || j.Unique != "k" || j.UniqueFor != time.Hour || j.OnConflict != queue.ConflictReplace {
 		t.Errorf("got queue %q, key %q for %v, conflict %v", j.Queue, j.Unique, j.UniqueFor, j.OnConflict)
 	}
 	s := queue.SpecOf(&j)
 	if *s.Queue != "gpu" || *s.Lock != "db:2" || *s.RateLimit != "@api=10/h" || !reflect.DeepEqual(s.Resources, map[string]string{"ram": "3", "gpu": "1"}) {
-		t.Errorf("it reads again as %v", s.Given())
+		t.Errorf("it reads again as %v", s.GivenFields())
 	}
 }
 

@@ -14,7 +14,7 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: pointerTo(j.Unique), UniqueFor: pointerTo(j.UniqueFor), Lock: AsWritten(j, GateLock), RateLimit: AsWritten(j, GateRate), On: AsWritten(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
+		ID: &j.ID, Unique: pointerTo(j.Unique), UniqueFor: pointerTo(j.UniqueFor), Lock: DemandText(j, GateLock), RateLimit: DemandText(j, GateRate), On: DemandText(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: pointerTo(j.IdleTimeout), StdinFile: pointerTo(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
 		Jitter: j.Backoff.Jitter, BackoffBase: pointerTo(j.Backoff.Base), BackoffMax: pointerTo(j.Backoff.Max),
 		BackoffStrategy: pointerTo(string(j.Backoff.Strategy)), Cwd: pointerTo(j.Cwd), Stdin: pointerTo(j.Stdin),
@@ -136,10 +136,10 @@ var excludes = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
 }
 
-// Over sets the fields that flags gives. They replace the fields of s with the same name, and the fields that
+// Override sets the fields that flags gives. They replace the fields of s with the same name, and the fields that
 // they exclude. Maps are merged.
-func (s *Spec) Over(flags *Spec) {
-	merged, given := s.Given(), flags.Given()
+func (s *Spec) Override(flags *Spec) {
+	merged, given := s.GivenFields(), flags.GivenFields()
 	for name, value := range given {
 		current, ok := merged[name].(map[string]string)
 		if added, isMap := value.(map[string]string); ok && isMap {
@@ -163,7 +163,7 @@ func (s *Spec) Over(flags *Spec) {
 // that the job runs as; a caller that knows the accounts has to do that. If Edit returns an error, the job is
 // unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
-	fields := SpecOf(j).Given()
+	fields := SpecOf(j).GivenFields()
 	delete(fields, "id")
 	patch, err := readPatch(set, fields)
 	if err != nil {
@@ -201,9 +201,9 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
 	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&(HookItself|HookSettings)
 	if depends {
-		j.After, j.OtherwiseDo = edited.After, edited.OtherwiseDo
-		if j.After == nil {
-			j.After = []Dependency{} // empty, because nil would leave the dependencies unchanged
+		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure
+		if j.DependsOn == nil {
+			j.DependsOn = []Dependency{} // empty, because nil would leave the dependencies unchanged
 		}
 	}
 	j.retime(&edited, &s, patch)

@@ -50,8 +50,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// At returns a copy of the error that is about one job of a batch. index is the job's number, from 1.
-func (e *Error) At(index int) *Error {
+// WithIndex returns a copy of the error that is about one job of a batch. index is the job's number, from 1.
+func (e *Error) WithIndex(index int) *Error {
 	at := *e
 	at.Index = index
 	return &at
@@ -229,7 +229,7 @@ func NoJob(id string) error {
 	option, hint := "", ""
 	if id == "all" {
 		option = "--all"
-	} else if state := StateMeant(id); state != "" {
+	} else if state := StateForWord(id); state != "" {
 		option = "--state " + state
 	}
 	if option != "" {

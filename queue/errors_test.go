@@ -11,7 +11,7 @@ import (
 
 // errors.Is compares only the codes of errors, even if an error is wrapped or contains the number of a job.
 func TestErrorsAreKnownByCode(t *testing.T) {
-	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").At(3))
+	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").WithIndex(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
 		t.Errorf("%v: is not known as invalid, or as something else", err)
 	}

@@ -14,10 +14,10 @@ type FieldRule struct {
 	Others   []string
 	Requires bool // true: Field needs at least one of Others; false: Field excludes all of Others
 	Message  string
-	// same reports whether Field and the other field have equivalent values. If so, Resolve accepts both
+	// equivalent reports whether Field and the other field have equivalent values. If so, Resolve accepts both
 	// fields, because responses of the service contain both. A schema cannot express this exception, so it
 	// allows only one of them.
-	same func(*Spec) bool
+	equivalent func(*Spec) bool
 }
 
 // FieldRules returns the rules about fields of a job.
@@ -53,7 +53,7 @@ func (s *Spec) checkRules(check checker) {
 			continue
 		}
 		with := slices.ContainsFunc(r.others, s.has)
-		check(with == r.rule.Requires || with && r.rule.same != nil && r.rule.same(s), r.rule.Field, "%s", r.rule.Message)
+		check(with == r.rule.Requires || with && r.rule.equivalent != nil && r.rule.equivalent(s), r.rule.Field, "%s", r.rule.Message)
 	}
 }
 

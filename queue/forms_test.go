@@ -10,7 +10,7 @@ import (
 // forms returns the forms of all fields of jobs and of two parameters. The keys say where each form
 // is used.
 func forms() map[string]*Form {
-	signal := &Form{Pattern: SignalPattern(), Fault: func(text string) error {
+	signal := &Form{Pattern: SignalPattern(), Check: func(text string) error {
 		_, err := ParseSignal(text)
 		return err
 	}}

@@ -24,7 +24,7 @@ func Glob(pattern string) (func(string) bool, error) {
 
 // FormGlob is the form of a pattern. Its regular expression also accepts reversed ranges like
 // [z-a], which Glob rejects.
-var FormGlob = &Form{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Fault: globFault}
+var FormGlob = &Form{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Check: globFault}
 
 func globFault(pattern string) error {
 	_, err := parseGlob(pattern)

@@ -64,8 +64,8 @@ type HookLines struct {
 	OnEnded     string `json:"on_ended,omitempty"`
 }
 
-// At returns the command for one event.
-func (l *HookLines) At(moment HookSet) string {
+// CommandFor returns the command for one event.
+func (l *HookLines) CommandFor(moment HookSet) string {
 	switch moment {
 	case HookCompleted:
 		return l.OnCompleted
@@ -82,7 +82,7 @@ func (l *HookLines) At(moment HookSet) string {
 // Set returns the events that have a command.
 func (l *HookLines) Set() (set HookSet) {
 	for _, moment := range Hooks {
-		if l.At(moment) != "" {
+		if l.CommandFor(moment) != "" {
 			set |= moment
 		}
 	}

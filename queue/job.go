@@ -104,11 +104,11 @@ type Job struct {
 	// Demands lists the gates that the job needs in order to start, except its user's quota. The list has the
 	// order that CheckDemands requires. No two demands have the same kind and key.
 	Demands []Demand
-	// After lists the dependencies of a draft, at most MaxDependencies. OtherwiseDo selects what happens
+	// DependsOn lists the dependencies of a draft, at most MaxDependencies. OnDependencyFailure selects what happens
 	// to the job if one of them does not end as required, or is removed.
-	After       []Dependency
-	OtherwiseDo Otherwise
-	Parents     int // number of dependencies, including removed ones
+	DependsOn           []Dependency        `json:"After"`
+	OnDependencyFailure OnDependencyFailure `json:"OtherwiseDo"`
+	Parents             int                 // number of dependencies, including removed ones
 	// Deps holds the results of the job's dependencies as JSON, for the attempt. It is not stored.
 	Deps []byte `json:"-"`
 	// Unique, if not "", is a key of the job's user. No other unfinished job of this user has it, and none
@@ -121,11 +121,11 @@ type Job struct {
 	// Hooks holds the events for which HookLines has a command, and whether the job is a hook
 	// itself.
 	Hooks HookSet
-	// Kept reports that the job's queue had its own retention when the job ended. Outputs is the
+	// OwnRetention reports that the job's queue had its own retention when the job ended. Outputs is the
 	// size of its outputs in bytes.
-	Kept    bool
-	HookUID int // for a hook: uid of the user whose job caused it
-	Outputs int64
+	OwnRetention bool `json:"Kept"`
+	HookUID      int  // for a hook: uid of the user whose job caused it
+	Outputs      int64
 	// InputRemoved holds the parts of Env and Stdin that were removed after the job had ended. Such
 	// a job cannot run again.
 	InputRemoved InputParts

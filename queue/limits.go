@@ -14,9 +14,9 @@ const (
 
 // Enforcement describes how one limit of jobs is enforced where they run.
 type Enforcement struct {
-	Limit  string // name of the job field with the limit
-	Extent Extent
-	By     string // mechanism that enforces it; if no mechanism does, the reason
+	Limit     string // name of the job field with the limit
+	Extent    Extent
+	Mechanism string // mechanism that enforces it; if no mechanism does, the reason
 }
 
 // limits lists the fields that limit a job, with functions that report whether a job has the limit.
@@ -36,7 +36,7 @@ var limits = []struct {
 // enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range limits {
-		e := Enforcement{Limit: l.name, By: "no runner has reported support for this limit"}
+		e := Enforcement{Limit: l.name, Mechanism: "no runner has reported support for this limit"}
 		if i := slices.IndexFunc(known, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
 			e = known[i]
 		}

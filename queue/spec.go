@@ -239,10 +239,10 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 }
 
 // MarshalJSON writes the given fields.
-func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.Given()) }
+func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.GivenFields()) }
 
-// Given returns the given fields as a map from field name to JSON value.
-func (s *Spec) Given() map[string]any {
+// GivenFields returns the given fields as a map from field name to JSON value.
+func (s *Spec) GivenFields() map[string]any {
 	m := make(map[string]any)
 	for i := range fields {
 		if v := fields[i].get(s); v != nil {

@@ -71,7 +71,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawSpec(t)
 		var got queue.Spec
-		for name, value := range want.Given() {
+		for name, value := range want.GivenFields() {
 			for _, flag := range flagsOf(kinds[name], value) {
 				if err := got.SetText(name, flag); err != nil {
 					t.Fatalf("--%s %q: %v", name, flag, err)
@@ -133,7 +133,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		raw, err := json.Marshal(s.Given()[name])
+		raw, err := json.Marshal(s.GivenFields()[name])
 		if c[1] != "" && (err != nil || string(raw) != c[1]) {
 			t.Errorf("%s: %s became %s, %v, want %s", name, c[0], raw, err, c[1])
 		}
@@ -227,7 +227,7 @@ func FuzzSpec(f *testing.F) {
 		if err := json.Unmarshal(written, &again); err != nil {
 			t.Fatalf("%s became %s: %v", raw, written, err)
 		}
-		if fmt.Sprint(s.Given()) != fmt.Sprint(again.Given()) {
+		if fmt.Sprint(s.GivenFields()) != fmt.Sprint(again.GivenFields()) {
 			t.Fatalf("%s became %s", raw, written)
 		}
 		if _, err := queue.Resolve(&s, defaults); err != nil && !errors.Is(err, queue.ErrInvalid) {

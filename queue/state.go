@@ -64,8 +64,8 @@ func (s State) String() string {
 	return ""
 }
 
-// May reports whether the state table allows the transition from s to to.
-func (s State) May(to State) bool {
+// CanBecome reports whether the state table allows the transition from s to to.
+func (s State) CanBecome(to State) bool {
 	return int(s) < len(transitions) && slices.Contains(transitions[s], to)
 }
 
@@ -93,16 +93,16 @@ func ParseStates(name string) ([]State, error) {
 			return []State{State(s)}, nil
 		}
 	}
-	if meant := StateMeant(name); meant != "" {
+	if meant := StateForWord(name); meant != "" {
 		return nil, Invalid("state", "unknown state %q; queuectl calls it %s", name, meant)
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
 	return nil, Invalid("state", "unknown state %q%s", Clip(name), cmp.Or(Nearest(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
-// StateMeant returns the name of the state that a word denotes, in queuectl or in similar programs.
+// StateForWord returns the name of the state that a word denotes, in queuectl or in similar programs.
 // It returns "" if there is no such state.
-func StateMeant(word string) string {
+func StateForWord(word string) string {
 	switch word {
 	case "running", "active", "started", "executing":
 		return Processing.String()

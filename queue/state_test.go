@@ -34,12 +34,12 @@ func TestStateTableMatchesContract(t *testing.T) {
 		}
 		for _, to := range append([]queue.State{0, 99}, queue.States()...) {
 			want := to.String() != "" && slices.Contains(strings.Fields(allowed), to.String())
-			if got := from.May(to); got != want {
+			if got := from.CanBecome(to); got != want {
 				t.Errorf("from %q to %q: got %v, want %v", from, to, got, want)
 			}
 		}
 	}
-	if queue.State(99).May(queue.Pending) || queue.State(99).String() != "" {
+	if queue.State(99).CanBecome(queue.Pending) || queue.State(99).String() != "" {
 		t.Error("a state that does not exist has a name or moves")
 	}
 }

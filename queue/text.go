@@ -267,7 +267,7 @@ func CommandText(command string, argv []string) string {
 	}
 	words := make([]string, len(argv))
 	for i, word := range argv {
-		words[i] = Word(word)
+		words[i] = ShellWord(word)
 	}
 	// The shell would take the first word for an assignment or a keyword if it were not quoted.
 	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) {
@@ -276,8 +276,8 @@ func CommandText(command string, argv []string) string {
 	return ClipJSON(strings.Join(words, " "), MaxCommand)
 }
 
-// Word returns a text, quoted if necessary, as one word of a shell command line.
-func Word(text string) string {
+// ShellWord returns a text, quoted if necessary, as one word of a shell command line.
+func ShellWord(text string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(plainSigns, r)
 	}

@@ -73,5 +73,5 @@ func (v Verb) suggestCommand(j *Job) string {
 	return ""
 }
 
-// Takes returns the states in which the verb acts.
-func (v Verb) Takes() []State { return verbRules[v].actsIn }
+// ActsIn returns the states in which the verb acts.
+func (v Verb) ActsIn() []State { return verbRules[v].actsIn }

@@ -27,7 +27,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 			switch {
 			case acts != strings.Contains(takes, s.String()):
 				t.Errorf("%s of a %s job acts: %t", verb, s, acts)
-			case acts && (err != nil || event == "" || to != 0 && to != s && !s.May(to)):
+			case acts && (err != nil || event == "" || to != 0 && to != s && !s.CanBecome(to)):
 				t.Errorf("%s of a %s job: to %s, event %q, %v", verb, s, to, event, err)
 			case s == queue.Processing && !errors.Is(err, queue.ErrWrongState):
 				t.Errorf("%s of a running job: %v", verb, err)
@@ -35,8 +35,8 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 				t.Errorf("%s of a %s job: %v", verb, s, err)
 			}
 		}
-		if len(verb.Takes()) != len(strings.Fields(takes)) {
-			t.Errorf("%s takes %v, want %s", verb, verb.Takes(), takes)
+		if len(verb.ActsIn()) != len(strings.Fields(takes)) {
+			t.Errorf("%s takes %v, want %s", verb, verb.ActsIn(), takes)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	if pid := PID(dir); pid != 0 {
 		t.Errorf("its runner is process %d, of another account", pid)
 	}
-	if n, err := (Home{Dir: base}).EndAll(0); n != 0 || err == nil {
+	if n, err := (Location{Dir: base}).EndAll(0); n != 0 || err == nil {
 		t.Errorf("a runner that is another's process: ended %d, %v", n, err)
 	}
 
@@ -114,7 +114,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	if pid := PID(dir); pid != int64(own.pid) {
 		t.Errorf("its runner is process %d, want %d", pid, own.pid)
 	}
-	if n, err := (Home{Dir: base}).EndAll(0); n != 1 || err != nil {
+	if n, err := (Location{Dir: base}).EndAll(0); n != 1 || err != nil {
 		t.Errorf("the account's own: ended %d, %v", n, err)
 	}
 	for what, c := range map[string]struct {

@@ -32,20 +32,20 @@ type Client struct {
 	pending map[int64]chan<- wire.Frame
 }
 
-// ErrRefused means that a newer service has connected to the runner.
-var ErrRefused = errors.New("the runner is already connected to a service that was started later")
+// ErrSuperseded means that a newer service has connected to the runner.
+var ErrSuperseded = errors.New("the runner is already connected to a service that was started later")
 
-// ErrGone means that the runner will not answer: the connection or the attempt has ended.
-var ErrGone = errors.New("the runner will not reply, because its connection or the job's attempt has ended")
+// ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
+var ErrNoReply = errors.New("the runner will not reply, because its connection or the job's attempt has ended")
 
-// ErrEnds means that an attempt has ended, or is being ended.
-var ErrEnds = errors.New("the job's attempt has ended, or is ending")
+// ErrAttemptEnding means that an attempt has ended, or is being ended.
+var ErrAttemptEnding = errors.New("the job's attempt has ended, or is ending")
 
 // helloTimeout bounds the wait for the answer to Hello.
 const helloTimeout = 10 * time.Second
 
-// Lives reports whether the runner in a directory is alive, that is, whether its lock is held.
-func Lives(dir string) (bool, error) {
+// IsAlive reports whether the runner in a directory is alive, that is, whether its lock is held.
+func IsAlive(dir string) (bool, error) {
 	return rundir.LockHeld(filepath.Join(dir, rundir.LockName))
 }
 
@@ -69,7 +69,7 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	}
 	// An account's runner could send any PID, and messages ask people to end a process that hangs. So
 	// take the PID from the kernel.
-	if OfAnAccount(dir) {
+	if HasSwitchedAccount(dir) {
 		c.Reply.PID = rundir.PeerPID(conn)
 	}
 	return c, nil
@@ -130,7 +130,7 @@ func (c *Client) readReply(epoch int64) error {
 		if f.Epoch < epoch {
 			return errors.New("cannot connect to the runner: the runner is shutting down")
 		}
-		return ErrRefused
+		return ErrSuperseded
 	}
 	return fmt.Errorf("cannot connect to the runner: unexpected reply %T", f)
 }
@@ -248,7 +248,7 @@ func (c *Client) request(
 
 // Read reads output of an attempt after a cursor. If stop is not nil, it waits for output until that
 // channel is closed. The field Gone of the Chunk means that the runner does not have the attempt (any
-// more). Read returns ErrGone if the connection ends or stop is closed.
+// more). Read returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <-chan struct{}) (*wire.Chunk, error) {
 	f, err := c.request(ctx, stop, func(id int64) wire.Frame {
 		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: stop != nil}
@@ -259,11 +259,11 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <
 	if chunk, ok := f.(*wire.Chunk); ok {
 		return chunk, nil
 	}
-	return nil, ErrGone
+	return nil, ErrNoReply
 }
 
 // Type writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
-// caller can try the rest again once the attempt's program has read some input. Type returns ErrGone if
+// caller can try the rest again once the attempt's program has read some input. Type returns ErrNoReply if
 // the attempt does not run in that runner, has no terminal, or the connection ends.
 func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.Typed, err error) {
 	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
@@ -271,15 +271,15 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wir
 		return typed, err
 	}
 	if t, ok := f.(*wire.Typed); ok && !t.Gone {
-		t.Taken = min(max(t.Taken, 0), int64(len(data)))
+		t.Written = min(max(t.Written, 0), int64(len(data)))
 		return *t, nil
 	}
-	return typed, ErrGone
+	return typed, ErrNoReply
 }
 
 // Pause freezes a running attempt, or lets it continue. It returns how many of the attempt's processes
-// have not changed yet. It returns ErrEnds if the attempt does not run in that runner or is being
-// ended, and ErrGone if the connection ends.
+// have not changed yet. It returns ErrAttemptEnding if the attempt does not run in that runner or is being
+// ended, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
 	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
 	if err != nil {
@@ -287,11 +287,11 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 	}
 	switch paused, ok := f.(*wire.Paused); {
 	case !ok:
-		return 0, ErrGone
+		return 0, ErrNoReply
 	case paused.Gone:
-		return 0, ErrEnds
+		return 0, ErrAttemptEnding
 	default:
-		return int(max(paused.Left, 0)), nil
+		return int(max(paused.Unchanged, 0)), nil
 	}
 }
 

@@ -43,12 +43,12 @@ func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
 	return dir
 }
 
-// A runner that is ending rejects every service. ErrRefused is returned only if the runner has already
+// A runner that is ending rejects every service. ErrSuperseded is returned only if the runner has already
 // accepted the same or a newer epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		_, err := Connect(fakeRunner(t, "", &wire.Refused{Epoch: epoch}), 7, "1")
-		if err == nil || errors.Is(err, ErrRefused) != newer {
+		if err == nil || errors.Is(err, ErrSuperseded) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestEndAllAcceptsEndingRunner(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
-	if n, err := (Home{Dir: base}).EndAll(10 * time.Second); n != 1 || err != nil {
+	if n, err := (Location{Dir: base}).EndAll(10 * time.Second); n != 1 || err != nil {
 		t.Errorf("ended %d, %v", n, err)
 	}
 }

@@ -31,7 +31,7 @@ func StopGrace() time.Duration {
 // or runner has ended. The time is shorter than StopGrace if the context ended because the user's
 // session ends, which leaves less time.
 func GraceOf(ended context.Context) time.Duration {
-	if session.Ends(ended) {
+	if session.IsEnding(ended) {
 		return session.Grace
 	}
 	return StopGrace()

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// Home says where a service's runners keep their directories, and how to start a runner.
-type Home struct {
+// Location says where a service's runners keep their directories, and how to start a runner.
+type Location struct {
 	// Dir is the directory that contains the runners' directories. It belongs to the service's account,
 	// or to root.
 	Dir string
@@ -25,13 +25,13 @@ type Home struct {
 	// connection. The service can then read the files in Dir, but change nothing. Socket is "" if the
 	// service starts its runners itself.
 	Socket string
-	// As is the account that a runner of root switches to for good before it accepts jobs. If As is "",
+	// Account is the account that a runner of root switches to for good before it accepts jobs. If Account is "",
 	// the runner stays root and starts each job under that job's account.
-	As string
-	// Own reports that the processes behind Socket start runners of the service's own account, with
+	Account string
+	// OwnAccount reports that the processes behind Socket start runners of the service's own account, with
 	// their directories in the service's own directory. This is the case if the user's systemd starts
 	// them.
-	Own bool
+	OwnAccount bool
 	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory
 	// below Dir.
 	Tmpdir string
@@ -39,38 +39,38 @@ type Home struct {
 	Launcher int
 }
 
-// Foreign reports whether the runners' directory belongs to another account, so that the service cannot
+// External reports whether the runners' directory belongs to another account, so that the service cannot
 // change it.
-func (h Home) Foreign() bool { return h.Socket != "" && !h.Own }
+func (h Location) External() bool { return h.Socket != "" && !h.OwnAccount }
 
-// Roots reports whether the runners run as root and start each job under that job's account.
-func (h Home) Roots() bool { return h.Foreign() && h.As == "" }
+// OwnedByRoot reports whether the runners run as root and start each job under that job's account.
+func (h Location) OwnedByRoot() bool { return h.External() && h.Account == "" }
 
 // Root returns the directory that contains the directories of the runners for new jobs.
-func (h Home) Root() string {
-	if h.Socket != "" && h.As != "" {
-		return filepath.Join(h.Dir, rundir.AccountPrefix+h.As)
+func (h Location) Root() string {
+	if h.Socket != "" && h.Account != "" {
+		return filepath.Join(h.Dir, rundir.AccountPrefix+h.Account)
 	}
 	return h.Dir
 }
 
 // roots returns all directories that may contain runners' directories.
-func (h Home) roots() []string {
+func (h Location) roots() []string {
 	// Glob cannot fail, because the pattern is valid.
 	others, _ := filepath.Glob(filepath.Join(h.Dir, rundir.AccountPrefix+"*"))
 	return append([]string{h.Dir}, others...)
 }
 
-// OfAnAccount reports whether a runner's directory belongs to a runner that has switched to an account.
+// HasSwitchedAccount reports whether a runner's directory belongs to a runner that has switched to an account.
 // Jobs of that runner have the same account, so they may have changed anything in the directory.
 // See docs/decisions/0076.
-func OfAnAccount(dir string) bool {
+func HasSwitchedAccount(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), rundir.AccountPrefix)
 }
 
-// Find lists the directories of all runners, living and dead. It skips the runners of an account if
+// ListDirs lists the directories of all runners, living and dead. It skips the runners of an account if
 // that account has made the directory around them unreadable.
-func (h Home) Find() (dirs []string, err error) {
+func (h Location) ListDirs() (dirs []string, err error) {
 	for _, root := range h.roots() {
 		entries, err := os.ReadDir(root)
 		if errors.Is(err, os.ErrNotExist) || err != nil && root != h.Dir {
@@ -88,27 +88,27 @@ func (h Home) Find() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Living lists the directories of the living runners, and of those that cannot be checked.
-func (h Home) Living() (living []string, err error) {
-	dirs, err := h.Find()
+// ListLiving lists the directories of the living runners, and of those that cannot be checked.
+func (h Location) ListLiving() (living []string, err error) {
+	dirs, err := h.ListDirs()
 	for _, dir := range dirs {
-		if alive, failed := Lives(dir); alive || failed != nil {
+		if alive, failed := IsAlive(dir); alive || failed != nil {
 			living = append(living, dir)
 		}
 	}
 	return living, err
 }
 
-// Outputs lists the directories that may contain output files.
-func (h Home) Outputs() (list []string) {
+// OutputDirs lists the directories that may contain output files.
+func (h Location) OutputDirs() (list []string) {
 	for _, root := range h.roots() {
 		list = append(list, filepath.Join(root, rundir.OutputsName))
 	}
 	return list
 }
 
-// Output opens the file that an OutputRef names.
-func (h Home) Output(ref string) (*os.File, error) {
+// OpenOutput opens the file that an OutputRef names.
+func (h Location) OpenOutput(ref string) (*os.File, error) {
 	if !ValidRef(ref) {
 		return nil, fmt.Errorf("%q is not the name of an output file", ref)
 	}
@@ -126,10 +126,10 @@ const StartTimeout = 10 * time.Second
 
 // Spawn starts a runner and returns its directory once the runner listens. If alone is true, the runner
 // runs one isolated job only.
-func (h Home) Spawn(alone bool) (dir string, err error) {
+func (h Location) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if h.Socket != "" {
-		name, err = h.requestRunner(SpawnRequest{Alone: alone, As: h.As, Tmpdir: h.Tmpdir})
+		name, err = h.requestRunner(SpawnRequest{Alone: alone, As: h.Account, Tmpdir: h.Tmpdir})
 	} else {
 		name, err = h.spawn(alone)
 	}
@@ -139,11 +139,11 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 	return filepath.Join(h.Root(), name), nil
 }
 
-// End kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
-// of Recover. If the runner runs as root, End requests through the socket that a process of root kills
+// KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
+// of Recover. If the runner runs as root, KillRunner requests through the socket that a process of root kills
 // it.
-func (h Home) End(dir string) error {
-	if !h.Foreign() {
+func (h Location) KillRunner(dir string) error {
+	if !h.External() {
 		return Kill(dir)
 	}
 	name, err := filepath.Rel(h.Dir, dir)
@@ -158,8 +158,8 @@ func (h Home) End(dir string) error {
 
 // EndAll asks all living runners to end. After the given time, it kills those that still live, together
 // with their jobs. It returns the number of runners that ended.
-func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
-	live, err := h.Living()
+func (h Location) EndAll(timeout time.Duration) (ended int, err error) {
+	live, err := h.ListLiving()
 	signalErrs := map[string]error{}
 	for _, dir := range live {
 		signalErrs[dir] = signalRunner(dir, process.Terminate)
@@ -167,11 +167,11 @@ func (h Home) EndAll(timeout time.Duration) (ended int, err error) {
 	deadline := time.Now().Add(timeout)
 	for _, dir := range live {
 		for alive := true; alive && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if alive, _ = Lives(dir); !alive {
+			if alive, _ = IsAlive(dir); !alive {
 				ended++
 			}
 		}
-		if alive, _ := Lives(dir); !alive {
+		if alive, _ := IsAlive(dir); !alive {
 			continue // the runner has ended, so an error of signalRunner does not matter
 		}
 		err = errors.Join(err, signalErrs[dir])

@@ -30,7 +30,7 @@ func (e *LauncherError) Error() string {
 
 // CheckLauncher returns a LauncherError if the launcher of this service is stopped, for example by
 // SIGSTOP. It reads /proc and sends nothing to the launcher.
-func (h Home) CheckLauncher() error { return stoppedLauncher(h.Launcher) }
+func (h Location) CheckLauncher() error { return stoppedLauncher(h.Launcher) }
 
 // stoppedLauncher returns a LauncherError if a process is stopped. It returns nil for pid 0.
 func stoppedLauncher(pid int) error {

@@ -9,11 +9,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Begun reports which attempts a living runner has started. It works for an unresponsive runner too,
+// StartedAttempts reports which attempts a living runner has started. It works for an unresponsive runner too,
 // because it reads only files in the runner's directory: the running table and, for attempts that have
 // ended, the journal. begun maps an attempt to false if the table does not name its process yet, so the
 // runner may not have started it. ok is false if the files cannot be read.
-func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
+func StartedAttempts(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
 	begun = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
 	// journal.
@@ -42,7 +42,7 @@ func readLiving(dir string) (t rundir.RunningTable, owner *uint32, err error) {
 	if owner, err = accountOf(dir); err == nil {
 		t, err = rundir.ReadTable(dir)
 	}
-	if owner != nil && !process.Owns(*owner, t.PID) {
+	if owner != nil && !process.IsOwnedBy(*owner, t.PID) {
 		t.PID = 0
 	}
 	return t, owner, err

@@ -54,7 +54,7 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	table.Free(2)
 	table.SetStarting(4, of(4), 7)
 	table.SetForked(4, 4711, 8)
-	begun, ok := Begun(dir, []wire.Lease{of(1), of(2), of(3), of(4)})
+	begun, ok := StartedAttempts(dir, []wire.Lease{of(1), of(2), of(3), of(4)})
 	if want := map[wire.Lease]bool{of(1): false, of(2): true, of(4): true}; !ok || !maps.Equal(begun, want) {
 		t.Errorf("got %v, %t; want %v", begun, ok, want)
 	}
@@ -62,7 +62,7 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "journal.1")); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := Begun(dir, []wire.Lease{of(2)}); ok {
+	if _, ok := StartedAttempts(dir, []wire.Lease{of(2)}); ok {
 		t.Error("a runner without its journal can tell")
 	}
 }

@@ -56,7 +56,7 @@ func TestValidRefNamesOnlyOutputs(t *testing.T) {
 
 // An output that is purged while another process reads it is removed.
 func TestPurgeRemovesOpenOutput(t *testing.T) {
-	home := Home{Dir: t.TempDir()}
+	home := Location{Dir: t.TempDir()}
 	path := OutputPath(home.Dir, "1-1")
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestPurgeRemovesOpenOutput(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := home.Output("1-1")
+	f, err := home.OpenOutput("1-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestPurgeRemovesOpenOutput(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("it is still there: %v", err)
 	}
-	if f, err := home.Output("1-1"); !os.IsNotExist(err) {
+	if f, err := home.OpenOutput("1-1"); !os.IsNotExist(err) {
 		t.Errorf("got %v, %v", f, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // runner that is not in an account's directory. Root created the parent directory and gave it to the
 // account, so the owner of that directory can be trusted.
 func accountOf(dir string) (*uint32, error) {
-	if !OfAnAccount(dir) {
+	if !HasSwitchedAccount(dir) {
 		return nil, nil
 	}
 	info, err := os.Lstat(filepath.Dir(dir))

@@ -27,7 +27,7 @@ type Remains struct {
 	Alive []wire.Lease
 	// Stuck lists the processes that outlive SIGKILL. Unkilled holds the attempts in Running that these
 	// processes belong to.
-	Stuck    []wire.Left
+	Stuck    []wire.Survivor
 	Unkilled map[wire.Lease]bool
 }
 
@@ -64,11 +64,11 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	return r, nil
 }
 
-// Kept lists the running attempts of the runner in dir, and its ended attempts whose results no service
+// UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose results no service
 // has acknowledged. It changes nothing. For a dead runner, the list may also contain attempts whose
 // results were acknowledged. alive reports whether the runner is alive.
-func Kept(dir string) (list []wire.Lease, alive bool, err error) {
-	if alive, err = Lives(dir); err != nil || alive {
+func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error) {
+	if alive, err = IsAlive(dir); err != nil || alive {
 		if err == nil {
 			list, err = listAttempts(dir)
 		}
@@ -165,7 +165,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	case r.Error != "":
 		return EndResult{}, errors.New(r.Error)
 	}
-	return EndResult{r.SameBoot, r.Left, r.Alive}, nil
+	return EndResult{r.SameBoot, r.Survivors, r.Alive}, nil
 }
 
 // Forget removes a dead runner's directory, after everything in it has been stored. helper is a living

@@ -14,7 +14,7 @@ import (
 // requestRunner sends a request to Socket and returns the name in the reply. The process that listens
 // on the socket is the launcher or systemd. It starts a process with the connection as its standard
 // input, and that process replies.
-func (h Home) requestRunner(r SpawnRequest) (name string, err error) {
+func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
 	if err := h.CheckLauncher(); err != nil {
 		return "", err
 	}
@@ -36,7 +36,7 @@ func (h Home) requestRunner(r SpawnRequest) (name string, err error) {
 
 // unreachableError returns the error of a failed connection to Socket. If no process listens, the error
 // contains the next step.
-func (h Home) unreachableError(err error) error {
+func (h Location) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -48,11 +48,11 @@ func (h Home) unreachableError(err error) error {
 
 // noReplyError returns the error of a request that got no answer within StartTimeout. pid is the
 // process that listens on Socket: the launcher, or systemd.
-func (h Home) noReplyError(pid int, err error) error {
+func (h Location) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncher(pid); stopped != nil {
 		return stopped
 	}
-	if pid == 0 || h.Own {
+	if pid == 0 || h.OwnAccount {
 		return err
 	}
 	next := fmt.Sprintf("as root, find out what process %d is waiting for: cat /proc/%[1]d/stack; "+

@@ -5,4 +5,4 @@ package runner
 import "github.com/queuectl/queuectl/runner/process"
 
 // requestRunner returns process.ErrUnsupported, because only Linux has runners of root.
-func (h Home) requestRunner(SpawnRequest) (string, error) { return "", process.ErrUnsupported }
+func (h Location) requestRunner(SpawnRequest) (string, error) { return "", process.ErrUnsupported }

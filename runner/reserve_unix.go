@@ -13,8 +13,8 @@ import (
 // Lock reserves root's runners for this service until the returned file is closed. Without the lock,
 // another service could connect to the runners and take their results. If the directory does not exist,
 // Lock returns nil, because there are no runners.
-func (h Home) Lock() (*os.File, error) {
-	if !h.Foreign() {
+func (h Location) Lock() (*os.File, error) {
+	if !h.External() {
 		return nil, nil
 	}
 	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(h.Dir) })

@@ -3,4 +3,4 @@ package runner
 import "os"
 
 // Lock returns nil, because Windows has no runners of root.
-func (h Home) Lock() (*os.File, error) { return nil, nil }
+func (h Location) Lock() (*os.File, error) { return nil, nil }

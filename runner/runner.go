@@ -1,7 +1,7 @@
 // Package runner locates, starts and talks to runners: the processes that run commands and outlive the
 // service. It also cleans up after a runner that has died.
 //
-// Start with Home, which finds and starts runners. Client is a connection to a living runner. Recover
+// Start with Location, which finds and starts runners. Client is a connection to a living runner. Recover
 // ends what a dead runner has left, and returns what its files say. The runner itself is package
 // runner/daemon, its files are package rundir, and the way to root's rights is package
 // runner/launcher.

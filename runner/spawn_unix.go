@@ -16,7 +16,7 @@ import (
 // spawn starts a runner in a dedicated session, so that it outlives this process. It returns the
 // runner's name once the runner listens. If the user's systemd manager allows it, the runner gets a
 // control group that it can divide.
-func (h Home) spawn(alone bool) (name string, err error) {
+func (h Location) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
@@ -42,7 +42,7 @@ func (h Home) spawn(alone bool) (name string, err error) {
 
 // logArgs returns the flag with the path of the log, so that the runner can reopen the file. It returns
 // nil if the log has no path, for example if it is standard error.
-func (h Home) logArgs() []string {
+func (h Location) logArgs() []string {
 	if h.Log == nil || h.Log.Name() == os.Stderr.Name() {
 		return nil
 	}
@@ -51,11 +51,11 @@ func (h Home) logArgs() []string {
 
 // ReopenLogs makes the living runners of the service's own account reopen their log files, after the
 // files were moved.
-func (h Home) ReopenLogs() {
-	if h.Foreign() {
+func (h Location) ReopenLogs() {
+	if h.External() {
 		return
 	}
-	live, _ := h.Living() // if a runner is not found, it keeps using the moved file
+	live, _ := h.ListLiving() // if a runner is not found, it keeps using the moved file
 	for _, dir := range live {
 		if pid := PID(dir); pid > 0 {
 			syscall.Kill(int(pid), syscall.SIGHUP)
@@ -74,7 +74,7 @@ func Command(argv []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// launch starts a command that reports its directory by Ready. When the command ends, launch calls
+// launch starts a command that reports its directory by ReportReady. When the command ends, launch calls
 // onExit with the error of its Wait.
 func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	ready, out, err := os.Pipe()
@@ -82,7 +82,7 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 		return "", err
 	}
 	defer ready.Close()
-	cmd.ExtraFiles = []*os.File{out} // this is descriptor 3 of the new process, which Ready uses
+	cmd.ExtraFiles = []*os.File{out} // this is descriptor 3 of the new process, which ReportReady uses
 	err = cmd.Start()
 	out.Close()
 	if err != nil {
@@ -98,8 +98,8 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	return name, err
 }
 
-// Ready reports the name of this process's directory to the process that started it, on descriptor 3.
-func Ready(dir string) {
+// ReportReady reports the name of this process's directory to the process that started it, on descriptor 3.
+func ReportReady(dir string) {
 	f := os.NewFile(3, "ready")
 	fmt.Fprintln(f, ReadyPrefix+filepath.Base(dir)) // does not block if the other process has gone
 	f.Close()

@@ -22,9 +22,11 @@ import (
 // was installed next to the program. If it is missing, spawn makes a copy in the runners' folder, where
 // policies of the machine may forbid programs to run.
 // See docs/decisions/0089.
-func (h Home) spawn(alone bool) (name string, err error) { return h.spawnBy((*exec.Cmd).Start, alone) }
+func (h Location) spawn(alone bool) (name string, err error) {
+	return h.spawnBy((*exec.Cmd).Start, alone)
+}
 
-func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {
+func (h Location) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
@@ -32,7 +34,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		return "", err // report the error here, because the runner can only log it
 	}
 	copyDir := filepath.Join(h.Dir, rundir.ProgramsName)
-	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), copyDir)
+	program, err := copies.Find(h.Command[0], copies.DirFor(h.Command[0]), copyDir)
 	if err == nil && program == "" {
 		copies.Remove(copyDir) // remove the copies of earlier versions
 		program, err = copies.Make(h.Command[0], copyDir)
@@ -74,14 +76,14 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 }
 
 // ReopenLogs does nothing: on Windows, an open file cannot be moved.
-func (h Home) ReopenLogs() {}
+func (h Location) ReopenLogs() {}
 
 // RemovePrograms removes those copies of the program in a runners' folder that no process runs. It
 // reports whether it has removed all copies.
 func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, rundir.ProgramsName)) }
 
-// Ready reports the name of this runner's folder to the process that started it, on standard output.
-func Ready(dir string) {
+// ReportReady reports the name of this runner's folder to the process that started it, on standard output.
+func ReportReady(dir string) {
 	fmt.Println(ReadyPrefix + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()
 }

@@ -25,7 +25,7 @@ func init() {
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		Ready(strconv.Itoa(os.Getpid()))
+		ReportReady(strconv.Itoa(os.Getpid()))
 		time.Sleep(time.Minute) // longer than any test
 		os.Exit(0)
 	}
@@ -35,7 +35,7 @@ func init() {
 func service(dir string) {
 	self, _ := os.Executable()
 	bufio.NewReader(os.Stdin).ReadString('\n')
-	name, err := Home{Dir: dir, Command: []string{self, "runner"}, Log: os.Stderr}.spawn(false)
+	name, err := Location{Dir: dir, Command: []string{self, "runner"}, Log: os.Stderr}.spawn(false)
 	os.Stdout.WriteString(name + "\n")
 	if err == nil {
 		io.Copy(io.Discard, os.Stdin)
@@ -58,7 +58,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := Home{Dir: filepath.Join(dir, "state"), Command: []string{program, "runner"}}
+	h := Location{Dir: filepath.Join(dir, "state"), Command: []string{program, "runner"}}
 	runs := func(want string) {
 		t.Helper()
 		started := ""
@@ -70,7 +70,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			t.Errorf("started %s, want one in %s; %v", started, want, err)
 		}
 	}
-	own, installed := filepath.Join(h.Dir, rundir.ProgramsName), copies.Beside(program)
+	own, installed := filepath.Join(h.Dir, rundir.ProgramsName), copies.DirFor(program)
 	write("one")
 	runs(own)
 	if _, err := copies.Make(program, installed); err != nil {

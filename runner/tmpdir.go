@@ -10,8 +10,8 @@ import (
 
 // HasTmpdir reports whether the runner of a directory has the job_tmpdir that new runners get. It
 // returns true for root's runners, since their policy contains job_tmpdir, not the service's settings.
-func (h Home) HasTmpdir(dir string) bool {
-	if h.Foreign() {
+func (h Location) HasTmpdir(dir string) bool {
+	if h.External() {
 		return true
 	}
 	tmpdir, err := rundir.StartedTmpdir(dir)
@@ -20,7 +20,7 @@ func (h Home) HasTmpdir(dir string) bool {
 
 // CheckTmpdir returns an error if no runner of the service's own account could start with the setting
 // job_tmpdir.
-func (h Home) CheckTmpdir() error {
+func (h Location) CheckTmpdir() error {
 	if h.Tmpdir == "" {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (h Home) CheckTmpdir() error {
 
 // checkWorkspaces returns an error if no runner of the service's own account could start, because the
 // directory for private directories is unsuitable.
-func (h Home) checkWorkspaces() error {
+func (h Location) checkWorkspaces() error {
 	if h.Tmpdir != "" {
 		return h.CheckTmpdir()
 	}
@@ -40,7 +40,7 @@ func (h Home) checkWorkspaces() error {
 }
 
 // tmpdirArgs returns the flag that passes job_tmpdir to a new runner.
-func (h Home) tmpdirArgs() []string {
+func (h Location) tmpdirArgs() []string {
 	if h.Tmpdir == "" {
 		return nil
 	}

@@ -22,8 +22,8 @@ func CookieOf(name string, l wire.Lease) string {
 // was rebooted since the runner started.
 type EndResult struct {
 	SameBoot bool
-	Stuck    []wire.Left  // processes that outlive SIGKILL
-	Alive    []wire.Lease // those of the attempts passed to EndTrees that still had processes
+	Stuck    []wire.Survivor // processes that outlive SIGKILL
+	Alive    []wire.Lease    // those of the attempts passed to EndTrees that still had processes
 }
 
 // EndTrees ends the remaining processes of a dead runner's attempts, and those of the attempts in
@@ -53,7 +53,7 @@ func EndTrees(dir string, leased []wire.Attempt) (e EndResult, err error) {
 		if err != nil {
 			return EndResult{SameBoot: true}, err
 		}
-		d.Leader, d.Ticks, d.Spared = t.PID, t.Ticks, func(pgid int) bool { return spared[pgid] }
+		d.Leader, d.Ticks, d.MayLiveOn = t.PID, t.Ticks, func(pgid int) bool { return spared[pgid] }
 		running = slices.Concat(r.Running, leased)
 	}
 	for _, a := range running {
@@ -74,7 +74,7 @@ func EndTrees(dir string, leased []wire.Attempt) (e EndResult, err error) {
 		}
 	}
 	for _, p := range stuck {
-		e.Stuck = append(e.Stuck, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+		e.Stuck = append(e.Stuck, wire.Survivor{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
 }

@@ -209,7 +209,7 @@ func (l *Line) Next(after, since time.Time, location *time.Location) time.Time {
 // nextElapsed returns the first time, following the time after, at which the wall clock shows a matching
 // time. The clock may have shown the same time before.
 func (l *Line) nextElapsed(after time.Time) time.Time {
-	at, shown := after, zone.Wall(after)
+	at, shown := after, zone.WallClock(after)
 	for {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
@@ -221,7 +221,7 @@ func (l *Line) nextElapsed(after time.Time) time.Time {
 			return due
 		}
 		// No match before the offset changes at end. Continue with the new offset, and include end itself.
-		at, shown = end, zone.Wall(end).Add(-time.Nanosecond)
+		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
 	}
 }
 
@@ -229,7 +229,7 @@ func (l *Line) nextElapsed(after time.Time) time.Time {
 // exactly one occurrence. If the clock skips that time, the occurrence is the first instant after the gap. If
 // the clock shows it twice, the occurrence is the first of the two instants.
 func (l *Line) nextFixed(after time.Time) time.Time {
-	for shown := zone.Wall(after); ; {
+	for shown := zone.WallClock(after); ; {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}

@@ -26,7 +26,7 @@ func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
 	if set.RunAs == config.RunAsService {
 		return nil
 	}
-	if accounts.Self() == 0 { // a service started as root has root's runners: see bootstrapRoot
+	if accounts.CurrentUser() == 0 { // a service started as root has root's runners: see bootstrapRoot
 		if _, _, err := serviceIDs(); err != nil {
 			return queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -112,7 +112,7 @@ func takeLock(f *os.File, dir string) (*dirLock, error) {
 		}
 	}
 	l.Close()
-	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
+	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
 }
 
 // hasEnded reports whether a process has ended or is exiting. An exiting process may still hold a lock,
@@ -140,7 +140,7 @@ func lockForReading(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("cannot read the state directory: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.Word(dir))
+		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.ShellWord(dir))
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -38,7 +38,7 @@ const lockName = "service.lock"
 
 // InUse reports whether a service holds the lock of the state directory.
 func InUse(dir string) bool {
-	held, err := lockfile.Held(filepath.Join(dir, lockName))
+	held, err := lockfile.IsHeld(filepath.Join(dir, lockName))
 	return held && err == nil
 }
 
@@ -62,7 +62,7 @@ const lockRetryTimeout = 2 * time.Second
 func takeLock(dir string, create bool) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
-		f, ok, err := lockfile.Take(path, create)
+		f, ok, err := lockfile.Acquire(path, create)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("cannot lock the state folder: %w", err)
@@ -72,7 +72,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		content, _ := os.ReadFile(path) // the content, a pid, is used in the error message
 		pid := strings.TrimSpace(string(content))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
-			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
+			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
 		}
 	}
 }

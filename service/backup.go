@@ -22,7 +22,7 @@ import (
 // is known only for the packaged service, which rootRunnersDir recognizes by its state directory. For any
 // other service it returns "".
 func rootRunnersDir(p config.Places) string {
-	if p.State == config.System().State {
+	if p.State == config.SystemPlaces().State {
 		return config.RunnerDir
 	}
 	return ""
@@ -52,21 +52,21 @@ func EndRunners(p config.Places, roots string) (ended int, err error) {
 
 // runnerHomes returns the homes of all runners of a service. roots is the directory of the runners that run
 // as root; "" means the usual one.
-func runnerHomes(p config.Places, roots string) []runner.Home {
-	homes := []runner.Home{{Dir: cluster.RunnersDir(p)}}
+func runnerHomes(p config.Places, roots string) []runner.Location {
+	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
 	if roots = cmp.Or(roots, rootRunnersDir(p)); roots != "" {
-		homes = append(homes, runner.Home{Dir: roots})
+		homes = append(homes, runner.Location{Dir: roots})
 	}
 	return homes
 }
 
-// RunnersLeft reports whether runners of a stopped service are alive. It ignores runners in directories
+// HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories
 // that the caller may not read. roots is the directory of root's runners; "" means the usual one.
-func RunnersLeft(p config.Places, roots string) bool {
-	return slices.ContainsFunc(runnerHomes(p, roots), func(h runner.Home) bool {
-		dirs, _ := h.Find()
+func HasLiveRunners(p config.Places, roots string) bool {
+	return slices.ContainsFunc(runnerHomes(p, roots), func(h runner.Location) bool {
+		dirs, _ := h.ListDirs()
 		return slices.ContainsFunc(dirs, func(dir string) bool {
-			lives, err := runner.Lives(dir)
+			lives, err := runner.IsAlive(dir)
 			return lives && err == nil
 		})
 	})
@@ -78,9 +78,9 @@ const endGrace = 10 * time.Second
 // Restored describes a restored backup. Aside is the directory to which the previous files were moved, or ""
 // if there were none.
 type Restored struct {
-	Jobs    int64  `json:"jobs"`
-	Outputs int64  `json:"outputs"`
-	Aside   string `json:"aside"`
+	Jobs     int64  `json:"jobs"`
+	Outputs  int64  `json:"outputs"`
+	AsideDir string `json:"aside"`
 }
 
 // Restore replaces a queue by a backup. It fails if a service or a runner uses the queue. It moves the
@@ -100,12 +100,12 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	defer lock.Close()
-	live, err := runner.Home{Dir: cluster.RunnersDir(p)}.Living()
+	live, err := runner.Location{Dir: cluster.RunnersDir(p)}.ListLiving()
 	if err != nil {
 		return done, err
 	}
 	if len(live) > 0 {
-		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.Word(p.State))
+		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.ShellWord(p.State))
 	}
 	tmp := restoreDir(p)
 	defer os.RemoveAll(tmp)
@@ -122,12 +122,12 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	done.Jobs, done.Outputs = got.Jobs, got.Outputs
-	done.Aside = filepath.Join(p.State, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
-	if err := os.Mkdir(done.Aside, 0o700); err != nil {
+	done.AsideDir = filepath.Join(p.State, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
+	if err := os.Mkdir(done.AsideDir, 0o700); err != nil {
 		return done, err
 	}
-	err = replace(done.Aside, func() error {
-		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err = replace(done.AsideDir, func() error {
+		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.AsideDir, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old output files aside: %w", err)
 		}
 		if err := os.Rename(tmp, cluster.RunnersDir(p)); err != nil {
@@ -138,8 +138,8 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 	if err != nil {
 		return done, err
 	}
-	if os.Remove(done.Aside) == nil { // succeeds only if the directory is empty
-		done.Aside = ""
+	if os.Remove(done.AsideDir) == nil { // succeeds only if the directory is empty
+		done.AsideDir = ""
 	}
 	return done, nil
 }

@@ -51,7 +51,7 @@ func (b *startup) bootstrapRoot() error {
 // about the jobs of all users.
 func serviceIDs() (uid, gid int, err error) {
 	var known accounts.Directory
-	u, err := known.Named(control.ServiceAccount)
+	u, err := known.UserByName(control.ServiceAccount)
 	own, ok := known.Group(serviceGroup)
 	if err != nil || !ok {
 		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd --system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
@@ -76,7 +76,7 @@ func bindForGroup(path string) (*control.Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return control.Inherited(l), nil
+	return control.InheritedSocket(l), nil
 }
 
 // dropPrivileges switches this process irrevocably to an account.

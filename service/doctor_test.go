@@ -27,21 +27,21 @@ func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 // Root's runners of the packaged service are found by the service's state directory, even if --dir names it.
 // Other services' runners are found by their own directory.
 func TestRunnersToEndAreFound(t *testing.T) {
-	state := config.System().State
+	state := config.SystemPlaces().State
 	for _, c := range []struct{ state, roots, command, found string }{
 		{state, config.RunnerDir, "queuectl --dir " + state + " service stop --runners", config.RunnerDir},
 		{"/srv/q", "/srv/r", "queuectl --dir /srv/q service stop --runners --runner-dir /srv/r", ""},
 		{"/srv/q", "", "queuectl --dir /srv/q service stop --runners", ""},
 	} {
-		p := config.In(c.state)
+		p := config.PlacesIn(c.state)
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{startup: &startup{opt: Options{Places: p}}, home: runner.Home{Dir: cluster.RunnersDir(p)}}
+		s := &Service{startup: &startup{opt: Options{Places: p}}, home: runner.Location{Dir: cluster.RunnersDir(p)}}
 		if c.roots != "" {
-			s.home = runner.Home{Dir: c.roots, Socket: "spawn.sock"}
+			s.home = runner.Location{Dir: c.roots, Socket: "spawn.sock"}
 		}
-		if got := s.adoptionError(runner.ErrRefused).Error(); !strings.HasSuffix(got, ": "+c.command) {
+		if got := s.adoptionError(runner.ErrSuperseded).Error(); !strings.HasSuffix(got, ": "+c.command) {
 			t.Errorf("%+v: got %s", c, got)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRunnersToEndAreFound(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := EndRunners(config.In(t.TempDir()), file); runtime.GOOS != "windows" && (err == nil || !strings.Contains(err.Error(), file)) {
+	if _, err := EndRunners(config.PlacesIn(t.TempDir()), file); runtime.GOOS != "windows" && (err == nil || !strings.Contains(err.Error(), file)) {
 		t.Errorf("runners in what is no folder: %v", err)
 	}
 }

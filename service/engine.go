@@ -16,17 +16,17 @@ var (
 	examineEngine   = sql.ExamineStopped
 	moveEngine      = sql.Move
 	examineServer   = sql.ExamineServer
-	examineStoreDir = sql.ExamineFolder
+	examineStoreDir = sql.ExamineDir
 	fileID          = sql.FileID
-	errCopied       = sql.ErrCopied
+	errCopied       = sql.ErrDirCopied
 )
 
 // storeLocation says where an engine keeps a queue. Migrated describes what a migration has moved, and from
 // where to where.
 type (
-	storeLocation = sql.Place
+	storeLocation = sql.Location
 	Migrated      struct {
-		sql.Moved
+		sql.MoveResult
 		From string `json:"from"`
 		To   string `json:"to"`
 	}
@@ -48,12 +48,12 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func(
 }
 
 // member is the identity of a node that shares a queue.
-type member = sql.Member
+type member = sql.NodeConfig
 
 // openServer returns an opener for the store in a server database, which this service joins as node m.
 func openServer(url string, m member) opener {
 	return func(ctx context.Context, _ string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf, Member: m})
+		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf, Node: m})
 		if err != nil {
 			return nil, err
 		}

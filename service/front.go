@@ -27,7 +27,7 @@ func newFront(s *Service, e *endpoint) *front {
 	stop := make(chan bool, 1)
 	f := &front{endpoint: e, stop: stop}
 	// The page serves no request before SetWeb opens it below.
-	as := func(p control.Peer) *control.Client { return f.server.As(p) }
+	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.page = handlers.NewWebPage(s.log, s.guard, s.settings, as, e.webListeners)
 	f.admission = newAdmission(s)
 	f.notices = &notices{log: s.log, places: s.opt.Places, pool: s.pool, store: s.store, endpoint: e}
@@ -60,11 +60,11 @@ func (s *Service) newServer(api control.API, a control.Authorizer) *control.Serv
 		s.log.Warn(unknown)
 	}
 	server := control.NewServer(api, s.connectionLimits(), a, s.shares, s.log)
-	if s.opt.Crowded != nil {
-		server.Crowded = s.opt.Crowded
+	if s.opt.OnConcurrencyLimit != nil {
+		server.OnConcurrencyLimit = s.opt.OnConcurrencyLimit
 	}
-	if s.opt.Patient {
-		server.Patience = 0
+	if s.opt.AllowSlowReaders {
+		server.StreamReadTimeout = 0
 	}
 	return server
 }

@@ -84,7 +84,7 @@ func newLog(o *Options, settings *settings.Keeper, w io.Writer) *slog.Logger {
 	switch {
 	case o.Terminal || o.Background || o.Manager != nil:
 		auto = text
-	case logs.ToJournal(o.Log):
+	case logs.WritesToJournal(o.Log):
 		auto = logs.NewJournal(w, options)
 	}
 	var log slog.Handler = &logFormats{text: text, json: json, auto: auto, format: func() string { return settings.Current().LogFormat }}

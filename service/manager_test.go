@@ -20,14 +20,14 @@ type blockingStore struct {
 	called, unblock chan struct{}
 }
 
-// Left returns the work that an earlier service has left.
-func (s blockingStore) Left(ctx context.Context) (store.Left, error) {
+// PreviousSession returns the work that an earlier service has left.
+func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
 	close(s.called)
 	select {
 	case <-s.unblock:
-		return s.Store.Left(ctx)
+		return s.Store.PreviousSession(ctx)
 	case <-ctx.Done():
-		return store.Left{}, ctx.Err()
+		return store.PreviousSession{}, ctx.Err()
 	}
 }
 
@@ -48,9 +48,9 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	listens, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	o := Options{
-		Places: config.In(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService}, KeepJobs: true, Version: "test",
+		Places: config.PlacesIn(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService}, KeepJobs: true, Version: "test",
 		Runner: []string{os.Args[0], "-test.run=^$"}, Log: log,
-		Manager: &Manager{Listens: func() { close(listens) }, Longer: func() {}, Log: slog.DiscardHandler}, Ready: func() { close(ready) },
+		Manager: &Manager{OnListening: func() { close(listens) }, ExtendStopTimeout: func() {}, Log: slog.DiscardHandler}, OnReady: func() { close(ready) },
 		openLocal: func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 			order, err := orderOf(nil)
 			s.Store = memstore.New(order)

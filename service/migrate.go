@@ -47,7 +47,7 @@ func (b *startup) locationOf(store, field string) (p storeLocation, err error) {
 	if store == "" {
 		p.URL, err = b.settings.Current().StoreURL()
 	} else if store != config.StoreSQLite {
-		k, _, _ := config.Find("store", "")
+		k, _, _ := config.FindKey("store", "")
 		if err = k.Check(store); err != nil {
 			err = queue.Invalid(field, "must be sqlite or a URL such as postgres://USER@HOST/DATABASE")
 		}

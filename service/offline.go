@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/service/handlers"
 )
 
-// Look returns a client that reads the files of a queue whose service is not running. The client can call
+// OpenOffline returns a client that reads the files of a queue whose service is not running. The client can call
 // only methods that change nothing, and no other process can use it. It returns an error if other accounts
 // can change the directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
-func Look(ctx context.Context, o Options) (*control.Client, error) {
+func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err := statedir.Check(o.Places.State); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}
@@ -32,8 +32,8 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	// The home is needed to find the output files. The pool of this service never runs; methods that read its
 	// state need it.
-	home := runner.Home{Dir: cluster.RunnersDir(o.Places)}
-	s := newService(b, q, home, b.directory.AccountOf(accounts.Self()), nil)
+	home := runner.Location{Dir: cluster.RunnersDir(o.Places)}
+	s := newService(b, q, home, b.directory.AccountOf(accounts.CurrentUser()), nil)
 	if err := s.owners.Load(ctx); err != nil {
 		return nil, err
 	}
@@ -43,5 +43,5 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	e := newEndpoint(b)
 	api, _, _ := handlers.New(s.dependencies(e))
 	server := control.NewServer(api, s.connectionLimits(), &authorizer{newAdmission(s), s.rights}, s.shares, s.log)
-	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
+	return server.StandaloneClient(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }

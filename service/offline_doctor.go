@@ -18,17 +18,17 @@ import (
 // the service, and begin is the command that creates its queue.
 func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
-		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
+		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
 	}
 	lock, err := lockForReading(p.State)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
-	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
+	list := []store.Finding{{Check: "service", Level: store.LevelWarning, Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
 	switch location, err := locationIn(p); {
 	case err != nil:
-		list = append(list, store.Finding{Check: "settings", Level: store.Failure, Message: err.Error(), Next: "queuectl config validate"})
+		list = append(list, store.Finding{Check: "settings", Level: store.LevelFailure, Message: err.Error(), Next: "queuectl config validate"})
 	case location.URL == "":
 		list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
 	case verify:
@@ -42,9 +42,9 @@ func Examine(p config.Places, start, begin string, verify bool) (control.Diagnos
 // outputsOf returns the output directories of a service that is not running. These are the service's own
 // directories, and those of root's runners if there are any.
 func outputsOf(p config.Places) store.OutputDirs {
-	list := runner.Home{Dir: cluster.RunnersDir(p)}.Outputs()
+	list := runner.Location{Dir: cluster.RunnersDir(p)}.OutputDirs()
 	if roots := rootRunnersDir(p); roots != "" {
-		list = append(list, runner.Home{Dir: roots}.Outputs()...)
+		list = append(list, runner.Location{Dir: roots}.OutputDirs()...)
 	}
 	return store.OutputDirs{Dirs: list, Since: cluster.OutputsSince(p.State)}
 }

@@ -33,19 +33,19 @@ func (b *startup) runnerPolicy() *launcher.Accounts {
 	if !r.fromRoot() {
 		return nil
 	}
-	return &launcher.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &b.directory.Directory}
+	return &launcher.Accounts{Policy: r.Policy, Service: accounts.CurrentUser(), Directory: &b.directory.Directory}
 }
 
 // runnerHome returns where the runners of the service are. It passes the setting job_tmpdir to the service's own
 // runners. Root's runners do not use the setting, but the policy file of root.
-func (b *startup) runnerHome() (runner.Home, error) {
+func (b *startup) runnerHome() (runner.Location, error) {
 	r, set := &b.opt.Runners, b.settings.Current()
-	home := runner.Home{
-		Dir: cluster.RunnersDir(b.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: b.launcher.PID,
+	home := runner.Location{
+		Dir: cluster.RunnersDir(b.opt.Places), Socket: r.Socket, OwnAccount: r.OwnAccount, Launcher: b.launcher.PID,
 		Command: b.opt.Runner, Log: b.opt.Log,
 	}
 	if r.fromRoot() {
-		home.Dir, home.As = r.Dir, set.FixedUser()
+		home.Dir, home.Account = r.Dir, set.FixedUser()
 	}
 	switch {
 	case set.JobTmpdir == "":
@@ -62,14 +62,14 @@ func (b *startup) runnerHome() (runner.Home, error) {
 }
 
 // fromRoot reports whether the service uses root's runners.
-func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.Own }
+func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.OwnAccount }
 
 // accountBy returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
 func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) {
-	a := c.directory.AccountOf(accounts.Self())
+	a := c.directory.AccountOf(accounts.CurrentUser())
 	if !c.runners.fromRoot() {
-		if err := checkOwnRunners(set, &a); err != nil || accounts.Self() != 0 {
+		if err := checkOwnRunners(set, &a); err != nil || accounts.CurrentUser() != 0 {
 			return a, err
 		}
 	}
@@ -80,7 +80,7 @@ func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) 
 		}
 		a = known
 	}
-	a.Each = set.RunAs == config.RunAsSubmitter
+	a.PerJob = set.RunAs == config.RunAsSubmitter
 	return a, nil
 }
 
@@ -88,7 +88,7 @@ func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) 
 // the error says how to remove it.
 func (b *startup) startError(key string, err error) *ExitError {
 	if b.settings.Current().Origin(key) == config.FromStored {
-		k, _, _ := config.Find(key, "") // ignore the error, since key is a known setting
+		k, _, _ := config.FindKey(key, "") // ignore the error, since key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
 	}

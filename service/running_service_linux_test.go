@@ -65,7 +65,7 @@ func serveRunner(words []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return daemon.Serve(ctx, daemon.Options{
-		Root: dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready, Version: "test",
+		Root: dir, Alone: alone, Service: os.Geteuid(), Ready: runner.ReportReady, Version: "test",
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Watchdog: []string{os.Args[0], runnerWord, "--watchdog"},
 	})
 }
@@ -76,7 +76,7 @@ type runningService struct {
 	*control.Client
 	places          config.Places
 	open            opener
-	concurrentCalls atomic.Int64            // number of calls of Options.Crowded
+	concurrentCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
 	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
 	requestStop     context.CancelFunc      // requests a stop
 	endsJobs        bool                    // stopping the service ends its jobs
@@ -96,13 +96,13 @@ func (w *runningService) startWithin(tries int) {
 		w.Fatal(err)
 	}
 	of, stop := context.WithCancelCause(context.Background())
-	ctx, halt := context.WithCancel(session.Under(of))
+	ctx, halt := context.WithCancel(session.WithSession(of))
 	w.stop, w.requestStop, w.ended = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
 		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs, Version: "test",
-		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, openLocal: w.open,
-		Crowded: func() { w.concurrentCalls.Add(1) },
+		Runner: []string{os.Args[0], runnerWord}, Log: log, OnReady: func() { close(ready) }, openLocal: w.open,
+		OnConcurrencyLimit: func() { w.concurrentCalls.Add(1) },
 	}
 	go func() { w.ended <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
 	select {
@@ -179,13 +179,13 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if open == nil {
-				open = openServer(pgserver.Shared(t).Create(t), member{Name: "one", Folder: "one"})
+				open = openServer(pgserver.Shared(t).Create(t), member{Name: "one", DirID: "one"})
 			}
 			dir, err := os.MkdirTemp("", "qw")
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &runningService{TB: t, places: config.In(dir), open: open}
+			w := &runningService{TB: t, places: config.PlacesIn(dir), open: open}
 			w.start()
 			t.Cleanup(func() {
 				w.end()
@@ -347,7 +347,7 @@ func TestServiceAppliesVerbs(t *testing.T) {
 		}
 		w.apply(w.Cancel, "again")
 		w.waitForState("again", "cancelled")
-		if got, err := w.Clear(ctx, control.Sure{Yes: true}); err != nil || got.Removed != 5 {
+		if got, err := w.Clear(ctx, control.ClearParams{Yes: true}); err != nil || got.Removed != 5 {
 			w.Errorf("cleared: %+v, %v", got, err)
 		}
 	})

@@ -33,7 +33,7 @@ func (n *notices) statusLine() string {
 	if n.pool.Draining() {
 		line += "; draining"
 	}
-	if n.pool.Frozen() {
+	if n.pool.AllPaused() {
 		line += "; paused"
 	}
 	return line

@@ -51,7 +51,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 			return unlessCancelled(ctx, err)
 		}
 		defer e.socket.Close() // this disconnects the clients that are waiting
-		s.opt.Manager.Listens()
+		s.opt.Manager.OnListening()
 	}
 	if err := s.lease.ExtendLease(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	f := newFront(s, e)
 	defer f.page.Close()
 	s.runParts(r, f)
-	s.opt.Ready()
+	s.opt.OnReady()
 	return s.untilStopped(ctx, hup, r.failed, f)
 }
 
@@ -141,7 +141,7 @@ func (s *Service) runParts(r *running, f *front) {
 	r.keep(f.admission.SeparateOwners)
 	r.keep(f.api.PauseFrozenQueues)
 	r.keep(func(ctx context.Context) {
-		upkeep.Seek(ctx, s.store, s.home.Outputs, cluster.OutputsSince(s.opt.Places.State), s.log)
+		upkeep.RunUnownedSearch(ctx, s.store, s.home.OutputDirs, cluster.OutputsSince(s.opt.Places.State), s.log)
 	})
 	r.keep(f.notices.notifySystemd)
 	r.keep(func(ctx context.Context) { f.submissions.TakeSubmissions(ctx, f.server) })
@@ -155,29 +155,29 @@ func (s *Service) runParts(r *running, f *front) {
 // error occurs if the database is older than the state of the queue that a runner has already worked with,
 // for example after a restore. The runner then rejects the service.
 func (s *Service) adoptionError(err error) error {
-	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
+	if !errors.Is(err, runner.ErrSuperseded) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunnersHint())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
-	if s.home.Foreign() {
+	if s.home.External() {
 		who = ", as root"
 		if s.home.Dir != rootRunnersDir(s.opt.Places) {
 			where = " --runner-dir " + s.home.Dir
 		}
 	}
-	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.Word(s.opt.Places.State), where)
+	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.ShellWord(s.opt.Places.State), where)
 }
 
 // purge deletes output files. It deletes the service's own files and asks root's runners to delete those that
 // only root can delete. It reports whether all files were deleted.
 func (s *Service) purge(ctx context.Context, refs []string) bool {
 	runner.Purge(cluster.RunnersDir(s.opt.Places), refs)
-	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
+	return !s.home.External() || s.pool.Purge(ctx, refs)
 }
 
 // maxEvents is the maximum number of stored events.
@@ -190,7 +190,7 @@ func (s *Service) duties(f *front) upkeep.Duties {
 		Stored: s.store, Retention: s.retention,
 		Outputs: s.store, Purge: s.purge,
 		Schedules: s.store, Recurring: f.api.Recurring(),
-		Wake: f.changes.Changed(), OnIdleCheck: s.opt.Looked, Log: s.log,
+		Wake: f.changes.Changed(), OnIdleCheck: s.opt.OnIdleCheck, Log: s.log,
 	}
 }
 
@@ -200,7 +200,7 @@ func (s *Service) retention() upkeep.Retention {
 	return upkeep.Retention{
 		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
 		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.quota.QuotaThreshold(),
-		Of: s.queueRules.Retention,
+		QueueRetention: s.queueRules.Retention,
 	}
 }
 

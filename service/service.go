@@ -64,22 +64,22 @@ type Options struct {
 	Inherited []string
 	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.
-	BootAdvice func() string
-	Manager    *Manager // the service manager that started the service; nil if none did
-	Patient    bool     // a client that reads a stream may stop reading for any length of time
-	Version    string
-	Runner     []string // command line that starts a runner
+	BootAdvice       func() string
+	Manager          *Manager // the service manager that started the service; nil if none did
+	AllowSlowReaders bool     // a client that reads a stream may stop reading for any length of time
+	Version          string
+	Runner           []string // command line that starts a runner
 	// The command line of the program that sends a webhook. It posts its standard input to the address in
 	// its environment. An empty command line disables webhooks.
-	Webhook  []string
-	Log      *os.File    // destination of log messages
-	Terminal bool        // whether Log is a terminal
-	Ready    func()      // called when the socket accepts requests
-	Looked   func()      // called periodically, at most twice a minute; may be nil
-	Full     func(error) // called when the start waits for free disk space, with the error; may be nil
-	// Crowded is called for each request that arrives while another request is in progress or another
+	Webhook     []string
+	Log         *os.File    // destination of log messages
+	Terminal    bool        // whether Log is a terminal
+	OnReady     func()      // called when the socket accepts requests
+	OnIdleCheck func()      // called periodically, at most twice a minute; may be nil
+	OnDiskFull  func(error) // called when the start waits for free disk space, with the error; may be nil
+	// OnConcurrencyLimit is called for each request that arrives while another request is in progress or another
 	// connection is open. It may be nil.
-	Crowded func()
+	OnConcurrencyLimit func()
 
 	// openLocal opens the store in the state directory; nil means with the SQLite engine.
 	openLocal opener
@@ -90,17 +90,17 @@ type Options struct {
 // Manager is a service manager that the service notifies by calling functions, such as the one of Windows.
 // It is not used for systemd, which the service notifies through a socket.
 type Manager struct {
-	// Listens is called once the socket exists. Requests are answered after the running jobs are adopted.
-	Listens func()
-	// Longer is called when the service begins to stop, and repeatedly while the stop makes progress.
-	Longer func()
-	Log    slog.Handler // receives every log record, in addition to Options.Log
+	// OnListening is called once the socket exists. Requests are answered after the running jobs are adopted.
+	OnListening func()
+	// ExtendStopTimeout is called when the service begins to stop, and repeatedly while the stop makes progress.
+	ExtendStopTimeout func()
+	Log               slog.Handler // receives every log record, in addition to Options.Log
 }
 
 // Runners names the directory and policy file of root's runners, and the socket that starts one.
 type Runners struct {
 	Socket, Dir, Policy string
-	Own                 bool // the socket starts runners of the service's own account, not root's
+	OwnAccount          bool // the socket starts runners of the service's own account, not root's
 }
 
 // Run runs a service until ctx ends or the service receives a stop request. Each signal from the channel
@@ -156,8 +156,8 @@ func unlessCancelled(ctx context.Context, err error) error {
 type Service struct {
 	*startup
 	openQueue
-	account worker.Account // account that jobs run as
-	home    runner.Home    // where the runners are
+	account worker.Account  // account that jobs run as
+	home    runner.Location // where the runners are
 
 	lock        *settings.Lock
 	queueRules  *settings.QueueRules
@@ -176,7 +176,7 @@ type Service struct {
 	router      *cluster.JobRouter
 	drains      *cluster.Drains
 	lease       *cluster.LeaseKeeper
-	shares      *control.Shares
+	shares      *control.UserLimits
 }
 
 // openQueue is the open store, and what this node knows about it.
@@ -192,10 +192,10 @@ type openQueue struct {
 
 // newService returns the parts that work on an open queue, which runs jobs as an account with the runners of a
 // home. A nil exporter exports no traces.
-func newService(b *startup, q openQueue, home runner.Home, account worker.Account, exporter *traces.Exporter) *Service {
+func newService(b *startup, q openQueue, home runner.Location, account worker.Account, exporter *traces.Exporter) *Service {
 	s := &Service{
 		startup: b, openQueue: q, account: account, home: home,
-		lock: settings.NewLock(), shares: &control.Shares{},
+		lock: settings.NewLock(), shares: &control.UserLimits{},
 	}
 	s.queueRules = &settings.QueueRules{Store: q.store, Settings: b.settings}
 	s.gateRules = &settings.GateRules{Store: q.store}
@@ -290,15 +290,15 @@ func (s *Service) poolConfig() worker.Config {
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		UserQuota:   s.quota.MaxBytesUser,
-		Disowned:    s.owners.CheckOwner,
+		CheckStart:  s.owners.CheckOwner,
 		Units:       s.units.UnitVariables,
 		Traceparent: s.tracing.traces.Parent,
-		Ended: func(j *queue.Job, e *store.Settlement) {
-			s.tracing.traces.Ended(j, e.Lease, &e.Attempt, &e.Decision)
+		OnAttemptEnded: func(j *queue.Job, e *store.Settlement) {
+			s.tracing.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
 		},
-		Frozen:     s.queueRules.IsFrozen,
-		EndHung:    doctor.HowToEnd,
-		HeardEvery: func() time.Duration { return now().HeartbeatInterval },
-		StaleAfter: func() time.Duration { return now().WorkerTimeout },
+		Frozen:            s.queueRules.IsFrozen,
+		HungRunnerAdvice:  doctor.HowToEnd,
+		HeartbeatInterval: func() time.Duration { return now().HeartbeatInterval },
+		StaleAfter:        func() time.Duration { return now().WorkerTimeout },
 	}
 }

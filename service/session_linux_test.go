@@ -36,7 +36,7 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			w.stop(session.ErrEnds)
+			w.stop(session.ErrSessionEnding)
 			w.ended <- <-w.ended
 			if took := time.Since(began); took < session.Grace || took > 20*time.Second {
 				// A service that waited for its jobs would take 30 s, its stop_timeout.
@@ -73,7 +73,7 @@ func TestClosedWindowLeavesJobs(t *testing.T) {
 		w.start()
 		w.enqueue(command("stays", "echo begun; while :; do sleep 1; done"))
 		before := w.waitForState("stays", "processing")
-		w.stop(session.ErrClosed)
+		w.stop(session.ErrConsoleClosed)
 		w.ended <- <-w.ended
 		w.end()
 		w.start()

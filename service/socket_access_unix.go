@@ -16,15 +16,15 @@ import (
 // inheritedSockets returns the sockets that systemd has opened for the service. These are the control
 // socket, or nil if systemd opened none, and the listeners of the web page.
 func (e *endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) {
-	passed, err := systemd.Listening()
+	passed, err := systemd.InheritedSockets()
 	// Only log a warning, since the queue works without these sockets.
-	for _, unusable := range passed.Useless {
+	for _, unusable := range passed.Unusable {
 		e.log.Warn("cannot use a socket that the system passed to the service", "error", unusable)
 	}
 	if passed.Control == nil || err != nil {
 		return nil, passed.Web, err
 	}
-	return control.Inherited(passed.Control), passed.Web, nil
+	return control.InheritedSocket(passed.Control), passed.Web, nil
 }
 
 // socketPerms returns the socket permissions that the settings define.

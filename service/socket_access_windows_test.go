@@ -23,7 +23,7 @@ import (
 
 // holdLock takes the lock of a state directory.
 func holdLock(path string) (*os.File, error) {
-	f, ok, err := lockfile.Take(path, true)
+	f, ok, err := lockfile.Acquire(path, true)
 	if err == nil && !ok {
 		err = errors.New("the lock is taken")
 	}
@@ -93,7 +93,7 @@ func TestRightsByAccount(t *testing.T) {
 		peer control.Peer
 		want control.Right
 	}{
-		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.Self()}, control.Admin}, {control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
+		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.CurrentUser()}, control.Admin}, {control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
 		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.Submit}, {control.Peer{UID: 1 << 52, GID: -1}, control.None},
 	} {
 		if got := s.rights.Right(&c.peer); got != c.want {

@@ -26,7 +26,7 @@ import (
 // startup holds the parts that exist before the store is open.
 type startup struct {
 	opt         Options
-	readOnly    bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	readOnly    bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
 	log         *slog.Logger
 	settings    *settings.Keeper
 	directory   *access.Directory
@@ -48,7 +48,7 @@ func newStartup(o Options) (*startup, error) {
 	}
 	var w io.Writer = o.Log
 	if o.Background || o.Manager != nil {
-		w = logs.Bounded{File: o.Log}
+		w = logs.RotatingFile{File: o.Log}
 	}
 	b.log = newLog(&o, b.settings, w)
 	if err := doctor.CheckFileLimits(); err != nil {
@@ -60,12 +60,12 @@ func newStartup(o Options) (*startup, error) {
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.Self() == 0 && runAs != config.RunAsService {
+	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.CurrentUser() == 0 && runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
 			return nil, &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", runAs, err)}
 		}
 	}
-	b.disk = &diskWait{launcher: b.launcher, log: b.log, onFull: o.Full}
+	b.disk = &diskWait{launcher: b.launcher, log: b.log, onFull: o.OnDiskFull}
 	return b, nil
 }
 
@@ -132,7 +132,7 @@ func ownDefaults(o *Options, d *access.Directory) map[string]string {
 	if o.Manager == nil {
 		return nil
 	}
-	return map[string]string{"run_as": config.Fixed(d.AccountOf(accounts.Self()).User)}
+	return map[string]string{"run_as": config.RunAsUser(d.AccountOf(accounts.CurrentUser()).User)}
 }
 
 // nodeName returns the name of this node among those that share the queue.

@@ -32,12 +32,12 @@ func (b *startup) member() (member, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = makeNodeFile(path)
 	}
-	m.Folder = strings.TrimSpace(string(raw))
-	if err == nil && m.Folder == "" {
+	m.DirID = strings.TrimSpace(string(raw))
+	if err == nil && m.DirID == "" {
 		err = queue.Errorf(queue.CodeInvalid, "the file %s is empty; remove it (jobs that ran on this node are then treated as lost)", path)
 	}
 	if boot, unknown := process.BootID(); unknown == nil {
-		m.Place = boot + "/" + fileID(path)
+		m.DirLocation = boot + "/" + fileID(path)
 	}
 	return m, err
 }
@@ -109,7 +109,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if now == strings.TrimSpace(string(raw)) {
 		return s.keepOlderOutputs(now)
 	}
-	leftover, err := s.store.Left(ctx)
+	leftover, err := s.store.PreviousSession(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,14 +117,14 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	for i := range leftover.Leased {
 		known[leftover.Leased[i].Lease()] = true
 	}
-	dirs, err := s.home.Find()
+	dirs, err := s.home.ListDirs()
 	if err != nil {
 		return err
 	}
 	var unknown []string // numbers of the runners' jobs that this store does not know
 	var idle []string
 	for _, dir := range dirs {
-		list, alive, err := runner.Kept(dir)
+		list, alive, err := runner.UnacknowledgedLeases(dir)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
 	}
 	for _, dir := range idle {
-		if err := s.home.End(dir); err != nil {
+		if err := s.home.KillRunner(dir); err != nil {
 			return fmt.Errorf("cannot end an idle runner that belongs to the previous store: %w", err)
 		}
 	}
@@ -162,7 +162,7 @@ func (s *Service) keepOlderOutputs(database string) error {
 	if s.store.Counts().Enqueued > 0 {
 		return nil
 	}
-	for _, dir := range s.home.Outputs() {
+	for _, dir := range s.home.OutputDirs() {
 		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
 			return s.setStoreFile(database)
 		}
@@ -179,9 +179,9 @@ func (b *startup) endOrphans() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.Home{Dir: cluster.RunnersDir(b.opt.Places)}.Find()
+	dirs, err := runner.Location{Dir: cluster.RunnersDir(b.opt.Places)}.ListDirs()
 	for _, dir := range dirs {
-		if alive, unknown := runner.Lives(dir); alive || unknown != nil {
+		if alive, unknown := runner.IsAlive(dir); alive || unknown != nil {
 			continue
 		}
 		if _, failed := runner.Recover(ctx, dir, nil, nil, nil); failed != nil {

@@ -30,7 +30,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-ctx.Done():
 			// If ctx ended because a console window was closed, keep the jobs, since they do not use that
 			// console.
-			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingQueryTimeout))
+			keep = session.ConsoleClosed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingQueryTimeout))
 		}
 		systemd.Notify("STOPPING=1")
 		s.reportStopping()
@@ -48,8 +48,8 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
 func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *notices) {
-	within, grace, ending := s.settings.Current().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
-	if session.Ends(stopping) {
+	within, grace, ending := s.settings.Current().StopTimeout, runner.GraceOf(stopping), session.EndingChannel(stopping)
+	if session.IsEnding(stopping) {
 		within, ending = 0, nil
 		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
 	} else if n := s.pool.Busy(); n > 0 {
@@ -75,9 +75,9 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 			s.log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
 		case <-ending:
 			ending = nil
-			if session.Ends(stopping) {
+			if session.IsEnding(stopping) {
 				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
-				go s.pool.Hurry(ctx, session.Grace) // Hurry returns when the pool has stopped or ctx ends
+				go s.pool.EndNow(ctx, session.Grace) // Hurry returns when the pool has stopped or ctx ends
 				deadline = time.After(session.Grace + stopMargin)
 			}
 			continue
@@ -90,7 +90,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 		case err := <-stored:
 			if err == nil {
 				s.reportStopping()
-				systemd.Longer()
+				systemd.ExtendStopTimeout()
 				systemd.Notify("STATUS=stopping: " + n.statusLine())
 			}
 			nextProgress = time.After(stopProgressInterval)
@@ -103,7 +103,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 // reportStopping notifies the manager that the service is stopping and makes progress.
 func (s *Service) reportStopping() {
 	if s.opt.Manager != nil {
-		s.opt.Manager.Longer()
+		s.opt.Manager.ExtendStopTimeout()
 	}
 }
 

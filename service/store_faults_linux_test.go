@@ -27,7 +27,7 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 		t.Fatal(err)
 	}
 	var calls *faultstore.Store
-	w := &runningService{TB: t, places: config.In(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	w := &runningService{TB: t, places: config.PlacesIn(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 		s, err := openEngine(ctx, dir, log, orderOf)
 		calls = faultstore.New(s)
 		calls.On(hook)

@@ -17,7 +17,7 @@ type Batches interface {
 	//
 	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
 	// can repeat the commit. A batch is discarded if its next frame does not come within StageMemory, or if
-	// it is not committed when the store is closed. Further frames for it then return ErrForgotten.
+	// it is not committed when the store is closed. Further frames for it then return ErrBatchDiscarded.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
@@ -55,6 +55,6 @@ var (
 		"commit or abort one of the batches, or leave the ids out", MaxStagedNames)
 )
 
-// ErrForgotten is returned for further frames of a batch that was discarded.
-var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted "+
+// ErrBatchDiscarded is returned for further frames of a batch that was discarded.
+var ErrBatchDiscarded = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted "+
 	"or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)

@@ -11,10 +11,10 @@ import (
 type Cleanup interface {
 	// Purge removes up to limit of the matching jobs that ended first, with their history, and returns their
 	// number. by is the user who requested it, or nil for a periodic duty.
-	Purge(ctx context.Context, of Ended, limit int, by *int) (int, error)
+	Purge(ctx context.Context, of EndedFilter, limit int, by *int) (int, error)
 	// Keeping lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
 	// no job.
-	Keeping(ctx context.Context) ([]KeepingQueue, error)
+	Keeping(ctx context.Context) ([]OwnRetentionQueue, error)
 	// TrimJobs removes jobs in BoundedStates, those that ended first, until at most keep of them are stored.
 	// One call removes at most limit jobs. It applies to the jobs that ended while the given queue had its
 	// own retention. With an empty name, it applies to the jobs of all queues that ended while their queue
@@ -34,17 +34,17 @@ type Cleanup interface {
 	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
 }
 
-// Ended selects jobs that ended in one of States before an instant.
-type Ended struct {
+// EndedFilter selects jobs that ended in one of States before an instant.
+type EndedFilter struct {
 	States []queue.State
 	Before queue.Millis
-	// Of selects the jobs of one queue that ended while it had its own retention. An empty name selects the
+	// RetentionQueue selects the jobs of one queue that ended while it had its own retention. An empty name selects the
 	// jobs of all queues that ended while their queue had no separate retention. Nil selects all jobs.
-	Of *string
+	RetentionQueue *string
 }
 
-// KeepingQueue is a queue with jobs that ended while it had its own retention.
-type KeepingQueue struct {
+// OwnRetentionQueue is a queue with jobs that ended while it had its own retention.
+type OwnRetentionQueue struct {
 	Name    string
 	Jobs    int64 // number of these jobs in BoundedStates
 	Outputs int64 // bytes of the outputs of these jobs

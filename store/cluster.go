@@ -19,14 +19,14 @@ type Cluster interface {
 	HasOthers() bool
 	// Lease returns the duration of a node lease.
 	Lease() time.Duration
-	// Extend renews the node's lease, which then lasts at least for the duration Lease from the call of
-	// Extend. It also stores load, which the other nodes can read; see NodeState.
-	Extend(ctx context.Context, load Load) (Membership, error)
+	// ExtendLease renews the node's lease, which then lasts at least for the duration Lease from the call of
+	// ExtendLease. It also stores load, which the other nodes can read; see NodeState.
+	ExtendLease(ctx context.Context, load Load) (Membership, error)
 	// TakeOver transfers up to MaxTakeOver leases of nodes whose node lease has ended to this node, each with
 	// a new fence. The caller must settle them as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
-	// Drained reports whether this node must not claim jobs.
-	Drained(ctx context.Context) (bool, error)
+	// IsDrained reports whether this node must not claim jobs.
+	IsDrained(ctx context.Context) (bool, error)
 	// Changes returns a channel that receives a hint when another node may have changed shared data, like
 	// settings, until the store is closed.
 	Changes() <-chan struct{}
@@ -37,47 +37,47 @@ type Cluster interface {
 	DrainNode(ctx context.Context, name string, on bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
-	// Holder returns the number of the node that has leased a job, or 0 if that is this node or the job is
+	// LeaseHolder returns the number of the node that has leased a job, or 0 if that is this node or the job is
 	// not leased.
-	Holder(ctx context.Context, seq int64) (int64, error)
+	LeaseHolder(ctx context.Context, seq int64) (int64, error)
 	// NodesOf returns for each job, by its seq, the name of the node that leased it last.
 	NodesOf(ctx context.Context, seqs []int64) (map[int64]string, error)
 }
 
-// Membership is the result of Extend for the node.
+// Membership is the result of ExtendLease for the node.
 type Membership struct {
-	Drained bool
-	Orphans bool // true if another node's lease has ended, so that its jobs can be taken over
+	Drained    bool
+	HasOrphans bool // true if another node's lease has ended, so that its jobs can be taken over
 }
 
-// LostLease is a lease that was taken over from another node. Job has the new fence, Was is the old fence,
-// and From is the name of the node that had the lease.
+// LostLease is a lease that was taken over from another node. Job has the new fence, OldFence is the old fence,
+// and NodeName is the name of the node that had the lease.
 type LostLease struct {
-	Job     queue.Job
-	Running bool // true if the attempt is known to have started
-	Was     int64
-	From    string
+	Job      queue.Job
+	Running  bool // true if the attempt is known to have started
+	OldFence int64
+	NodeName string
 }
 
 // NodeState is the current state of a node.
 type NodeState struct {
 	Node
-	This    bool // this is the node whose store returned the list
-	Alive   bool // the node's lease is valid
-	Left    bool // the node's service was stopped and has given up the node lease
-	Drained bool
-	Load        // the load that the node reported at the time Heard
-	Running int // number of running jobs
-	Version string
-	Joined  queue.Millis
-	Heard   queue.Millis // approximate time when the node last renewed its lease
+	IsSelf        bool // this is the node whose store returned the list
+	Alive         bool // the node's lease is valid
+	Stopped       bool // the node's service was stopped and has given up the node lease
+	Drained       bool
+	Load              // the load that the node reported at the time LastHeartbeat
+	Running       int // number of running jobs
+	Version       string
+	JoinedAt      queue.Millis
+	LastHeartbeat queue.Millis // approximate time when the node last renewed its lease
 }
 
 // Load describes how busy a node is.
 type Load struct {
 	Workers int `json:"workers"`
 	Ended   int `json:"ended,omitempty"` // attempts that ended in the last minute
-	// EndedOf contains the attempts of Ended by queue, for the MaxLoadQueues busiest queues.
+	// EndedOf contains the attempts of EndedFilter by queue, for the MaxLoadQueues busiest queues.
 	EndedOf map[string]int `json:"ended_of,omitempty"`
 }
 

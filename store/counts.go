@@ -11,8 +11,8 @@ type Counts struct {
 	Reranking bool
 	Bytes     int64 // bytes of the database
 	Outputs   int64 // bytes of all outputs, in the database and in files
-	// Kept is the number of completed and cancelled jobs that ended while their queue had its own retention.
-	Kept int64
+	// UnderOwnRetention is the number of completed and cancelled jobs that ended while their queue had its own retention.
+	UnderOwnRetention int64
 }
 
 // BoundedStates lists the states in which a retention limits the number of jobs. Dead jobs stay until a user
@@ -21,7 +21,7 @@ var BoundedStates = []queue.State{queue.Completed, queue.Cancelled}
 
 // Bounded returns the number of jobs that the retention for all queues limits.
 func (c Counts) Bounded() int64 {
-	n := -c.Kept
+	n := -c.UnderOwnRetention
 	for _, s := range BoundedStates {
 		n += c.States[s]
 	}

@@ -16,5 +16,5 @@ type Events interface {
 	// closed when a newer event is stored.
 	LastEvent() (last int64, newer <-chan struct{})
 	// Watch sends hints about changes of some jobs until the watch is stopped.
-	Watch(seqs []int64) *Watching
+	Watch(seqs []int64) *JobWatch
 }

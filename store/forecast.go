@@ -28,16 +28,16 @@ type Forecast interface {
 
 // Obstacle is the reason why a job cannot start: its queue, or a gate without room.
 type Obstacle struct {
-	Gate   queue.GateKind // 0 means the queue
-	Key    string         // key of the gate, or name of the queue
-	Used   int
-	Most   int
-	Need   int          // units that the job needs
-	Opens  queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
-	Paused bool         // the queue is paused
-	// Barred reports that the resource has enough free units, but they are kept for another job. That job
+	Gate    queue.GateKind // 0 means the queue
+	Key     string         // key of the gate, or name of the queue
+	Used    int
+	Limit   int
+	Need    int          // units that the job needs
+	OpensAt queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
+	Paused  bool         // the queue is paused
+	// KeptForOther reports that the resource has enough free units, but they are kept for another job. That job
 	// ranks first in the same queue and needs more units than are free.
-	Barred bool
+	KeptForOther bool
 }
 
 // WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for

@@ -32,7 +32,7 @@ type Gates interface {
 // GateState is the current state of a lock, rate or resource.
 type GateState struct {
 	queue.Demand       // the rule of the gate; for a resource, N is the number of its units
-	UID          int   // owner of the key; queue.Everybody for a shared key
+	UID          int   // owner of the key; queue.SharedOwner for a shared key
 	Set          bool  // true if SetGate has stored the rule
 	Used         int   // number of jobs that hold the lock, of starts in the period, or of units in use
 	Jobs         int64 // number of unfinished jobs that name the lock or rate
@@ -49,15 +49,15 @@ const MaxGates = 1000
 // Node describes the machine on which jobs run, as far as jobs may require it.
 // See docs/decisions/0017.
 type Node struct {
-	ID        int64 // number that the store assigns to the node; 0 if only one node uses the store
-	Name      string
-	Labels    map[string]string
-	Resources map[string]int // number of units of each resource; the node has none of other resources
-	Strangers map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
+	ID          int64 // number that the store assigns to the node; 0 if only one node uses the store
+	Name        string
+	Labels      map[string]string
+	Resources   map[string]int // number of units of each resource; the node has none of other resources
+	UnknownUIDs map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
-// Is reports whether a job that requires on may run on the node. on is the node's name, or label=value.
-func (n *Node) Is(on string) bool {
+// Matches reports whether a job that requires on may run on the node. on is the node's name, or label=value.
+func (n *Node) Matches(on string) bool {
 	label, value, labelled := strings.Cut(on, "=")
 	if !labelled {
 		return on == n.Name
@@ -68,5 +68,5 @@ func (n *Node) Is(on string) bool {
 
 // Clone returns a deep copy.
 func (n *Node) Clone() Node {
-	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources), maps.Clone(n.Strangers)}
+	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources), maps.Clone(n.UnknownUIDs)}
 }

@@ -25,24 +25,24 @@ type Level string
 
 // The levels. A warning is worth knowing; a failure must be fixed.
 const (
-	Fine    Level = "ok"
-	Warning Level = "warning"
-	Failure Level = "failure"
+	LevelOK      Level = "ok"
+	LevelWarning Level = "warning"
+	LevelFailure Level = "failure"
 )
 
 // Maintainer is a store that keeps its jobs in local files. All methods are safe for concurrent use.
 type Maintainer interface {
 	Examiner
-	// Room returns an error while the disk has no space for new jobs.
-	Room() error
+	// SpaceError returns an error while the disk has no space for new jobs.
+	SpaceError() error
 	// Capacity returns the size of the files' file system in bytes, or 0 if it is unknown.
 	Capacity() int64
-	// Starved returns an error while committed pages cannot be moved from the write-ahead log into the
+	// CheckpointError returns an error while committed pages cannot be moved from the write-ahead log into the
 	// database, because a read transaction does not end.
-	Starved() error
-	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never
+	CheckpointError() error
+	// SlowCommitError returns an error while a commit takes so long that the disk may be frozen or failing. It never
 	// blocks.
-	Slow() error
+	SlowCommitError() error
 	// Guard watches the store's files. It makes the store fail soon after they are removed or replaced,
 	// because further changes would be lost. It runs until ctx ends.
 	Guard(ctx context.Context)

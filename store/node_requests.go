@@ -12,21 +12,21 @@ type NodeRequests interface {
 	// after the store is closed.
 	Hints() <-chan struct{}
 	// Asked returns up to limit new requests to this node. It returns each request only once.
-	Asked(ctx context.Context, slow bool, limit int) ([]Asked, error)
+	Asked(ctx context.Context, slow bool, limit int) ([]NodeRequest, error)
 	// Wanted returns the numbers of the unanswered requests to this node whose senders are still waiting.
 	Wanted(ctx context.Context) (map[int64]bool, error)
 	// Answer answers the request with the number n.
 	Answer(ctx context.Context, n int64, answer []byte) error
 }
 
-// Asked is a request from another node.
-type Asked struct {
-	N   int64
-	Ask []byte
+// NodeRequest is a request from another node.
+type NodeRequest struct {
+	N       int64
+	Payload []byte
 }
 
 // Limits of requests between nodes.
 const (
-	MaxAsk    = 64 << 10  // bytes
-	MaxAnswer = 512 << 10 // bytes
+	MaxRequestBytes = 64 << 10  // bytes
+	MaxReplyBytes   = 512 << 10 // bytes
 )

@@ -9,7 +9,7 @@ type OutputFiles interface {
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
 	// OutputsDeleted removes files from the list of DeletableOutputs after the caller has deleted them.
 	OutputsDeleted(ctx context.Context, refs []string) error
-	// Unowned returns those of the given output files that belong to no attempt and no lease, and are not
+	// UnownedOutputs returns those of the given output files that belong to no attempt and no lease, and are not
 	// listed as deletable. It adds them to the list of DeletableOutputs.
-	Unowned(ctx context.Context, refs []string) ([]string, error)
+	UnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }

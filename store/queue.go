@@ -54,7 +54,7 @@ type Receipt struct {
 	IDs       []string
 	Seqs      []int64
 	Found     []bool   // true for drafts that name another job; nil if none do
-	Begun     []string // names of the queues that the request has created
+	NewQueues []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate bool
 	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
 	Batch     int64 // the argument for ApplyBatch, if Staged
@@ -67,10 +67,10 @@ type Change struct {
 	Timeout *time.Duration // new timeout of a retried job, if not nil
 	// Edit changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
 	Edit func(*queue.Job) error
-	// Alone leaves dependants that were cancelled because of this job unchanged when the job is retried. If
-	// Alone is false, these dependants wait for the job again.
-	Alone bool
-	// Only lists the states in which the change applies; in other states, Change returns ErrMoved. If it is
+	// KeepDependants leaves dependants that were cancelled because of this job unchanged when the job is retried. If
+	// KeepDependants is false, these dependants wait for the job again.
+	KeepDependants bool
+	// Only lists the states in which the change applies; in other states, Change returns ErrStateChanged. If it is
 	// empty, any state will do.
 	Only []queue.State
 	// MaxPending and MaxPendingUser limit waiting jobs as in Request. They are checked only if the change
@@ -85,7 +85,7 @@ type Change struct {
 // Act returns the effect of the change on a job; see queue.Verb.Act.
 func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
 	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
-		return 0, "", false, ErrMoved
+		return 0, "", false, ErrStateChanged
 	}
 	to, event, acts, err = c.Verb.Act(j)
 	if err == nil && acts && to.Waiting() && !j.State.Waiting() {

@@ -56,8 +56,8 @@ func (r QueueRule) Resumed() QueueRule {
 	return r
 }
 
-// Plain is the rule of a queue without a stored rule.
-var Plain = QueueRule{Weight: 1}
+// DefaultQueueRule is the rule of a queue without a stored rule.
+var DefaultQueueRule = QueueRule{Weight: 1}
 
 // QueueState is the current state of a queue.
 type QueueState struct {

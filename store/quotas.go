@@ -48,9 +48,9 @@ const QuotaField = "max_bytes_per_user"
 
 // QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
-	// Used, Most and More are bytes: in use, allowed in total, and needed in addition by the request.
-	Used, Most, More int64
-	rejection        *queue.Error
+	// Used, Limit and Needed are bytes: in use, allowed in total, and needed in addition by the request.
+	Used, Limit, Needed int64
+	rejection           *queue.Error
 }
 
 // Error implements error.
@@ -65,7 +65,7 @@ func QuotaExceeded(used, limit, added int64) error {
 		"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, "+
 		"or ask an admin to raise the limit", used, limit, added)
 	return &QuotaError{
-		Used: used, Most: limit, More: added,
+		Used: used, Limit: limit, Needed: added,
 		rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: message},
 	}
 }

@@ -11,8 +11,8 @@ import (
 type Reader interface {
 	// Get reads one job by id, without its Env and Stdin, which may be large.
 	Get(ctx context.Context, id string) (queue.Job, error)
-	// Whole reads one job by id, with its Env and Stdin.
-	Whole(ctx context.Context, id string) (queue.Job, error)
+	// GetFull reads one job by id, with its Env and Stdin.
+	GetFull(ctx context.Context, id string) (queue.Job, error)
 	// History reads a page of a job's attempts, without output: the newest attempts with numbers below before
 	// (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPage, or MaxHistoryBytes
 	// of text, but has at least one attempt.
@@ -34,7 +34,7 @@ type Reader interface {
 	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
 	// CountEnded returns the number of jobs that Purge could remove. It reads each of these jobs, so its cost
 	// grows with their number.
-	CountEnded(ctx context.Context, of Ended) (int64, error)
+	CountEnded(ctx context.Context, of EndedFilter) (int64, error)
 }
 
 // Filter selects the jobs to be listed. A job must match all fields that are set.
@@ -43,11 +43,11 @@ type Filter struct {
 	Labels map[string]string // the job must have all of them
 	Queue  string            // "" means any
 	UID    *int
-	// Knows is the uid of the user who requests the list. The list leaves out hooks from the settings that
-	// run as other users. If Knows is nil, nothing is left out.
-	Knows  *int
+	// Viewer is the uid of the user who requests the list. The list leaves out hooks from the settings that
+	// run as other users. If Viewer is nil, nothing is left out.
+	Viewer *int
 	Since  queue.Millis // earliest end time or, for an unfinished job, creation time
-	Older  queue.Millis // the same time must be before Older; 0 means no bound
+	Until  queue.Millis // the same time must be before Until; 0 means no bound
 	Glob   string       // pattern of ids, see queue.Glob; "" means any
 	Before int64        // only jobs with a seq below Before; 0 means start with the newest
 	Limit  int          // 1 to MaxPage
@@ -92,11 +92,11 @@ type Screen struct {
 	Running []queue.Job // running jobs, oldest first
 	// Ready contains the jobs that wait for a worker or a gate, in the order in which they would start if no
 	// gate were full.
-	Ready []queue.Job
-	Timed []queue.Job // jobs that wait until they are due, in the order of their due times
-	Kept  []queue.Job // held and blocked jobs, oldest first
-	Dead  []queue.Job // dead jobs; the one that ended last is first
-	Done  []queue.Job // completed and cancelled jobs; the one that ended last is first
+	Ready         []queue.Job
+	Timed         []queue.Job // jobs that wait until they are due, in the order of their due times
+	HeldOrBlocked []queue.Job // held and blocked jobs, oldest first
+	Dead          []queue.Job // dead jobs; the one that ended last is first
+	Done          []queue.Job // completed and cancelled jobs; the one that ended last is first
 }
 
 // MaxScreen limits the jobs in each part of a Screen.

@@ -14,7 +14,7 @@ const (
 	MaxScheduleName  = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
 	MaxScheduleRuns  = 100  // number of records kept of each schedule; the oldest are deleted
 	MaxUnfinished    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
-	MaxFired         = 100  // occurrences carried out or recorded as missed in one Firing
+	MaxOccurrences   = 100  // occurrences carried out or recorded as missed in one OccurrenceRequest
 	MaxSchedulesPage = 1000 // schedules listed by one call
 )
 
@@ -84,13 +84,13 @@ type Schedule struct {
 
 // ScheduleRun is the record of one occurrence.
 type ScheduleRun struct {
-	Instant queue.Millis
-	At      queue.Millis // time when the record was made
-	Outcome Outcome
-	Job     int64 // seq of the created job, 0 if none; ID is its id
-	ID      string
-	By      *int   // the user who requested the run; nil if the schedule was due
-	Note    string // why the run was refused, or the id of the unfinished job because of which it was skipped
+	Instant     queue.Millis
+	At          queue.Millis // time when the record was made
+	Outcome     Outcome
+	Job         int64 // seq of the created job, 0 if none; ID is its id
+	ID          string
+	RequestedBy *int   // the user who requested the run; nil if the schedule was due
+	Note        string // why the run was refused, or the id of the unfinished job because of which it was skipped
 }
 
 // SchedulePut is a request to store a schedule.
@@ -98,27 +98,27 @@ type SchedulePut struct {
 	Schedule
 	// Replaces is the Gen of the schedule of the same name to be replaced; 0 for a new schedule.
 	Replaces int64
-	// By is the uid of the user who made the request.
-	By int
+	// RequestedBy is the uid of the user who made the request.
+	RequestedBy int
 	// MaxBytesUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means
 	// unlimited.
 	MaxBytesUser int64
 }
 
-// Pausing is a request to pause or resume a schedule.
-type Pausing struct {
-	Name  string
-	Gen   int64
-	By    *int
-	Note  string
-	Pause bool
+// SchedulePause is a request to pause or resume a schedule.
+type SchedulePause struct {
+	Name        string
+	Gen         int64
+	RequestedBy *int
+	Note        string
+	Pause       bool
 	// LastAt, NextAt, DueAt and Boot replace the schedule's values when it is resumed.
 	LastAt, NextAt, DueAt queue.Millis
 	Boot                  string
 }
 
-// Firing is a request to carry out and record occurrences of a schedule.
-type Firing struct {
+// OccurrenceRequest is a request to carry out and record occurrences of a schedule.
+type OccurrenceRequest struct {
 	Name string
 	Gen  int64
 	// Last and Boot are the values that the schedule is expected to have. If the schedule has other values,
@@ -127,9 +127,9 @@ type Firing struct {
 	Last queue.Millis
 	Boot string
 
-	Runs   []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
-	Missed []queue.Millis // occurrences to be recorded as missed, oldest first
-	By     *int           // the user who requests the only run; nil if the runs are due
+	Runs        []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
+	Missed      []queue.Millis // occurrences to be recorded as missed, oldest first
+	RequestedBy *int           // the user who requests the only run; nil if the runs are due
 	// IDs returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
 	IDs func(instant queue.Millis, n int) string
 
@@ -150,17 +150,17 @@ type Firing struct {
 // these ids, so they cannot take all of them in advance.
 const MaxIDs = 100
 
-// Fired is the result of a Firing. Done reports whether it was carried out.
-type Fired struct {
+// OccurrenceResult is the result of a OccurrenceRequest. Done reports whether it was carried out.
+type OccurrenceResult struct {
 	Done bool
-	Runs []ScheduleRun // one record for each occurrence in Firing.Runs
+	Runs []ScheduleRun // one record for each occurrence in OccurrenceRequest.Runs
 	// Leased lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
 	// nothing has happened.
 	Leased []int64
 }
 
-// ErrChanged is returned for a change of a schedule that another request has changed.
-var ErrChanged = errors.New("another request changed the schedule; try again")
+// ErrScheduleChanged is returned for a change of a schedule that another request has changed.
+var ErrScheduleChanged = errors.New("another request changed the schedule; try again")
 
 // ErrManySchedules is returned if a user has MaxSchedules schedules and adds another.
 var ErrManySchedules = queue.Errorf(queue.CodeFull,
@@ -174,7 +174,7 @@ const DisownedNote = "the uid of the schedule's owner now belongs to another acc
 // Schedules stores schedules and the records of their occurrences. Methods return ErrNotFound for a name that
 // no schedule has.
 type Schedules interface {
-	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrChanged if the schedule
+	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrScheduleChanged if the schedule
 	// that it replaces has changed, and ErrFull if the schedule's user already has MaxSchedules schedules or
 	// would use more than MaxBytesUser.
 	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
@@ -187,7 +187,7 @@ type Schedules interface {
 	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. A schedule that already
 	// is in the requested state does not change.
-	PauseSchedule(ctx context.Context, p Pausing) error
+	PauseSchedule(ctx context.Context, p SchedulePause) error
 	// DueSchedules lists up to limit due schedules. It takes users in turn: first each user's schedule that
 	// has been due longest, then each user's next one, and so on. A store need not consider all due schedules
 	// in one call. next is the time until another schedule is due, at most an hour, and 0 if more may be due
@@ -197,5 +197,5 @@ type Schedules interface {
 	// Fire carries out and records occurrences in one transaction: their records, their jobs and the
 	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,
 	// Overlap decides what happens. An occurrence whose job does not fit in the queue is recorded as refused.
-	Fire(ctx context.Context, f Firing) (Fired, error)
+	Fire(ctx context.Context, f OccurrenceRequest) (OccurrenceResult, error)
 }

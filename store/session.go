@@ -20,23 +20,23 @@ type Session interface {
 	// active at a time.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
 	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends.
-	// Nothing changes if the job already is in the requested state. Pause returns ErrMoved for a stale lease,
+	// Nothing changes if the job already is in the requested state. Pause returns ErrStateChanged for a stale lease,
 	// and ErrLeased for a lease that is not known to have started.
 	Pause(ctx context.Context, p Pause) error
 	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
 	// dependencies were added. The Results are limited to queue.MaxDeps bytes in total.
 	Parents(ctx context.Context, seq int64) ([]Parent, error)
-	// Left returns the leases and runners of an earlier service, for a service that is starting.
-	Left(ctx context.Context) (Left, error)
+	// PreviousSession returns the leases and runners of an earlier service, for a service that is starting.
+	PreviousSession(ctx context.Context) (PreviousSession, error)
 	// NextEpoch increments the service's epoch and returns it.
 	NextEpoch(ctx context.Context) (int64, error)
 	// NoteRunners stores the directories of the runners that may have leases, in any order, for the next
-	// service. After this call, the store no longer counts as a copy; see Left.Moved.
+	// service. After this call, the store no longer counts as a copy; see PreviousSession.IsCopy.
 	NoteRunners(ctx context.Context, dirs []string) error
 }
 
-// Left contains the leases and runners of an earlier service.
-type Left struct {
+// PreviousSession contains the leases and runners of an earlier service.
+type PreviousSession struct {
 	// Leased contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
 	Leased []queue.Job
 	// Runners contains the directories last passed to NoteRunners.
@@ -44,9 +44,9 @@ type Left struct {
 	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
 	// store has a higher seq.
 	LastSeq int64
-	// Moved reports that the store is a copy or was restored, and that NoteRunners has not been called since.
+	// IsCopy reports that the store is a copy or was restored, and that NoteRunners has not been called since.
 	// Its leases may belong to the original store.
-	Moved bool
+	IsCopy bool
 }
 
 // Report contains the changes of leases that a pool reports to the store in one Exchange. The store does not
@@ -59,7 +59,7 @@ type Report struct {
 	Released []queue.Lease
 	// Changed lists further leases that were never started. They are released, and then each job is changed
 	// as Change would do.
-	Changed []Changed
+	Changed []LeasedChange
 	Want    int
 	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
 	// would exceed it, outputs and inputs of the same user are removed, as TrimUser does. Nothing is removed
@@ -69,8 +69,8 @@ type Report struct {
 	MaxBytesUser int64
 }
 
-// Changed is a change that was requested while the job was leased.
-type Changed struct {
+// LeasedChange is a change that was requested while the job was leased.
+type LeasedChange struct {
 	queue.Lease
 	Change
 }
@@ -97,10 +97,10 @@ type Settlement struct {
 	Decision queue.Decision
 	// Progress is the last progress of the attempt. If it is nil, the progress reported earlier stays.
 	Progress *queue.Progress
-	// By is the uid of the user who ended the attempt, and Verb is the user's verb. By is nil if no user
+	// EndedBy is the uid of the user who ended the attempt, and Verb is the user's verb. By is nil if no user
 	// ended it.
-	By   *int
-	Verb string
+	EndedBy *int
+	Verb    string
 	// Fingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
 	// time is not recorded.
 	Fingerprint uint64
@@ -124,8 +124,8 @@ type Pause struct {
 	UID int
 }
 
-// ErrMoved is returned for a change of a job whose state is not listed in Only, and for a stale lease.
-var ErrMoved = errors.New("the state of the job has changed")
+// ErrStateChanged is returned for a change of a job whose state is not listed in Only, and for a stale lease.
+var ErrStateChanged = errors.New("the state of the job has changed")
 
 // ErrLeased is returned for a change of a leased job. The owner of the lease must give it back or end the job
 // first.

@@ -29,8 +29,8 @@ type Setting struct {
 	Secret bool
 }
 
-// Told returns the value as the event about the setting shows it.
-func (s *Setting) Told() string {
+// EventValue returns the value as the event about the setting shows it.
+func (s *Setting) EventValue() string {
 	if s.Secret && s.Value != "" {
 		return "***"
 	}
@@ -40,7 +40,7 @@ func (s *Setting) Told() string {
 // Hooks says which hooks the settings request, and when the store creates them; see queue.HookSet. The store
 // also creates the hooks that a job requests itself (HookLines).
 type Hooks struct {
-	On queue.HookSet // moments at which Make is called for every job that is not a hook
+	Moments queue.HookSet // moments at which Make is called for every job that is not a hook
 	// Make returns the hooks of a job for the given moments, as drafts without an id. j is the job in its new
 	// state. Make is called inside a transaction, possibly again if the transaction is undone. So it must not
 	// wait or use the store. A nil Make creates no hooks.

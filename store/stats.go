@@ -212,8 +212,8 @@ func (g Grain) String() string { return grains[g].name }
 // Length returns the length of a period.
 func (g Grain) Length() time.Duration { return grains[g].length }
 
-// Kept returns the minimum time for which the statistics of a period are kept.
-func (g Grain) Kept() time.Duration { return grains[g].kept }
+// Retention returns the minimum time for which the statistics of a period are kept.
+func (g Grain) Retention() time.Duration { return grains[g].kept }
 
 // Floor returns the start of the period that contains an instant.
 func (g Grain) Floor(at queue.Millis) queue.Millis {
@@ -222,15 +222,15 @@ func (g Grain) Floor(at queue.Millis) queue.Millis {
 
 // Oldest returns the start of the oldest period that is kept at an instant.
 func (g Grain) Oldest(now queue.Millis) queue.Millis {
-	return g.Floor(now - queue.Millis(g.Kept().Milliseconds()))
+	return g.Floor(now - queue.Millis(g.Retention().Milliseconds()))
 }
 
 // Limits of statistics.
 const (
-	// MaxNamed limits the queues with separate statistics in one period, and in the totals. The default queue
+	// MaxNamedQueues limits the queues with separate statistics in one period, and in the totals. The default queue
 	// does not count toward this limit. In a period, queues that have a rule at that time do not count
 	// either. All other queues are combined under OtherQueues.
-	MaxNamed = 64
+	MaxNamedQueues = 64
 	// MaxStatsQueues limits the queues in one answer. If there are more, the answer contains those that had
 	// attempts most recently.
 	MaxStatsQueues = 1000
@@ -239,7 +239,7 @@ const (
 )
 
 // StatsFilter selects a queue and a range of time. If Queue is "", it selects all queues. It selects the
-// periods that begin before Until (0 means now) and end after Since. Periods older than Grain.Kept are not
+// periods that begin before Until (0 means now) and end after Since. Periods older than Grain.Retention are not
 // available.
 type StatsFilter struct {
 	Queue        string
@@ -248,9 +248,9 @@ type StatsFilter struct {
 	Grain Grain
 	// Series adds the statistics of each period.
 	Series bool
-	// Ever selects the totals of all time instead, by queue. The totals never decrease. If Ever is set, the
+	// AllTime selects the totals of all time instead, by queue. The totals never decrease. If AllTime is set, the
 	// other fields are ignored.
-	Ever bool
+	AllTime bool
 }
 
 // Range returns the periods that the filter selects at an instant: the grain, and the periods that begin at
@@ -271,20 +271,20 @@ func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Milli
 // Stats contains the statistics of a range of whole periods.
 type Stats struct {
 	Grain        Grain
-	Since, Until queue.Millis   // start and end of the range; the last period may not be over
-	Queues       []QueueFigures // ordered by name, with OtherQueues last
+	Since, Until queue.Millis      // start and end of the range; the last period may not be over
+	Queues       []QueueStatistics // ordered by name, with OtherQueues last
 	// Periods contains the periods that have statistics, oldest first, of all selected queues together.
-	Periods []PeriodFigures
+	Periods []PeriodStatistics
 }
 
-// QueueFigures contains the statistics of a queue over the whole range.
-type QueueFigures struct {
+// QueueStatistics contains the statistics of a queue over the whole range.
+type QueueStatistics struct {
 	Queue string
 	Figures
 }
 
-// PeriodFigures contains the statistics of the period that begins at At.
-type PeriodFigures struct {
+// PeriodStatistics contains the statistics of the period that begins at At.
+type PeriodStatistics struct {
 	At queue.Millis
 	Figures
 }
@@ -310,8 +310,8 @@ func (e *Estimate) Note(run time.Duration) {
 	e.Log += (math.Log(float64(max(1, run.Milliseconds()))) - e.Log) / float64(e.Runs)
 }
 
-// Usual returns the typical run time, at least 1 ms; 0 if there were no runs.
-func (e *Estimate) Usual() time.Duration {
+// TypicalRuntime returns the typical run time, at least 1 ms; 0 if there were no runs.
+func (e *Estimate) TypicalRuntime() time.Duration {
 	if e.Runs == 0 {
 		return 0
 	}

@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// Watching is a watch on some jobs. C receives a value when Changed has jobs to return; several changes may
+// JobWatch is a watch on some jobs. C receives a value when ChangedJobs has jobs to return; several changes may
 // share one value. One goroutine uses the watch and stops it at the end.
-type Watching struct {
+type JobWatch struct {
 	C <-chan struct{}
 
 	watchers *Watchers
 	notify   chan struct{}
 	seqs     []int64
-	// changed contains the indexes in seqs of the jobs that the next Changed returns. isChanged reports for
+	// changed contains the indexes in seqs of the jobs that the next ChangedJobs returns. isChanged reports for
 	// each index whether it is in the list changed. Both fields are guarded by watchers.mu.
 	changed   []int32
 	isChanged []bool
 }
 
-// Changed returns the jobs that may have changed since the last call. The first call returns all jobs, so a
+// ChangedJobs returns the jobs that may have changed since the last call. The first call returns all jobs, so a
 // caller that reads each returned job misses no change.
-func (w *Watching) Changed() []int64 {
+func (w *JobWatch) ChangedJobs() []int64 {
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
 	seqs := make([]int64, len(w.changed))
@@ -34,7 +34,7 @@ func (w *Watching) Changed() []int64 {
 }
 
 // Stop ends the watch. Further calls have no effect.
-func (w *Watching) Stop() {
+func (w *JobWatch) Stop() {
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
 	for _, seq := range w.seqs {
@@ -58,13 +58,13 @@ type Watchers struct {
 
 // watchEntry is an entry of a job in a watch. index is the position of the job's seq in the watch.
 type watchEntry struct {
-	watch *Watching
+	watch *JobWatch
 	index int32
 }
 
 // Watch starts a watch on the jobs with the given seqs.
-func (ws *Watchers) Watch(seqs []int64) *Watching {
-	w := &Watching{
+func (ws *Watchers) Watch(seqs []int64) *JobWatch {
+	w := &JobWatch{
 		watchers: ws,
 		notify:   make(chan struct{}, 1),
 		seqs:     slices.Compact(slices.Sorted(slices.Values(seqs))),
@@ -83,8 +83,8 @@ func (ws *Watchers) Watch(seqs []int64) *Watching {
 	return w
 }
 
-// Tell notifies the watches of these jobs that the jobs have changed.
-func (ws *Watchers) Tell(seqs ...int64) {
+// Notify notifies the watches of these jobs that the jobs have changed.
+func (ws *Watchers) Notify(seqs ...int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if len(ws.bySeq) == 0 {
@@ -101,15 +101,15 @@ func (ws *Watchers) Tell(seqs ...int64) {
 	}
 }
 
-// TellAll notifies all watches that each of their jobs may have changed.
-func (ws *Watchers) TellAll() {
+// NotifyAll notifies all watches that each of their jobs may have changed.
+func (ws *Watchers) NotifyAll() {
 	ws.mu.Lock()
 	seqs := slices.Collect(maps.Keys(ws.bySeq))
 	ws.mu.Unlock()
-	ws.Tell(seqs...)
+	ws.Notify(seqs...)
 }
 
-func (w *Watching) wake() {
+func (w *JobWatch) wake() {
 	select {
 	case w.notify <- struct{}{}:
 	default: // nothing to send: an unread value is already in the channel

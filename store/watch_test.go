@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func received(w *Watching) bool {
+func received(w *JobWatch) bool {
 	select {
 	case <-w.C:
 		return true
@@ -19,20 +19,20 @@ func received(w *Watching) bool {
 func TestManyChangesShareOneValue(t *testing.T) {
 	var watchers Watchers
 	w := watchers.Watch([]int64{3, 1, 2, 3})
-	if got := w.Changed(); !received(w) || !slices.Equal(got, []int64{1, 2, 3}) {
+	if got := w.ChangedJobs(); !received(w) || !slices.Equal(got, []int64{1, 2, 3}) {
 		t.Errorf("at first: got %v, want all, and the bell", got)
 	}
-	if got := w.Changed(); received(w) || len(got) != 0 {
+	if got := w.ChangedJobs(); received(w) || len(got) != 0 {
 		t.Errorf("of nothing: got %v", got)
 	}
-	watchers.Tell(3, 4, 3)
-	watchers.Tell(1)
-	watchers.Tell(3)
-	if got := w.Changed(); !received(w) || received(w) || !slices.Equal(got, []int64{3, 1}) {
+	watchers.Notify(3, 4, 3)
+	watchers.Notify(1)
+	watchers.Notify(3)
+	if got := w.ChangedJobs(); !received(w) || received(w) || !slices.Equal(got, []int64{3, 1}) {
 		t.Errorf("after changes: got %v, want 3 and 1, and the bell once", got)
 	}
-	watchers.Tell(3)
-	if got := w.Changed(); !received(w) || !slices.Equal(got, []int64{3}) {
+	watchers.Notify(3)
+	if got := w.ChangedJobs(); !received(w) || !slices.Equal(got, []int64{3}) {
 		t.Errorf("after one more: got %v, want 3", got)
 	}
 }
@@ -41,17 +41,17 @@ func TestManyChangesShareOneValue(t *testing.T) {
 func TestStoppedWatchesLeaveNothing(t *testing.T) {
 	var watchers Watchers
 	first, second := watchers.Watch([]int64{1, 2}), watchers.Watch([]int64{2, 3})
-	for _, w := range []*Watching{first, second} {
-		w.Changed()
+	for _, w := range []*JobWatch{first, second} {
+		w.ChangedJobs()
 		received(w)
 	}
 	first.Stop()
 	first.Stop()
-	watchers.Tell(1, 2, 3)
-	if got := first.Changed(); received(first) || len(got) != 0 {
+	watchers.Notify(1, 2, 3)
+	if got := first.ChangedJobs(); received(first) || len(got) != 0 {
 		t.Errorf("the stopped one: got %v", got)
 	}
-	if got := second.Changed(); !received(second) || !slices.Equal(got, []int64{2, 3}) {
+	if got := second.ChangedJobs(); !received(second) || !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("the other one: got %v, want 2 and 3", got)
 	}
 	second.Stop()

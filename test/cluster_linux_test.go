@@ -31,7 +31,7 @@ func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *queu
 			t.Logf("%s: %s", filepath.Base(name), raw[max(0, len(raw)-4000):])
 		}
 		for _, table := range []string{`SELECT *, until - now() FROM queuectl.nodes`, `SELECT id, state, attempts, node, reason, error FROM queuectl.jobs WHERE state < 6`} {
-			out, err := pgserver.Ask(q.store, table)
+			out, err := pgserver.TryQuery(q.store, table)
 			t.Logf("%s\n%s, %v", table, out, err)
 		}
 	})
@@ -522,7 +522,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	a, b := newNode(t, p, "a"), newNode(t, p, "b")
-	a.store = p.Pooled(t, "postgres")
+	a.store = p.PoolerURL(t, "postgres")
 	b.store = a.store
 	for _, q := range []*queue{a, b} {
 		q.start("--workers", "2")
@@ -557,7 +557,7 @@ func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	p, nodes := startNodes(t, "a")
 	pgserver.Query(t, p.URL("postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
 	b := newNode(t, p, "b")
-	b.store = pgserver.As(b.store, "node")
+	b.store = pgserver.WithRole(b.store, "node")
 	b.start("--workers", "2")
 	id := nodes[0].must("enqueue", "--on", "b", "echo hi")
 	b.must("wait", "--timeout", "20s", id)

@@ -185,7 +185,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A server that has no room for its WAL ends.
-	if _, err := pgserver.Ask(q.store, "SELECT 1"); err != nil {
+	if _, err := pgserver.TryQuery(q.store, "SELECT 1"); err != nil {
 		p.Kill()
 		p.Start(t)
 	}
@@ -213,7 +213,7 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	set := func(value string) {
 		for _, sql := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
 			url := p.URL("postgres") + "&options=-c%20default_transaction_read_only%3Doff"
-			if _, err := pgserver.Ask(url, sql); err != nil {
+			if _, err := pgserver.TryQuery(url, sql); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -426,9 +426,9 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.start("--workers", "2")
 	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
-	app := pgserver.As(q.store, "app")
+	app := pgserver.WithRole(q.store, "app")
 	q.waitUntil("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "4" })
-	if out, err := pgserver.Ask(pgserver.As(q.store, "chief"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
+	if out, err := pgserver.TryQuery(pgserver.WithRole(q.store, "chief"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
 		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
 	}
 	q.must("enqueue", "--id", "given", "true")
@@ -450,21 +450,21 @@ func TestEnqueueInATransaction(t *testing.T) {
 		`INSERT INTO queuectl.submissions (role, id, spec) VALUES ('root', 'x', '{}')`: "permission denied",
 		`INSERT INTO queuectl.roles VALUES (0, 'app')`:                                 "permission denied",
 	} {
-		if out, err := pgserver.Ask(app, statement); err == nil || !strings.Contains(out, want) {
+		if out, err := pgserver.TryQuery(app, statement); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %s, %v, want %q", statement, out, err, want)
 		}
 	}
-	go pgserver.Ask(pgserver.As(q.store, "shop"), `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
+	go pgserver.TryQuery(pgserver.WithRole(q.store, "shop"), `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
 	q.waitUntil("it is being handed in", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
 	})
-	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
+	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
 		t.Errorf("an id that another role hands in: %s, %v", out, err)
 	}
-	if out, err := pgserver.Ask(pgserver.As(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
+	if out, err := pgserver.TryQuery(pgserver.WithRole(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
 		t.Errorf("a role of no user: %s, %v", out, err)
 	}
-	if out, err := pgserver.Ask(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
+	if out, err := pgserver.TryQuery(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
 		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
@@ -477,7 +477,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.must("queue", "set", "narrow", "--max-pending", "1", "--concurrency", "1")
 	q.must("queue", "pause", "narrow")
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
-	pgserver.Query(t, pgserver.As(q.store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
+	pgserver.Query(t, pgserver.WithRole(q.store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
 	q.waitUntil("another role's is there", 20*time.Second, func() bool { return q.cli("show", "of-shop").code == 0 })
 	if q.cli("show", "full").code == 0 || q.cli("show", "behind").code == 0 {
 		t.Error("a queue has more than it may, or a role's jobs pass each other")
@@ -491,11 +491,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	id := pgserver.Query(t, app, `SELECT queuectl.enqueue('{"argv":["echo","later"]}')`)
-	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil || !strings.Contains(out, "is already used") {
+	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil || !strings.Contains(out, "is already used") {
 		t.Errorf("an id that is taken: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
-	pgserver.Query(t, pgserver.As(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
+	pgserver.Query(t, pgserver.WithRole(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
 	// Bypass the check of queuectl.enqueue: insert a submission with the id of an existing job.
 	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.start("--workers", "2")
@@ -537,7 +537,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.waitUntil("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
 	// Upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
 	q.must("config", "set", "max_bytes_per_user", "70000")
-	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
+	pgserver.Query(t, pgserver.WithRole(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.waitUntil("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
 	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job that made room: %+v", r)

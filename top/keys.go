@@ -224,7 +224,7 @@ func (m *model) availableKeys() (list []keyHelp) {
 		if m.mayReadOutput(r.job) && outputOf(r.job, 1).id != "" {
 			list = append(list, keyHelp{"f", "enter", "follow"})
 		}
-		if m.isAllowed("why", m.owns(r.job)) && inStates(queue.VerbEdit.Takes()...)(r) {
+		if m.isAllowed("why", m.owns(r.job)) && inStates(queue.VerbEdit.ActsIn()...)(r) {
 			list = append(list, keyHelp{"w", "", "why"})
 		}
 	}

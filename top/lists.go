@@ -122,7 +122,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.head == "QUEUE" &&
 			!slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
-			c.head == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.who.User }) ||
+			c.head == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.whoami.User }) ||
 			(c.head == "PROGRESS" || c.head == "%") &&
 				!slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
 	})
@@ -157,8 +157,8 @@ var (
 // withSearchResults returns the jobs of a list, followed by the jobs that the service found for the search
 // text.
 func (m *model) withSearchResults(list []row) []row {
-	for i := range m.snapshot.found {
-		j := &m.snapshot.found[i]
+	for i := range m.snapshot.matches {
+		j := &m.snapshot.matches[i]
 		if m.search != "" && m.snapshot.list == m.list &&
 			!slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
 			list = append(list, row{job: j})
@@ -199,7 +199,7 @@ func (m *model) running() table {
 
 func (m *model) waiting() table {
 	var list []row
-	for _, part := range [][]control.Job{m.snapshot.screen.Ready, m.snapshot.screen.Timed, m.snapshot.screen.Kept} {
+	for _, part := range [][]control.Job{m.snapshot.screen.Ready, m.snapshot.screen.Timed, m.snapshot.screen.HeldOrBlocked} {
 		for i := range part {
 			list = append(list, row{job: &part[i]})
 		}

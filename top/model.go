@@ -86,7 +86,7 @@ type snapshot struct {
 	list      listID // the list to which the fields below belong
 	queues    []control.QueueView
 	schedules []control.Schedule
-	found     []control.Job // jobs whose ids match the search text
+	matches   []control.Job // jobs whose ids match the search text
 	more      bool          // there are more queues or schedules
 }
 
@@ -96,7 +96,7 @@ type model struct {
 	width, height int
 	host          string
 	now           time.Time
-	who           control.Whoami
+	whoami        control.Whoami
 	snapshot      snapshot
 	receivedAt    time.Time // time at which snapshot was received
 	outage        *outage   // nil while the service answers
@@ -132,7 +132,7 @@ type selection struct {
 func newModel(host string, now time.Time, s snapshot) *model {
 	m := &model{host: host, now: now, receivedAt: now, snapshot: s, marked: map[string]bool{}}
 	if s.who != nil {
-		m.who = *s.who
+		m.whoami = *s.who
 	}
 	return m
 }
@@ -211,7 +211,7 @@ func (m *model) handleFetched(msg *fetched) []effect {
 		m.outage, m.output = nil, output{}
 	}
 	if msg.who != nil {
-		m.who = *msg.who
+		m.whoami = *msg.who
 	}
 	m.snapshot, m.receivedAt = msg.snapshot, m.now
 	if m.refetch || msg.list != m.list {
@@ -270,7 +270,7 @@ func (m *model) job(id string) *control.Job {
 			}
 		}
 	}
-	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept, s.Done, m.snapshot.found} {
+	for _, list := range [][]control.Job{s.Ready, s.Timed, s.HeldOrBlocked, s.Done, m.snapshot.matches} {
 		for i := range list {
 			if list[i].ID == id {
 				return &list[i]
@@ -283,12 +283,12 @@ func (m *model) job(id string) *control.Job {
 // isAllowed reports whether the user may call a method. own says whether the method is for the user's own
 // objects or for those of other users.
 func (m *model) isAllowed(method string, own bool) bool {
-	return m.who.Right.Covers(control.Needs(method, own))
+	return m.whoami.Right.Covers(control.RequiredRight(method, own))
 }
 
 // owns reports whether the user has enqueued a job.
 func (m *model) owns(j *control.Job) bool {
-	return j.Submitter == m.who.User || j.Submitter == "" && j.User == m.who.User
+	return j.Submitter == m.whoami.User || j.Submitter == "" && j.User == m.whoami.User
 }
 
 // showReasons shows why a job does not run.

@@ -61,10 +61,10 @@ func testSnapshot(right control.Right) snapshot {
 			}), LastLine: "epoch 4 of 10"},
 			{Job: job("naïve 名前\x1b[31m\x07\u202e", queue.Processing, func(j *control.Job) { j.Command = strings.Repeat("\x1b]0;owned\x07長い", 200) }), LastLine: "\x1b[2Jgone\x9b31m"},
 		},
-		Ready: []control.Job{job("next", queue.Pending, nil), job("locked", queue.Pending, func(j *control.Job) { j.WaitsFor = &control.Reason{Kind: "lock", Key: "db"} })},
-		Timed: []control.Job{job("again", queue.Failed, nil), job("later", queue.Pending, func(j *control.Job) { j.RunAt = timeAgo(-7 * time.Hour) })},
-		Kept:  []control.Job{job("kept", queue.Held, nil), job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
-		Dead:  []control.ScreenJob{{Job: job("z3", queue.Dead, nil), LastLine: "bad header in 97.png"}, {Job: job("z4", queue.Dead, func(j *control.Job) { j.User = "ada" })}},
+		Ready:         []control.Job{job("next", queue.Pending, nil), job("locked", queue.Pending, func(j *control.Job) { j.WaitsFor = &control.Reason{Kind: "lock", Key: "db"} })},
+		Timed:         []control.Job{job("again", queue.Failed, nil), job("later", queue.Pending, func(j *control.Job) { j.RunAt = timeAgo(-7 * time.Hour) })},
+		HeldOrBlocked: []control.Job{job("kept", queue.Held, nil), job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
+		Dead:          []control.ScreenJob{{Job: job("z3", queue.Dead, nil), LastLine: "bad header in 97.png"}, {Job: job("z4", queue.Dead, func(j *control.Job) { j.User = "ada" })}},
 	}
 	return s
 }
@@ -155,7 +155,7 @@ func (s *screen) wantNoText(texts ...string) {
 
 // refresh answers the model's fetch.
 func (s *screen) refresh(change func(*snapshot)) []effect {
-	got := testSnapshot(s.who.Right)
+	got := testSnapshot(s.whoami.Right)
 	got.who, got.list = nil, s.list
 	if change != nil {
 		change(&got)
@@ -327,7 +327,7 @@ func TestSearchAsksTheService(t *testing.T) {
 		t.Errorf("it wants %v", got)
 	}
 	s.refresh(func(got *snapshot) {
-		got.found = []control.Job{job("later", queue.Pending, nil), job("plan", queue.Pending, nil)}
+		got.matches = []control.Job{job("later", queue.Pending, nil), job("plan", queue.Pending, nil)}
 	})
 	s.wantText("later", "○ plan", "matching la")
 	s.wantNoText("next")

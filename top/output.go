@@ -42,13 +42,13 @@ type line struct {
 
 // output holds the last lines of a job's output.
 type output struct {
-	source outputSource
-	lines  []line
-	parts  [2]line           // unfinished lines of standard output and standard error
-	tty    termtext.Renderer // renders output from a terminal, of which only the last lines are read
-	ended  bool
-	broken bool   // the connection to the service was lost during the read
-	why    string // why the output cannot be read
+	source    outputSource
+	lines     []line
+	parts     [2]line           // unfinished lines of standard output and standard error
+	tty       termtext.Renderer // renders output from a terminal, of which only the last lines are read
+	ended     bool
+	broken    bool   // the connection to the service was lost during the read
+	readError string // why the output cannot be read
 }
 
 // add appends output.
@@ -65,7 +65,7 @@ func (o *output) add(p *printed) {
 			if part.text = ""; o.tty.Line() != "" {
 				shown = o.tty.Line() + "\n" + shown
 			}
-			o.tty = termtext.Renderer{Midway: true}
+			o.tty = termtext.Renderer{StartsMidway: true}
 		case one.gap && part.text != "":
 			shown = "\n" + shown
 		case one.tty:
@@ -97,12 +97,12 @@ func (o *output) add(p *printed) {
 	case isUnreachable(p.err):
 		o.broken = true
 	default:
-		o.why = message(p.err)
+		o.readError = message(p.err)
 	}
 }
 
-// shown returns all lines, including unfinished ones.
-func (o *output) shown() []line {
+// allLines returns all lines, including unfinished ones.
+func (o *output) allLines() []line {
 	list := o.lines
 	for _, part := range o.parts {
 		if part.text != "" {
@@ -121,7 +121,7 @@ func (m *model) followShown() []effect {
 	if want == m.output.source {
 		return nil
 	}
-	m.output = output{source: want, tty: termtext.Renderer{Midway: true}}
+	m.output = output{source: want, tty: termtext.Renderer{StartsMidway: true}}
 	return []effect{follow{want}}
 }
 

@@ -22,10 +22,10 @@ func (p *page) lines(m *model) (list []string) {
 		}
 		return list
 	}
-	if m.output.why != "" {
-		return termtext.Fold(m.width, m.output.why)
+	if m.output.readError != "" {
+		return termtext.Fold(m.width, m.output.readError)
 	}
-	for _, l := range m.output.shown() {
+	for _, l := range m.output.allLines() {
 		list = append(list, termtext.Cut(l.text, m.width))
 	}
 	return list

@@ -331,7 +331,7 @@ func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error
 		if errors.Is(err, queue.ErrInvalid) { // the text cannot match an id, but may match a command
 			err = nil
 		}
-		s.found = page.Jobs
+		s.matches = page.Jobs
 		return s, err
 	}
 	return s, nil

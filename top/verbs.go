@@ -31,11 +31,11 @@ type action func(ctx context.Context, c Client, a *act) (control.BulkResult, err
 // verbs returns the table of actions on rows. If several have the same key, the first that applies to the row
 // is used.
 func verbs() []verb {
-	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.Takes()...)
+	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
 	return []verb{
 		{
 			key: "r", name: "retry", object: "job", done: "pending again", method: "retry", confirms: true,
-			appliesTo: inStates(queue.VerbRetry.Takes()...), do: retryJobs,
+			appliesTo: inStates(queue.VerbRetry.ActsIn()...), do: retryJobs,
 		}, {
 			key: "c", name: "cancel", object: "job", done: "cancelled", method: "cancel", confirms: true,
 			appliesTo: inStates(cancellable...), do: onJobs(JobActions.Cancel),
@@ -47,13 +47,13 @@ func verbs() []verb {
 			appliesTo: runningRows(true), do: onJobs(JobActions.Resume),
 		}, {
 			key: "h", name: "hold", object: "job", done: "held", method: "hold", confirms: true,
-			appliesTo: inStates(queue.VerbHold.Takes()...), do: onJobs(JobActions.Hold),
+			appliesTo: inStates(queue.VerbHold.ActsIn()...), do: onJobs(JobActions.Hold),
 		}, {
 			key: "h", name: "release", object: "job", done: "released", method: "release", confirms: true,
-			appliesTo: inStates(queue.VerbRelease.Takes()...), do: onJobs(JobActions.Release),
+			appliesTo: inStates(queue.VerbRelease.ActsIn()...), do: onJobs(JobActions.Release),
 		}, {
 			key: "P", name: "priority", object: "job", done: "changed", method: "edit", needsNumber: true,
-			appliesTo: inStates(queue.VerbEdit.Takes()...), do: setPriority,
+			appliesTo: inStates(queue.VerbEdit.ActsIn()...), do: setPriority,
 		}, {
 			key: "p", name: "pause", object: "queue", done: "paused", method: "queue.pause", confirms: true,
 			appliesTo: func(r *row) bool { return r.queue != nil && !r.queue.Paused }, do: onNames(pauseQueue),
@@ -229,7 +229,7 @@ func (m *model) ownsRow(r *row) bool {
 	case r.job != nil:
 		return m.owns(r.job)
 	case r.schedule != nil:
-		return r.schedule.User == m.who.User
+		return r.schedule.User == m.whoami.User
 	}
 	return true
 }

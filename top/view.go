@@ -141,7 +141,7 @@ func (m *model) verdict(full bool) []string {
 	if !full {
 		return []string{m.spread(status, clock)}
 	}
-	if right := clock + " " + termtext.Cut(termtext.Shown(m.who.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
+	if right := clock + " " + termtext.Cut(termtext.Shown(m.whoami.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
 		termtext.Width(right) <= m.width {
 		clock = right
 	}
@@ -253,13 +253,13 @@ func (m *model) outputView(height int) []string {
 	switch {
 	case !m.mayReadOutput(r.job):
 		return append(lines, termtext.Cut("  you may not read the output of this job", m.width))
-	case m.output.why != "" && m.output.source.id == r.job.ID:
-		return append(lines, termtext.Cut("  "+m.output.why, m.width))
+	case m.output.readError != "" && m.output.source.id == r.job.ID:
+		return append(lines, termtext.Cut("  "+m.output.readError, m.width))
 	}
 	if m.output.source.id != r.job.ID { // the output is of an earlier selection; the connection was lost
 		return lines
 	}
-	list := m.output.shown()
+	list := m.output.allLines()
 	for _, l := range list[max(len(list)-room, 0):] {
 		lines = append(lines, termtext.Cut("  "+m.timed(l), m.width))
 	}

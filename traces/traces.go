@@ -213,10 +213,10 @@ func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return ctx.Value(idsKey{}).(trace.SpanContext).SpanID()
 }
 
-// Ended sends the span of an attempt that has ended and been recorded, unless the submitter's trace
+// ExportAttempt sends the span of an attempt that has ended and been recorded, unless the submitter's trace
 // is not sampled. It does not block. The span has the job's id, queue and owner, but never its
 // command.
-func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
+func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
 	to := e.pipeline.Load()
 	if to == nil {
 		return

@@ -51,7 +51,7 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	}
 	within(t, 20*time.Second, "what is more than waits", func() {
 		for i := range 2 * maxQueued {
-			e.Ended(attempt(i))
+			e.ExportAttempt(attempt(i))
 		}
 	})
 	if !strings.Contains(log.String(), "spans are already waiting") {
@@ -75,7 +75,7 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range maxQueued {
-		e.Ended(attempt(i))
+		e.ExportAttempt(attempt(i))
 	}
 	<-asked
 	if err := e.Set(""); err != nil {
@@ -125,7 +125,7 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	e.Ended(attempt(1))
+	e.ExportAttempt(attempt(1))
 	if l, err = net.Listen("tcp", at); err != nil { // the collector starts to listen before the first retry
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 			t.Fatal("it is not asked again")
 		}
 	}
-	e.Ended(attempt(2))
+	e.ExportAttempt(attempt(2))
 	select {
 	case <-asked:
 	case <-time.After(20 * time.Second):
@@ -178,7 +178,7 @@ func TestHostileTraces(t *testing.T) {
 	}
 	before := used()
 	for i := range 1000 {
-		e.Ended(attempt(i, strings.Clone(parent), "TRACESTATE=a=b"+strings.Repeat(" ", 131_000)))
+		e.ExportAttempt(attempt(i, strings.Clone(parent), "TRACESTATE=a=b"+strings.Repeat(" ", 131_000)))
 	}
 	if after := used(); after.HeapAlloc > before.HeapAlloc+32<<20 {
 		t.Errorf("1,000 spans keep %d MB", (after.HeapAlloc-before.HeapAlloc)>>20)

@@ -23,9 +23,9 @@ const fireStep = 16
 // Schedules is the part of the store that upkeep needs for recurring jobs.
 type Schedules interface {
 	store.Clock
-	PauseSchedule(ctx context.Context, p store.Pausing) error
+	PauseSchedule(ctx context.Context, p store.SchedulePause) error
 	DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error)
-	Fire(ctx context.Context, f store.Firing) (store.Fired, error)
+	Fire(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error)
 }
 
 // Recurring holds what upkeep needs for recurring jobs, apart from the store.
@@ -44,8 +44,8 @@ type Recurring struct {
 
 // Plan decides which occurrences of a schedule are due now, and which of them create jobs. boot is the id of
 // the current boot, for schedules with @reboot. An error means that the schedule is invalid.
-func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error) {
-	f := store.Firing{
+func Plan(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceRequest, error) {
+	f := store.OccurrenceRequest{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, LastAt: s.LastAt, NextBoot: s.Boot,
 		IDs: func(at queue.Millis, n int) string { return schedule.JobID(s.Name, at.Time(), n) },
 	}
@@ -67,7 +67,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 	}
 	var instants []queue.Millis
 	inTime := false // whether the newest occurrence is less than maxLateness late
-	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, location, store.MaxFired) {
+	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, location, store.MaxOccurrences) {
 		if when := due(at); when <= now {
 			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
 		}
@@ -141,7 +141,7 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	if err != nil {
 		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
 			"schedule", s.Name, "error", err)
-		err = f.s.PauseSchedule(ctx, store.Pausing{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
+		err = f.s.PauseSchedule(ctx, store.SchedulePause{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
 		return ignoreGone(err)
 	}
 	plan.Owner, plan.MaxPending, plan.MaxPendingUser, plan.MaxBytesUser = f.r.Limits(s.UID)
@@ -158,7 +158,7 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 
 // fire stores a firing. If the jobs do not fit in the user's byte quota, it makes room and tries again. It
 // makes room for all jobs of the firing if possible, otherwise for one.
-func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
+func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.OccurrenceRequest) (store.OccurrenceResult, error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
 	fired, err := f.s.Fire(ctx, plan)
 	var overQuota *store.QuotaError
@@ -166,7 +166,7 @@ func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Firing) (
 		return fired, err
 	}
 	total := *overQuota
-	total.More *= int64(len(plan.Runs))
+	total.Needed *= int64(len(plan.Runs))
 	if !f.r.MakeRoom(ctx, uid, &total) {
 		f.r.MakeRoom(ctx, uid, overQuota)
 	}
@@ -176,7 +176,7 @@ func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Firing) (
 
 // ignoreGone returns err, or nil if err means that the schedule was removed or replaced.
 func ignoreGone(err error) error {
-	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrChanged) {
+	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrScheduleChanged) {
 		return nil
 	}
 	return err
@@ -188,7 +188,7 @@ const replaceRetryDelay = 50 * time.Millisecond
 
 // replaceRunning ends the running jobs of a schedule and creates the next one. If an occurrence was due in
 // time, its job is created however long the running jobs take to end.
-func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.Firing, leased []int64) {
+func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
 	for {
 		var endErr error
 		for _, seq := range leased {

@@ -121,7 +121,7 @@ func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.
 		}
 		one.NextAt, one.DueAt = f.NextAt, f.DueAt
 	}
-	one, err := s.PutSchedule(context.Background(), store.SchedulePut{Schedule: one, By: 1})
+	one, err := s.PutSchedule(context.Background(), store.SchedulePut{Schedule: one, RequestedBy: 1})
 	if err != nil {
 		panic(err)
 	}
@@ -236,7 +236,7 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
 		planned(s, "n", "* * * * *", nil)
 		p := planned(s, "paused", "* * * * *", nil)
-		if err := s.PauseSchedule(t.Context(), store.Pausing{Name: "paused", Gen: p.Gen, Pause: true}); err != nil {
+		if err := s.PauseSchedule(t.Context(), store.SchedulePause{Name: "paused", Gen: p.Gen, Pause: true}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3*time.Minute + 30*time.Second)
@@ -265,12 +265,12 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 			return errors.New("not yet")
 		}
 		time.Sleep(5 * time.Minute)
-		left, err := s.Left(ctx)
+		left, err := s.PreviousSession(ctx)
 		if err != nil || len(left.Leased) == 0 {
 			return err
 		}
 		j := left.Leased[0]
-		_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: j.Lease(), Decision: queue.Decision{State: queue.Cancelled, Counts: true, Started: true}}}})
+		_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: j.Lease(), Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, Started: true}}}})
 		return err
 	}
 	world(t, recurring("", end), func(made *memstore.Store) {
@@ -285,7 +285,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 				t.Fatalf("claimed %v, %v", g.Jobs, err)
 			}
 			if claimed = g.Jobs[0].Schedule == "n"; !claimed {
-				if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}}}); err != nil {
+				if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -338,7 +338,7 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		broken.Zone = "Mars/Olympus"
-		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, Replaces: broken.Gen, By: 1}); err != nil {
+		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, Replaces: broken.Gen, RequestedBy: 1}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Minute + time.Second)
@@ -359,8 +359,8 @@ func TestDueRunMakesRoom(t *testing.T) {
 	r := recurring("", nil)
 	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {
-		_, err := s.TrimUser(ctx, uid, full.Most-full.More)
-		return err == nil && s.UserBytes(uid) <= full.Most-full.More
+		_, err := s.TrimUser(ctx, uid, full.Limit-full.Needed)
+		return err == nil && s.UserBytes(uid) <= full.Limit-full.Needed
 	}
 	world(t, r, func(is *memstore.Store) {
 		s = is

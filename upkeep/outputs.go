@@ -23,17 +23,17 @@ const (
 	maxFound = 10_000
 )
 
-// UnownedFinder is the part of the store that Seek needs.
+// UnownedFinder is the part of the store that RunUnownedSearch needs.
 // See docs/decisions/0061.
 type UnownedFinder interface {
-	Unowned(ctx context.Context, refs []string) ([]string, error)
+	UnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }
 
-// Seek searches for output files that belong to no attempt, immediately and then every six hours, until ctx
+// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours, until ctx
 // ends. It marks them as garbage, which Run deletes. dirs returns the directories that may contain output
 // files; a missing directory contains none. Seek ignores files that were last written before the time since.
 // They may belong to another store that used the directories earlier and may use them again.
-func Seek(ctx context.Context, s UnownedFinder, dirs func() []string, since time.Time, log *slog.Logger) {
+func RunUnownedSearch(ctx context.Context, s UnownedFinder, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
 			n, err := searchDir(ctx, s, dir, since)
@@ -69,7 +69,7 @@ func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time
 		if err != nil {
 			return found, err
 		}
-		refs, err := s.Unowned(ctx, writtenSince(dir, names, since))
+		refs, err := s.UnownedOutputs(ctx, writtenSince(dir, names, since))
 		found += len(refs)
 		if err != nil {
 			return found, err

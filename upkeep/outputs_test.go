@@ -25,7 +25,7 @@ type ownerlessStore struct {
 	steps                   []int
 }
 
-func (o *ownerlessStore) Unowned(_ context.Context, refs []string) (unowned []string, err error) {
+func (o *ownerlessStore) UnownedOutputs(_ context.Context, refs []string) (unowned []string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.callCount++; o.callCount <= o.failingCalls {
@@ -41,7 +41,7 @@ func (o *ownerlessStore) Unowned(_ context.Context, refs []string) (unowned []st
 	return unowned, nil
 }
 
-// foundFiles returns the files that Unowned has found, and how many files each call has checked.
+// foundFiles returns the files that UnownedOutputs has found, and how many files each call has checked.
 func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,7 +49,7 @@ func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 }
 
 // Seek searches all directories in steps, immediately and every six hours. If a directory is missing or the
-// store returns an error, Seek still searches the other directories.
+// store returns an error, RunUnownedSearch still searches the other directories.
 func TestUnownedOutputsAreFound(t *testing.T) {
 	some, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	file := func(name string) {
@@ -64,7 +64,7 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 	o := &ownerlessStore{failingCalls: 1}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{}, slog.New(slog.DiscardHandler))
+		go RunUnownedSearch(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{}, slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if found, steps := o.foundFiles(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep || len(steps) != 3 {

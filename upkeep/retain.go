@@ -18,9 +18,9 @@ type Retention struct {
 	// UserBytes is how many bytes the jobs of one user may hold. If they hold more, outputs and the inputs of
 	// ended jobs are removed. 0 means unlimited.
 	UserBytes int64
-	// Of returns the current retention of a queue. It is called only for queues with jobs that ended under
+	// QueueRetention returns the current retention of a queue. It is called only for queues with jobs that ended under
 	// the queue's own retention.
-	Of func(queue string) store.Retention
+	QueueRetention func(queue string) store.Retention
 }
 
 // Retainer is the part of the store that removes what was kept for long enough.
@@ -43,7 +43,7 @@ func retain(ctx context.Context, s Retainer, r Retention) (more bool, err error)
 		if age == 0 {
 			continue
 		}
-		old := store.Ended{States: []queue.State{state}, Before: now.Add(-age), Of: &noOwnRetention}
+		old := store.EndedFilter{States: []queue.State{state}, Before: now.Add(-age), RetentionQueue: &noOwnRetention}
 		n, err := s.Purge(ctx, old, retainStep, nil)
 		if err != nil {
 			return false, err
@@ -98,7 +98,7 @@ var noOwnRetention = ""
 // retainQueues removes jobs that ended while their queue had its own retention, as its current
 // retention requires.
 func retainQueues(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
-	if r.Of == nil {
+	if r.QueueRetention == nil {
 		return false, nil
 	}
 	queues, err := s.Keeping(ctx)
@@ -111,8 +111,8 @@ func retainQueues(ctx context.Context, s Retainer, r *Retention) (more bool, err
 }
 
 // retainQueue does for one queue what retainQueues does for all.
-func retainQueue(ctx context.Context, s Retainer, q store.KeepingQueue, r *Retention) (more bool, err error) {
-	settings := r.Of(q.Name)
+func retainQueue(ctx context.Context, s Retainer, q store.OwnRetentionQueue, r *Retention) (more bool, err error) {
+	settings := r.QueueRetention(q.Name)
 	for _, state := range store.BoundedStates {
 		age := r.States[state]
 		if settings.Age != 0 {
@@ -121,7 +121,7 @@ func retainQueue(ctx context.Context, s Retainer, q store.KeepingQueue, r *Reten
 		if age == 0 {
 			continue
 		}
-		old := store.Ended{States: []queue.State{state}, Before: s.Now().Add(-age), Of: &q.Name}
+		old := store.EndedFilter{States: []queue.State{state}, Before: s.Now().Add(-age), RetentionQueue: &q.Name}
 		n, err := s.Purge(ctx, old, retainStep, nil)
 		if err != nil {
 			return false, err

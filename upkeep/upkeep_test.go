@@ -33,14 +33,14 @@ type fakeStore struct {
 	ended         [queue.Cancelled + 1]int64
 	removals      []string // a text for each removal, in order
 	trimmed       []string
-	keepingQueues []store.KeepingQueue
+	keepingQueues []store.OwnRetentionQueue
 }
 
 func (k *fakeStore) Counts() store.Counts {
 	return store.Counts{States: k.ended, Enqueued: k.enqueued.Load()}
 }
 func (k *fakeStore) Now() queue.Millis { return queue.MillisOf(time.Now()) }
-func (k *fakeStore) Keeping(context.Context) ([]store.KeepingQueue, error) {
+func (k *fakeStore) Keeping(context.Context) ([]store.OwnRetentionQueue, error) {
 	return k.keepingQueues, nil
 }
 func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit int) (bool, error) {
@@ -52,17 +52,17 @@ func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit
 	if excess <= 0 {
 		return false, nil
 	}
-	n, err := k.Purge(ctx, store.Ended{States: store.BoundedStates, Before: k.Now(), Of: &name}, int(min(excess, int64(limit))), nil)
+	n, err := k.Purge(ctx, store.EndedFilter{States: store.BoundedStates, Before: k.Now(), RetentionQueue: &name}, int(min(excess, int64(limit))), nil)
 	return int64(n) < excess, err
 }
 func (k *fakeStore) TrimOutputsOf(_ context.Context, name string, keep int64) (bool, error) {
 	k.trimmed = append(k.trimmed, fmt.Sprint("outputs of ", name, " ", keep))
 	return false, nil
 }
-func (k *fakeStore) Purge(_ context.Context, selection store.Ended, limit int, _ *int) (int, error) {
+func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit int, _ *int) (int, error) {
 	states, before, n := selection.States, selection.Before, 0
-	if *selection.Of != "" {
-		k.removals = append(k.removals, fmt.Sprint("of ", *selection.Of, " ", states, " ", limit, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
+	if *selection.RetentionQueue != "" {
+		k.removals = append(k.removals, fmt.Sprint("of ", *selection.RetentionQueue, " ", states, " ", limit, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 		return 0, nil
 	}
 	for _, s := range states {
@@ -289,14 +289,14 @@ func TestRetentionWorksInSteps(t *testing.T) {
 // If a queue has its own retention, that applies to its jobs. For each value that it does not set, the
 // general retention applies.
 func TestQueueRetentionIsApplied(t *testing.T) {
-	k := &fakeStore{next: time.Hour, keepingQueues: []store.KeepingQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
+	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
 	retentionOf := func(name string) store.Retention {
 		if name != "left" {
 			return store.Retention{Age: time.Minute, MaxJobs: 5, Output: 9}
 		}
 		return store.Retention{}
 	}
-	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, Of: retentionOf}
+	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, QueueRetention: retentionOf}
 	_, err := runUpkeepWith(t, k, r, func() {})
 	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s", "of bulk [cancelled] 100 older than 1m0s",
 		"of full [completed] 100 older than 1m0s", "of full [cancelled] 100 older than 1m0s", "of left [completed] 100 older than 1h0m0s"}

@@ -56,7 +56,7 @@ func (p *Pool) stuckWorkersLocked() (n int) {
 // reports are ignored. If it does take new jobs, at least one worker remains usable.
 func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 	switch {
-	case !runner.OfAnAccount(conn.Dir):
+	case !runner.HasSwitchedAccount(conn.Dir):
 		return len(conn.stuck)
 	case filepath.Dir(conn.Dir) != p.cfg.Runners.Root():
 		return 0
@@ -67,7 +67,7 @@ func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 // usableWorkersLocked returns how many of the wanted workers can run jobs.
 func (p *Pool) usableWorkersLocked() int {
 	atLeast := 0
-	if p.cfg.Runners.As != "" {
+	if p.cfg.Runners.Account != "" {
 		atLeast = min(p.wantedWorkers, 1)
 	}
 	return max(atLeast, p.wantedWorkers-p.stuckWorkersLocked())
@@ -112,7 +112,7 @@ func (s *shortage) record(seq int64, now time.Time) bool {
 	return machineWide
 }
 
-// maxStartErr is the maximum length of the error in Paused, in bytes of JSON.
+// maxStartErr is the maximum length of the error in ThrottleReason, in bytes of JSON.
 const maxStartErr = 400
 
 // pauseClaimsLocked pauses claims because a job failed to start with this error. Each further pause is

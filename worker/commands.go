@@ -12,18 +12,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ErrRuns means that a job cannot be changed because its attempt has started.
-var ErrRuns = errors.New("the job is running")
+// ErrAttemptStarted means that a job cannot be changed because its attempt has started.
+var ErrAttemptStarted = errors.New("the job is running")
 
-// ErrOtherwise means that a job was not requeued, because its attempt ended in another way first.
-var ErrOtherwise = errors.New("the attempt ended before it could be requeued")
+// ErrAttemptEnded means that a job was not requeued, because its attempt ended in another way first.
+var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued")
 
 // Cancel cancels a leased job on behalf of uid. It waits until the cancellation is recorded. If the
 // attempt ends by itself first, it waits until that end is recorded. It reports whether the job was
 // leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
-	if errors.Is(err, ErrRuns) {
+	if errors.Is(err, ErrAttemptStarted) {
 		h, err := p.endAttempt(ctx, seq, queue.Killed, uid, "cancel")
 		return h != nil, err
 	}
@@ -31,7 +31,7 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 }
 
 // Requeue ends the attempt of a leased job on behalf of uid and returns the job to the queue. It waits
-// until the return is recorded. If the attempt ends in another way first, it returns ErrOtherwise. It
+// until the return is recorded. If the attempt ends in another way first, it returns ErrAttemptEnded. It
 // reports whether the job was leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	h, err := p.endAttempt(ctx, seq, queue.Stopped, uid, "requeue")
@@ -41,14 +41,14 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.phase != phaseReturned {
-		err = ErrOtherwise
+		err = ErrAttemptEnded
 	}
 	return true, err
 }
 
 // Change changes a leased job that has not started. The change and the job's return to the queue
 // are stored in one commit, for which Change waits. If the attempt has started, Change returns
-// ErrRuns. It reports whether it handled the job. If not, the job is not leased any more, and the
+// ErrAttemptStarted. It reports whether it handled the job. If not, the job is not leased any more, and the
 // caller can change it in the store.
 func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
@@ -64,7 +64,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	}
 	if h.phase.mayHaveStarted() {
 		p.mu.Unlock()
-		return true, ErrRuns
+		return true, ErrAttemptStarted
 	}
 	answered, err := p.requestChangeLocked(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
 	return answered || err != nil, err
@@ -95,7 +95,7 @@ func (p *Pool) requestChangeLocked(ctx context.Context, h *lease, a *pendingChan
 }
 
 // GiveBack returns a leased job that has not started to the queue, and waits until the return is
-// recorded. If the attempt has started, it returns ErrRuns. It reports whether the job was leased.
+// recorded. If the attempt has started, it returns ErrAttemptStarted. It reports whether the job was leased.
 func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -104,7 +104,7 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 		if h == nil {
 			return false, nil
 		}
-		return true, ErrRuns
+		return true, ErrAttemptStarted
 	}
 	_, err := p.requestChangeLocked(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
 	return true, err
@@ -255,8 +255,8 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	defer cancel()
 	chunk, err = conn.Read(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
-	case errors.Is(err, runner.ErrGone):
-		// The caller reads the job's state from the store, or uses Connected to wait for the next
+	case errors.Is(err, runner.ErrNoReply):
+		// The caller reads the job's state from the store, or uses RunnerConnected to wait for the next
 		// connection.
 		return nil, false, nil
 	case err != nil && ctx.Err() == nil:

@@ -160,7 +160,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// If more jobs run than workers are wanted, Settle ends the youngest at the deadline and returns
+// If more jobs run than workers are wanted, WaitForScaleDown ends the youngest at the deadline and returns
 // them to the queue. The oldest continue.
 func TestSettleEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
@@ -172,7 +172,7 @@ func TestSettleEndsYoungestJobs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Settle(t.Context(), 0, nil)
+		p.WaitForScaleDown(t.Context(), 0, nil)
 	}()
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
@@ -200,7 +200,7 @@ func (c signalingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// If the number of workers is raised during Settle, the jobs keep running.
+// If the number of workers is raised during WaitForScaleDown, the jobs keep running.
 func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -209,7 +209,7 @@ func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 	s.awaitState(2, queue.Processing)
 	p.Scale(1)
 	done, waits := make(chan error), signalingContext{t.Context(), make(chan struct{}, 9)}
-	go func() { done <- p.Settle(waits, 100*time.Millisecond, nil) }()
+	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
 	receive(t, "its first look", waits.waiting)
 	p.Scale(2)
 	check(t, "the end of Settle", receive(t, "the end of Settle", done), nil)
@@ -219,7 +219,7 @@ func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 }
 
 // If a job waits in the runner, its Change is stored together with its return to the queue. If the job
-// has started in the meantime, it keeps running and Change returns ErrRuns.
+// has started in the meantime, it keeps running and Change returns ErrAttemptStarted.
 func TestChangeRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -236,8 +236,8 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	answer := change(queue.VerbHold)
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)})
-	check(t, "answer of one that has started", receive(t, "an answer", answer), callResult{true, worker.ErrRuns})
-	check(t, "answer the next time", receive(t, "an answer", change(queue.VerbHold)), callResult{true, worker.ErrRuns})
+	check(t, "answer of one that has started", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
+	check(t, "answer the next time", receive(t, "an answer", change(queue.VerbHold)), callResult{true, worker.ErrAttemptStarted})
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
 	f.send(succeeded(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
@@ -300,7 +300,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// If the attempt ends by itself first, Requeue returns ErrOtherwise.
+// If the attempt ends by itself first, Requeue returns ErrAttemptEnded.
 func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -311,7 +311,7 @@ func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	}()
 	awaitFrame[*wire.Kill](t, f, 1)
 	f.send(succeeded(lease(1), longRun))
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrOtherwise})
+	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
 }
 
 // Requeue ends a running job and returns it to the queue. The attempt does not count.
@@ -343,7 +343,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 }
 
 // If several callers change or cancel the same job, each gets an answer. If the job has started in the
-// meantime, Change returns ErrRuns and Cancel ends the job.
+// meantime, Change returns ErrAttemptStarted and Cancel ends the job.
 func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -358,8 +358,8 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	cancelled := cancelAsync(p, 1)
 	f.sync()
 	f.send(&wire.Dropped{Lease: lease(1)})
-	if err := receive(t, "an answer", held); !errors.Is(err, worker.ErrRuns) {
-		t.Errorf("hold: %v, want %v", err, worker.ErrRuns)
+	if err := receive(t, "an answer", held); !errors.Is(err, worker.ErrAttemptStarted) {
+		t.Errorf("hold: %v, want %v", err, worker.ErrAttemptStarted)
 	}
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	end := succeeded(lease(1), longRun)
@@ -374,7 +374,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Home{Dir: root, Socket: "of nobody"}
+	foreign := runner.Location{Dir: root, Socket: "of nobody"}
 	if worker.New(newStore(t), worker.Config{Runners: foreign}, 1).Purge(t.Context(), []string{"1-1"}) {
 		t.Error("deleted by no runner")
 	}
@@ -430,7 +430,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Home{Dir: root, Socket: "of nobody"}
+	foreign := runner.Location{Dir: root, Socket: "of nobody"}
 	s := newStore(t)
 	s.enqueue(0)
 	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {

@@ -74,29 +74,29 @@ type contactResult struct {
 	err       error          // the service cannot continue
 }
 
-// ErrOlder means that a runner has a job with a number that the store has never assigned. The store
+// ErrStoreOlder means that a runner has a job with a number that the store has never assigned. The store
 // is older than the runner's jobs.
 // See docs/decisions/0035.
-var ErrOlder = errors.New("the runner has jobs that were never enqueued in this queue")
+var ErrStoreOlder = errors.New("the runner has jobs that were never enqueued in this queue")
 
 // adoptLeases starts to connect living runners and to recover dead ones. From now on the pool holds
 // every lease of earlier services, until it finds the lease's runner.
 func (l *loop) adoptLeases() error {
-	found, err := l.cfg.Runners.Find()
+	found, err := l.cfg.Runners.ListDirs()
 	if err != nil {
 		return err
 	}
-	previous, err := l.store.Left(l.ctx)
+	previous, err := l.store.PreviousSession(l.ctx)
 	if err != nil {
 		return err
 	}
 	maxAssignedSeq := previous.LastSeq
-	if previous.Moved { // the store is a copy or was restored, so runners may have newer jobs
+	if previous.IsCopy { // the store is a copy or was restored, so runners may have newer jobs
 		maxAssignedSeq = math.MaxInt64
 	}
 	contacts := l.contactsFor(found, previous.Runners, maxAssignedSeq)
 	uncertain := slices.DeleteFunc(previous.Runners, func(dir string) bool { return slices.Contains(found, dir) })
-	l.recovery = recovery{storeMoved: previous.Moved, uncertainDirs: uncertain, dirMissing: len(uncertain) > 0}
+	l.recovery = recovery{storeMoved: previous.IsCopy, uncertainDirs: uncertain, dirMissing: len(uncertain) > 0}
 	l.mu.Lock()
 	for i := range previous.Leased {
 		j := &previous.Leased[i]
@@ -128,7 +128,7 @@ func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list 
 	unknown := 0
 	for _, dir := range dirs {
 		c := &contact{dir: dir, origin: contactFound, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
-		if runner.OfAnAccount(dir) && !slices.Contains(recorded, dir) {
+		if runner.HasSwitchedAccount(dir) && !slices.Contains(recorded, dir) {
 			c.origin = contactUnknown
 			if unknown++; unknown > maxUnknown || filepath.Dir(dir) != p.cfg.Runners.Root() {
 				continue
@@ -169,7 +169,7 @@ func (l *loop) connectOrRecover(c *contact) {
 // tryContact tries once to connect to a runner or to recover it. If it returns an error, the caller
 // retries.
 func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err error) {
-	alive, err := runner.Lives(c.dir)
+	alive, err := runner.IsAlive(c.dir)
 	if err != nil {
 		return f, err
 	}
@@ -186,15 +186,15 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
 	// A refusal is an error only from a trusted runner; the runner of an account may send any answer.
-	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir):
+	case errors.Is(err, runner.ErrSuperseded) && !runner.HasSwitchedAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%s: %w", c.dir, err)}, nil
 	case err != nil:
 		return f, err
 	}
-	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq && !runner.OfAnAccount(c.dir) {
+	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq && !runner.HasSwitchedAccount(c.dir) {
 		client.Close()
 		err := fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d",
-			c.dir, ErrOlder, newestSeq, c.maxAssignedSeq)
+			c.dir, ErrStoreOlder, newestSeq, c.maxAssignedSeq)
 		return contactResult{err: err}, nil
 	}
 	return contactResult{client: client}, nil
@@ -371,7 +371,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		if alive, err := runner.Lives(dir); alive || err != nil {
+		if alive, err := runner.IsAlive(dir); alive || err != nil {
 			continue
 		}
 		recoverer, err := p.recovererFor(filepath.Dir(dir))
@@ -381,7 +381,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		switch {
 		case recoverer != nil:
 			runner.Forget(dir, recoverer.Client)
-		case !p.cfg.Runners.Foreign():
+		case !p.cfg.Runners.External():
 			runner.Forget(dir, nil) // if this fails, the next start of the service tries again
 		}
 		return

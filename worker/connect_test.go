@@ -185,7 +185,7 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	poolStarted := time.Now()
 	run(t, s, root, 1)
 	isRecorded := func() bool {
-		previous, err := s.Left(context.Background())
+		previous, err := s.PreviousSession(context.Background())
 		return err != nil || slices.Contains(previous.Runners, filepath.Join(root, "vanished"))
 	}
 	if !isRecorded() {
@@ -217,7 +217,7 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		}
 		first.send(&wire.Recovered{ID: f.ID, SameBoot: true})
 	}
-	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
+	runWith(t, s, runner.Location{Dir: root, Socket: "nobody listens"}, 2)
 	check(t, "to be ended with the dead runner", receive(t, "it is recovered", recovered), []wire.Attempt(nil))
 }
 
@@ -237,14 +237,14 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 		}
 		first.send(&wire.Recovered{ID: f.ID})
 	}
-	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
+	runWith(t, s, runner.Location{Dir: root, Socket: "nobody listens"}, 2)
 	old.die()
 	forget, _ := awaitFrame[*wire.Forget](t, first, 1)
 	check(t, "forgotten", forget.Name, filepath.Base(old.dir))
 	first.sync()
 }
 
-// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrOlder.
+// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrStoreOlder.
 // This holds even if the pool connects only after other jobs got those numbers. The runner's jobs
 // continue.
 func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
@@ -259,7 +259,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 				f.listener.Close()
 				f.loops.Wait()
 			}
-			p := worker.New(s, config(runner.Home{Dir: root}), 1)
+			p := worker.New(s, config(runner.Location{Dir: root}), 1)
 			ended := make(chan error, 1)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -278,7 +278,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			}()
 			select {
 			case err := <-ended:
-				if !errors.Is(err, worker.ErrOlder) || !strings.Contains(err.Error(), "job 3") {
+				if !errors.Is(err, worker.ErrStoreOlder) || !strings.Contains(err.Error(), "job 3") {
 					t.Errorf("the pool ended: %v", err)
 				}
 			case <-time.After(eventTimeout):

@@ -122,8 +122,8 @@ func (p *Pool) checkRunnersOf(ctx context.Context, list []*lease) error {
 	return <-errs
 }
 
-// Quiet waits until no lease is left, the drain ends, or ctx ends.
-func (p *Pool) Quiet(ctx context.Context) error {
+// WaitIdle waits until no lease is left, the drain ends, or ctx ends.
+func (p *Pool) WaitIdle(ctx context.Context) error {
 	for {
 		p.mu.Lock()
 		done, changed := len(p.leases.byLease) == 0 || !p.draining, p.leases.changed

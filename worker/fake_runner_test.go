@@ -207,14 +207,14 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		}
 	case *wire.Type: // the fake terminal accepts two bytes at a time
 		if !f.unresponsive {
-			f.writeLocked(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
+			f.writeLocked(&wire.Typed{ID: frame.ID, Written: int64(min(2, len(frame.Data)))})
 		}
 	case *wire.Pause:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
 		if !f.unresponsive {
-			f.writeLocked(&wire.Paused{ID: frame.ID, Left: f.stillRunning, Gone: f.ending})
+			f.writeLocked(&wire.Paused{ID: frame.ID, Unchanged: f.stillRunning, Gone: f.ending})
 		}
 	case *wire.Purge:
 		if !f.unresponsive {

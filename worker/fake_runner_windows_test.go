@@ -12,7 +12,7 @@ import (
 
 // takeLock creates a file and locks it, as a runner does.
 func takeLock(path string) (*os.File, error) {
-	f, ok, err := lockfile.Take(path, true)
+	f, ok, err := lockfile.Acquire(path, true)
 	if err == nil && !ok {
 		err = errors.New("the lock is taken")
 	}

@@ -22,7 +22,7 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 		argv = append(strings.Fields(j.Shell), j.Command)
 	}
 	uid, cwd := int64(-1), j.Cwd
-	if p.cfg.Runners.Roots() {
+	if p.cfg.Runners.OwnedByRoot() {
 		uid = int64(p.cfg.Account.RunsAs(j))
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
@@ -32,7 +32,7 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 		Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter,
 		OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: p.localExpiry(j), By: (runner.SinceBoot() + startDeadline).Milliseconds(),
+		Background: j.AllowBackground, NotAfter: p.localExpiry(j), BootDeadline: (runner.SinceBoot() + startDeadline).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 		NoNewPrivileges: j.NoNewPrivileges,
@@ -112,13 +112,13 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Shortage
 	case r.Unkilled:
 		o.End = queue.Unkillable
-	case r.Silent:
-		o.End = queue.Silent
+	case r.IdleTimedOut:
+		o.End = queue.IdleTimedOut
 	case r.TimedOut:
 		o.End = queue.TimedOut
 	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory),
 		r.Cause == int64(queue.HungStart), r.Cause == int64(queue.CannotStart),
-		r.Cause == int64(queue.Lost), r.Cause == int64(queue.Interrupted):
+		r.Cause == int64(queue.RunnerLost), r.Cause == int64(queue.Interrupted):
 		o.End = queue.End(r.Cause)
 	case r.Signal != 0:
 		o.End = queue.Signalled

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// GiveBack returns ErrRuns as soon as the runner answers that the job has started.
+// GiveBack returns ErrAttemptStarted as soon as the runner answers that the job has started.
 func TestGiveBackOfStartedJobFails(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -24,7 +24,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job runs
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrRuns})
+	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
 }
 
 // If two callers change a job and the first one stops waiting, the second one does not get the result
@@ -70,7 +70,7 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	var drafts []queue.Job
 	for range 20 {
 		drafts = append(drafts, queue.Job{
-			MaxAttempts: 1, ExitCode: -1, Parents: 1, After: []queue.Dependency{{ID: "1", How: queue.ParentEnded}},
+			MaxAttempts: 1, ExitCode: -1, Parents: 1, DependsOn: []queue.Dependency{{ID: "1", Condition: queue.ParentEnded}},
 			Execution: queue.Execution{Argv: []string{"true"}},
 		})
 	}

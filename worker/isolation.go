@@ -42,7 +42,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	byOwner := map[*owner][]queue.Job{}
 	for i := range jobs {
 		j := &jobs[i]
-		if err := l.cfg.Disowned(j); err != nil {
+		if err := l.cfg.CheckStart(j); err != nil {
 			l.holdDisowned(j, err)
 		} else if j.Parents > 0 && j.Deps == nil {
 			l.readDeps(*j)
@@ -63,14 +63,14 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	}
 }
 
-// ErrNotHere means that a job may start on other nodes of the queue, but not on this one.
-var ErrNotHere = errors.New("the job cannot start on this node")
+// ErrWrongNode means that a job may start on other nodes of the queue, but not on this one.
+var ErrWrongNode = errors.New("the job cannot start on this node")
 
-// holdDisowned settles a job that may not start on this node. If cause is ErrNotHere, the job waits for
+// holdDisowned settles a job that may not start on this node. If cause is ErrWrongNode, the job waits for
 // another node. For any other cause the job is held.
 func (l *loop) holdDisowned(j *queue.Job, cause error) {
-	end := queue.Disowned
-	if errors.Is(cause, ErrNotHere) {
+	end := queue.AccountChanged
+	if errors.Is(cause, ErrWrongNode) {
 		end = queue.Shortage
 	}
 	d := queue.Decide(j, queue.Outcome{End: end, Error: cause.Error()}, l.cfg.Policy())
@@ -193,7 +193,7 @@ func (l *loop) sendToLocked(h *lease, conn *runnerConn) {
 func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
-		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: cause.Error()}, l.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: queue.NeverStarted, Error: cause.Error()}, l.cfg.Policy())
 		// Other jobs caused the shortage, so it uses none of this job's refunds.
 		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextDelay(time.Now())
@@ -235,7 +235,7 @@ type owner struct {
 
 // recordHungStart records that the start of a job has hung and delayed other jobs.
 func (l *loop) recordHungStart(j *queue.Job) {
-	if !l.cfg.Runners.Roots() {
+	if !l.cfg.Runners.OwnedByRoot() {
 		return // all jobs run as one account, so a separate runner per user has no use
 	}
 	uid := l.cfg.Account.RunsAs(j)

@@ -40,7 +40,7 @@ func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	if wait != "" {
 		wait = filepath.Join(root, wait)
 	}
-	p, _ = runWith(t, s, runner.Home{Dir: root, Log: logs, Command: starter(t, name, callLog, wait)}, workers)
+	p, _ = runWith(t, s, runner.Location{Dir: root, Log: logs, Command: starter(t, name, callLog, wait)}, workers)
 	return s, f, p, root, func() int { return lines(callLog) }
 }
 

@@ -150,6 +150,6 @@ func (h *lease) startDueLocked() deadline {
 func (h *lease) recordEndedByLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, h.endRequest
 	if request != nil && request.by != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.By, s.Verb = request.by, request.verb
+		s.EndedBy, s.Verb = request.by, request.verb
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prolong sets when the leases of this pool lapse; the zero time means never. When the leases
+// SetLeaseDeadline sets when the leases of this pool lapse; the zero time means never. When the leases
 // lapse, the runners end all jobs that still run, even if this process is dead. So the caller calls
-// Prolong before Run, and again each time before the leases lapse. If the caller never calls it,
+// SetLeaseDeadline before Run, and again each time before the leases lapse. If the caller never calls it,
 // the leases never lapse.
-func (p *Pool) Prolong(until time.Time) {
+func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if until.IsZero() && p.leasesLapse.never() {
@@ -30,10 +30,10 @@ func (p *Pool) Prolong(until time.Time) {
 // sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. It also sends that they
 // never lapse, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
-	f := &wire.Prolong{} // the leases never lapse
+	f := &wire.ExtendLeases{} // the leases never lapse
 	if !p.leasesLapse.never() {
-		f.For = max(time.Nanosecond, time.Until(p.leasesLapse.at))
-		f.By = (runner.SinceBoot() + f.For).Milliseconds() // an absolute time, as the frame may arrive late
+		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.at))
+		f.BootDeadline = (runner.SinceBoot() + f.Duration).Milliseconds() // an absolute time, as the frame may arrive late
 	}
 	conn.Send(f)
 }
@@ -56,8 +56,8 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	// The runner's lock may outlive its connection, so this retries for a while.
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
 		via, err := p.recovererFor(filepath.Dir(dir))
-		if alive, unknown := runner.Lives(dir); !alive && unknown == nil && err == nil {
-			if via != nil || !p.cfg.Runners.Foreign() {
+		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
+			if via != nil || !p.cfg.Runners.External() {
 				// Ignore errors: Run recovers the runner again and handles them.
 				p.recoverVia(ctx, via, dir, nil, nil)
 			}
@@ -69,16 +69,16 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	}
 }
 
-// Lost settles leases of a node that is gone. If an attempt is not known to have started, Lost records
+// SettleLost settles leases of a node that is gone. If an attempt is not known to have started, SettleLost records
 // it as one that may have started. Lost may be called while Run runs.
-func (p *Pool) Lost(list []store.LostLease) {
+func (p *Pool) SettleLost(list []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, list...)
 	p.mu.Unlock()
 	p.wake()
 }
 
-// settleLost adds the settlements for the leases passed to Lost to the pending report.
+// settleLost adds the settlements for the leases passed to SettleLost to the pending report.
 func (l *loop) settleLost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,14 +86,14 @@ func (l *loop) settleLost() {
 	for i := range l.lostLeases {
 		j := &l.lostLeases[i].Job
 		end := queue.PerhapsInterrupted
-		a := queue.Attempt{Fence: j.Fence, Node: l.lostLeases[i].From, StartedAt: now, EndedAt: now, ExitCode: -1}
+		a := queue.Attempt{Fence: j.Fence, Node: l.lostLeases[i].NodeName, StartedAt: now, EndedAt: now, ExitCode: -1}
 		if l.lostLeases[i].Running {
 			end = queue.Interrupted
 			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
 		}
 		d := queue.Decide(j, queue.Outcome{End: end, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
 		if d.Error == "" {
-			d.Error = "the node that ran the job is gone: " + l.lostLeases[i].From
+			d.Error = "the node that ran the job is gone: " + l.lostLeases[i].NodeName
 		}
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
 	}

@@ -14,24 +14,24 @@ import (
 func TestProlongReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()
-	prolong, _ := awaitFrame[*wire.Prolong](t, f, 1)
-	check(t, "told of no end", prolong.For, time.Duration(0))
-	p.Prolong(time.Now().Add(time.Hour))
-	prolong, _ = awaitFrame[*wire.Prolong](t, f, 2)
-	if prolong.For <= 59*time.Minute || prolong.For > time.Hour {
-		t.Errorf("the runner may go on for %v", prolong.For)
+	prolong, _ := awaitFrame[*wire.ExtendLeases](t, f, 1)
+	check(t, "told of no end", prolong.Duration, time.Duration(0))
+	p.SetLeaseDeadline(time.Now().Add(time.Hour))
+	prolong, _ = awaitFrame[*wire.ExtendLeases](t, f, 2)
+	if prolong.Duration <= 59*time.Minute || prolong.Duration > time.Hour {
+		t.Errorf("the runner may go on for %v", prolong.Duration)
 	}
 	f.reconnect()
-	awaitFrame[*wire.Prolong](t, f, 3)
+	awaitFrame[*wire.ExtendLeases](t, f, 3)
 	f.sync()
-	p.Prolong(time.Now().Add(-time.Second))
-	prolong, _ = awaitFrame[*wire.Prolong](t, f, 4)
-	if prolong.For <= 0 || prolong.For > time.Millisecond { // 0 would mean never
-		t.Errorf("a runner whose time is over may go on for %v", prolong.For)
+	p.SetLeaseDeadline(time.Now().Add(-time.Second))
+	prolong, _ = awaitFrame[*wire.ExtendLeases](t, f, 4)
+	if prolong.Duration <= 0 || prolong.Duration > time.Millisecond { // 0 would mean never
+		t.Errorf("a runner whose time is over may go on for %v", prolong.Duration)
 	}
-	p.Prolong(time.Time{})
-	prolong, _ = awaitFrame[*wire.Prolong](t, f, 5)
-	check(t, "for ever again", prolong.For, time.Duration(0))
+	p.SetLeaseDeadline(time.Time{})
+	prolong, _ = awaitFrame[*wire.ExtendLeases](t, f, 5)
+	check(t, "for ever again", prolong.Duration, time.Duration(0))
 	s.enqueue(0)
 	waitUntil(t, "it runs", func() bool { return len(f.startedJobs()) == 1 })
 }
@@ -55,12 +55,12 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 			Execution: queue.Execution{OnLost: queue.OnLostRetry},
 		}
 	}
-	p.Lost([]store.LostLease{{Job: job(101), Running: true, From: "far"}, {Job: job(102), From: "far"}})
+	p.SettleLost([]store.LostLease{{Job: job(101), Running: true, NodeName: "far"}, {Job: job(102), NodeName: "far"}})
 	receive(t, "they are recorded", seen)
 	check(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
-		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.Counts != counts ||
+		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||
 			e.Attempt.Node != "far" || e.Decision.Suspect {
 			t.Errorf("%+v of %+v", e.Decision, e.Attempt)
 		}

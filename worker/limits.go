@@ -15,7 +15,7 @@ func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
 		p.mu.Unlock()
 		if conn != nil {
 			for _, l := range conn.Reply.Limits {
-				list = append(list, queue.Enforcement{Limit: l.Name, Extent: queue.Extent(l.Extent), By: l.By})
+				list = append(list, queue.Enforcement{Limit: l.Name, Extent: queue.Extent(l.Extent), Mechanism: l.Mechanism})
 			}
 			return list, true
 		}

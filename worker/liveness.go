@@ -39,7 +39,7 @@ func (l *loop) startLivenessChecks() {
 	defer l.mu.Unlock()
 	now := time.Now()
 	for _, conn := range l.runners.clients {
-		if !l.needsLivenessCheckLocked(conn) || !conn.checkDueLocked(l.cfg.HeardEvery()).passed(now) {
+		if !l.needsLivenessCheckLocked(conn) || !conn.checkDueLocked(l.cfg.HeartbeatInterval()).passed(now) {
 			continue
 		}
 		conn.checking = true
@@ -80,7 +80,7 @@ func (l *loop) expire(location leaseLocation, list []*lease) {
 	started := map[wire.Lease]bool{}
 	for i := 0; ok && i < len(dirs); i++ {
 		var b map[wire.Lease]bool
-		b, ok = runner.Begun(dirs[i], leases)
+		b, ok = runner.StartedAttempts(dirs[i], leases)
 		maps.Copy(started, b)
 	}
 	l.mu.Lock()
@@ -177,7 +177,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 // unresponsiveError returns the error for a request about a lease whose runner does not answer.
 func (p *Pool) unresponsiveError(pid int64, h *lease) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s",
-		NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
+		NameRunner(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
 }
 
 // NameRunner returns the name of a runner for messages. pid 0 means that the runner was never
@@ -189,8 +189,8 @@ func NameRunner(pid int64) string {
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
-// Silent returns the pids of the runners that are known not to answer.
-func (p *Pool) Silent() (pids []int64) {
+// Unresponsive returns the pids of the runners that are known not to answer.
+func (p *Pool) Unresponsive() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
@@ -204,10 +204,10 @@ func (p *Pool) Silent() (pids []int64) {
 	return pids
 }
 
-// NoRunner returns why no runner for new jobs could be started: a runner.LauncherError, or the
+// RunnerError returns why no runner for new jobs could be started: a runner.LauncherError, or the
 // error of the last attempt. It returns nil if a runner exists or the first attempt is still in
 // progress.
-func (p *Pool) NoRunner() error {
+func (p *Pool) RunnerError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runners.currentLocked() != nil {
@@ -230,7 +230,7 @@ func (p *Pool) killUnresponsive() {
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
-		if err := p.cfg.Runners.End(dir); err != nil {
+		if err := p.cfg.Runners.KillRunner(dir); err != nil {
 			p.cfg.Log.Error("could not end the runner; the service takes over its jobs at its next start",
 				"dir", filepath.Base(dir), "error", err)
 		}

@@ -180,7 +180,7 @@ func (l *loop) nextTimer() time.Duration {
 	next = next.earliest(deadline{l.progress.nextDueLocked()})
 	for _, conn := range l.runners.clients {
 		if l.needsLivenessCheckLocked(conn) {
-			next = next.earliest(conn.checkDueLocked(l.cfg.HeardEvery()))
+			next = next.earliest(conn.checkDueLocked(l.cfg.HeartbeatInterval()))
 		}
 	}
 	// Before session.retryAt, flush does nothing, so claimsPausedUntil does not matter until then.
@@ -329,7 +329,7 @@ func (l *loop) handleDelivery(d delivery) {
 			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.recordStartLocked(h, f.Attempt)
 			}
-		case *wire.Telling:
+		case *wire.ProgressReport:
 			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.progress.addLocked(h, f.Progress)
 			}
@@ -403,7 +403,7 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})
 	}
 	for _, a := range h.pendingChanges {
-		a.answer <- ErrRuns
+		a.answer <- ErrAttemptStarted
 	}
 	h.pendingChanges = nil
 }
@@ -422,7 +422,7 @@ func (l *loop) returnToQueueLocked(h *lease) {
 	if first >= 0 {
 		h.reportedChange = h.pendingChanges[first]
 		l.session.pending.Changed = append(l.session.pending.Changed,
-			store.Changed{Lease: h.job.Lease(), Change: h.reportedChange.Change})
+			store.LeasedChange{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
 	}

@@ -22,11 +22,11 @@ func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	}
 	h.markStartedLocked()
 	h.attempt = attemptInfo{"new", 88, 3000}
-	started := p.lostSettlementLocked(h, nil, queue.Lost, "").Attempt
+	started := p.lostSettlementLocked(h, nil, queue.RunnerLost, "").Attempt
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("one that began: %+v", started)
 	}
-	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
+	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.RunnerLost, "dir/5").Attempt
 	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
 		t.Errorf("one that its runner has noted: %+v", recorded)
 	}

@@ -55,7 +55,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 			pause(ctx, time.Millisecond)
 		}
 	}
-	if errors.Is(err, store.ErrMoved) {
+	if errors.Is(err, store.ErrStateChanged) {
 		return false, nil // no error: the attempt has ended in the meantime
 	}
 	if err != nil {
@@ -67,9 +67,9 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	return true, p.applyPause(ctx, h)
 }
 
-// Thaw resumes a paused job on behalf of uid, so that it can handle a signal. It also works while
+// ResumeForSignal resumes a paused job on behalf of uid, so that it can handle a signal. It also works while
 // all jobs are paused.
-func (p *Pool) Thaw(ctx context.Context, seq int64, uid int) error {
+func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	paused := h != nil && p.isPausedLocked(h)
@@ -105,9 +105,9 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, list) }
 }
 
-// Withdraw recalls the jobs of a queue that have not started. It returns the jobs that have started
+// RecallQueue recalls the jobs of a queue that have not started. It returns the jobs that have started
 // or may have, and the number of jobs whose return is not complete yet.
-func (p *Pool) Withdraw(name string) (started []int64, unstarted int) {
+func (p *Pool) RecallQueue(name string) (started []int64, unstarted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.leases.oldestFirstLocked() {
@@ -146,8 +146,8 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 	return ids, errors.Join(errs...)
 }
 
-// Frozen reports whether all jobs are paused.
-func (p *Pool) Frozen() bool {
+// AllPaused reports whether all jobs are paused.
+func (p *Pool) AllPaused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.allPaused
@@ -208,9 +208,9 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 		p.mu.Unlock()
 		switch {
 		case changed && ctx.Err() == nil:
-		case errors.Is(err, runner.ErrEnds) && paused:
+		case errors.Is(err, runner.ErrAttemptEnding) && paused:
 			return errEnding
-		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
+		case errors.Is(err, runner.ErrAttemptEnding), errors.Is(err, runner.ErrNoReply):
 			return nil // there is nothing to resume, or resendPauseLocked sends the pause later
 		case err != nil && ctx.Err() == nil:
 			return withConsequence(p.unresponsiveError(conn.Reply.PID, h), consequence)

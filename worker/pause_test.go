@@ -128,7 +128,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	s.awaitState(3, queue.Processing)
 	check(t, "told of job 1", f.pauseStates(1), []bool{true})
 	check(t, "told of job 2", f.pauseStates(2), []bool{true})
-	if err := p.Thaw(t.Context(), 1, 7); err != nil {
+	if err := p.ResumeForSignal(t.Context(), 1, 7); err != nil {
 		t.Error(err)
 	}
 	check(t, "thawed", f.pauseStates(1), []bool{true, false})

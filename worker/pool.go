@@ -63,7 +63,7 @@ const (
 // Config holds what a pool needs to know. The pool calls the functions whenever it needs their
 // value, so changed settings take effect immediately.
 type Config struct {
-	Runners runner.Home
+	Runners runner.Location
 	Version string
 	Node    string
 	Socket  string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
@@ -78,43 +78,43 @@ type Config struct {
 	// UserQuota returns how many bytes the jobs of one user may hold. 0, or a nil function, means
 	// unlimited.
 	UserQuota func() int64
-	// Disowned returns an error if a job may not start on this node. ErrNotHere means that only another
+	// CheckStart returns an error if a job may not start on this node. ErrWrongNode means that only another
 	// node can start the job. Any other error means that a uid of the job now belongs to another
 	// account. It must not block for long.
-	Disowned func(*queue.Job) error
+	CheckStart func(*queue.Job) error
 	// Units returns environment variables that name the units of resources that the job holds.
 	Units func(*queue.Job) []string
 	// Traceparent returns the trace parent of an attempt that is about to start; "" keeps the one
 	// in the job's environment. A nil function does the same.
 	Traceparent func(*queue.Job) string
-	// Ended is called for each attempt after the attempt's end was recorded. It must not block. It
+	// OnAttemptEnded is called for each attempt after the attempt's end was recorded. It must not block. It
 	// may be nil.
-	Ended func(*queue.Job, *store.Settlement)
+	OnAttemptEnded func(*queue.Job, *store.Settlement)
 	// Frozen reports whether a whole queue is paused. A nil function means that no queue is.
 	Frozen func(queue string) bool
-	// EndHung returns advice for a user about a runner that hangs.
-	EndHung func(pid int64) string
-	// HeardEvery returns how long the pool waits for a message of a runner before it checks that the
+	// HungRunnerAdvice returns advice for a user about a runner that hangs.
+	HungRunnerAdvice func(pid int64) string
+	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
 	// runner is alive.
-	HeardEvery func() time.Duration
+	HeartbeatInterval func() time.Duration
 	// StaleAfter returns how long a worker's runner may send no message before List reports the worker
 	// as stale.
 	StaleAfter func() time.Duration
 }
 
-// Account is the account that jobs run as. If Each is set, a runner of root runs each job as that
+// Account is the account that jobs run as. If PerJob is set, a runner of root runs each job as that
 // job's own account.
 type Account struct {
 	User, Home, Shell string
 	UID               int
-	Each              bool
+	PerJob            bool
 }
 
-// RunsAs returns the uid that a job runs as. With Each this is the uid that the job names, or else
+// RunsAs returns the uid that a job runs as. With PerJob this is the uid that the job names, or else
 // the uid of the user who enqueued it.
 func (a *Account) RunsAs(j *queue.Job) int {
 	switch {
-	case !a.Each:
+	case !a.PerJob:
 		return a.UID
 	case j.AsUID != nil:
 		return *j.AsUID
@@ -197,9 +197,9 @@ func (p *Pool) recallFromCurrentLocked() {
 	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }
 
-// Paused returns why the pool claims fewer jobs than usual, with the error of the last job whose
+// ThrottleReason returns why the pool claims fewer jobs than usual, with the error of the last job whose
 // start failed. It returns "" if the pool claims as many as usual.
-func (p *Pool) Paused() string {
+func (p *Pool) ThrottleReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !time.Now().Before(p.claimsPausedUntil) {
@@ -210,11 +210,11 @@ func (p *Pool) Paused() string {
 		p.lastStartErr)
 }
 
-// Settle waits until the number of running jobs is at most the number of wanted workers. When the
+// WaitForScaleDown waits until the number of running jobs is at most the number of wanted workers. When the
 // timeout has passed, it ends the surplus jobs, the youngest first, and waits until they have
 // returned to the queue. endedBy is the uid of the user who caused this, or nil. When ctx ends,
-// Settle returns and ends no further job. If a runner does not answer, the error names that runner.
-func (p *Pool) Settle(ctx context.Context, timeout time.Duration, endedBy *int) error {
+// WaitForScaleDown returns and ends no further job. If a runner does not answer, the error names that runner.
+func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, endedBy *int) error {
 	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
@@ -283,9 +283,9 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	for _, h := range paused {
 		p.requestEnd(h, queue.Stopped, nil, "")
 	}
-	if p.Settle(ctx, timeout, nil) != nil {
+	if p.WaitForScaleDown(ctx, timeout, nil) != nil {
 		p.killUnresponsive()
-		p.Settle(ctx, grace, nil)
+		p.WaitForScaleDown(ctx, grace, nil)
 	}
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
@@ -306,28 +306,28 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	}
 }
 
-// Hurry makes a concurrent Stop end all running jobs now, with at most grace between SIGTERM and
+// EndNow makes a concurrent Stop end all running jobs now, with at most grace between SIGTERM and
 // SIGKILL.
-func (p *Pool) Hurry(ctx context.Context, grace time.Duration) {
+func (p *Pool) EndNow(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
 	p.maxGrace = min(p.maxGrace, grace)
 	p.mu.Unlock()
-	p.Settle(ctx, 0, nil)
+	p.WaitForScaleDown(ctx, 0, nil)
 }
 
 // Status describes the current state of one worker.
 type Status struct {
-	ID        string
-	Job       string // job id; "" if the worker is idle
-	Private   *int   // uid of the only user, apart from operators, who may see the job; see queue.Job.Private
-	PID       int
-	StartedAt queue.Millis // start time of the job
-	Heard     time.Time    // time of the last message from the worker's runner
-	Stale     bool
+	ID            string
+	Job           string // job id; "" if the worker is idle
+	Private       *int   // uid of the only user, apart from operators, who may see the job; see queue.Job.Private
+	PID           int
+	StartedAt     queue.Millis // start time of the job
+	LastHeartbeat time.Time    // time of the last message from the worker's runner
+	Stale         bool
 	// Stuck reports that the process PID of an ended job occupies the worker, because it survives
 	// SIGKILL.
 	Stuck   bool
-	Leaving bool // the worker ends when its job ends, since more jobs run than workers are wanted
+	Surplus bool // the worker ends when its job ends, since more jobs run than workers are wanted
 	Paused  bool // the worker's job is paused, or all jobs are
 }
 
@@ -347,11 +347,11 @@ func (p *Pool) List(ctx context.Context) []Status {
 		w := Status{
 			ID: h.attempt.workerID, Job: h.job.ID, Private: h.job.Private(),
 			PID: h.attempt.pid, StartedAt: h.attempt.startedAt,
-			Heard: h.lastMessageAt, Stale: true, Leaving: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
+			LastHeartbeat: h.lastMessageAt, Stale: true, Surplus: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
 		}
 		if h.conn != nil {
 			stale := deadlineAfter(h.conn.lastMessageAt, p.cfg.StaleAfter())
-			w.Heard, w.Stale = h.conn.lastMessageAt, h.conn.state == connUnresponsive || stale.passed(now)
+			w.LastHeartbeat, w.Stale = h.conn.lastMessageAt, h.conn.state == connUnresponsive || stale.passed(now)
 		}
 		list = append(list, w)
 	}
@@ -360,13 +360,13 @@ func (p *Pool) List(ctx context.Context) []Status {
 			id := runner.Worker(conn.Dir, a.Slot)
 			busy[id] = true
 			list = append(list, Status{
-				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lastMessageAt, Stuck: true,
+				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), LastHeartbeat: conn.lastMessageAt, Stuck: true,
 			})
 		}
 	}
 	for slot := int64(1); len(list) < p.wantedWorkers; slot++ {
 		if id := runner.WorkerID(slot); !busy[id] {
-			list = append(list, Status{ID: id, Heard: time.Now(), Paused: p.allPaused})
+			list = append(list, Status{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
 		}
 	}
 	return list

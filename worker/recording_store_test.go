@@ -220,7 +220,7 @@ func (s *recordingStore) checkEndedBy(seq int64, uid int, verb string) {
 // leasedJobs returns the numbers of the leased jobs.
 func (s *recordingStore) leasedJobs() (seqs []int64) {
 	s.t.Helper()
-	previous, err := s.Left(context.Background())
+	previous, err := s.PreviousSession(context.Background())
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -30,8 +30,8 @@ type deadRunner struct {
 	keepDir     bool           // keep the directory, because no runner exists that may remove it
 }
 
-// ending says how a lease ended. The runner of the lease is dead or does not know the lease.
-type ending struct {
+// leaseEnd says how a lease ended. The runner of the lease is dead or does not know the lease.
+type leaseEnd struct {
 	*lease
 	result     *wire.Result  // result in the runner's journal; nil if it has none
 	tableEntry *wire.Attempt // entry in the runner's running table; nil if it has none
@@ -62,7 +62,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 	if err != nil {
 		return nil, err
 	}
-	if d.keepDir = via == nil && p.cfg.Runners.Foreign(); d.keepDir {
+	if d.keepDir = via == nil && p.cfg.Runners.External(); d.keepDir {
 		d.Remains, err = runner.Read(c.dir, leased)
 	} else {
 		if via != nil {
@@ -78,7 +78,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 // exists or will start: the operating system has then ended the dead runner's processes, and its
 // directory stays. It returns an error if a suitable runner may be available later.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {
-	if !p.cfg.Runners.Foreign() {
+	if !p.cfg.Runners.External() {
 		return nil, nil
 	}
 	p.mu.Lock()
@@ -125,12 +125,12 @@ func (p *Pool) recoverVia(
 // endingsLocked decides how each lease ended that the dead runner held or may have held. Results in the
 // runner's journal are final. Attempts in its running table were lost while they ran. Unless its
 // files are damaged, the runner never received the other leases. endingsLocked changes nothing.
-func (d *deadRunner) endingsLocked(held *leases) (list []ending) {
+func (d *deadRunner) endingsLocked(held *leases) (list []leaseEnd) {
 	seen := map[*lease]bool{}
 	add := func(h *lease, result *wire.Result, tableEntry *wire.Attempt) {
 		if h != nil && !seen[h] && (h.isOrphanOfLocked(d.dir) || h.isOrphanOfLocked("")) {
 			seen[h] = true
-			list = append(list, ending{h, result, tableEntry, d.endOfLocked(h, tableEntry)})
+			list = append(list, leaseEnd{h, result, tableEntry, d.endOfLocked(h, tableEntry)})
 		}
 	}
 	for _, r := range d.Results {
@@ -161,7 +161,7 @@ func (d *deadRunner) endOfLocked(h *lease, tableEntry *wire.Attempt) queue.End {
 		tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):
 		return h.endRequest.end
 	case started && d.SameBoot:
-		return queue.Lost
+		return queue.RunnerLost
 	case started:
 		return queue.Interrupted
 	case d.SameBoot:
@@ -295,7 +295,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 // recorded anywhere, its time is unknown, and the attempt gets a duration of zero.
 func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
-	o := queue.Outcome{End: end, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.holdOnReturnLocked(h)}
+	o := queue.Outcome{End: end, ExitCode: -1, Isolated: runner.Isolated(dir), Paused: p.holdOnReturnLocked(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case tableEntry != nil:

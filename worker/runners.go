@@ -31,7 +31,7 @@ type runnerConn struct {
 
 	state connState
 	// lastChecked is the time of the last message or of the last failed liveness check; the next
-	// check is HeardEvery later.
+	// check is HeartbeatInterval later.
 	lastChecked   time.Time
 	lastMessageAt time.Time      // time of the last message
 	checking      bool           // a liveness check is in progress
@@ -273,9 +273,9 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// Connected returns a channel that is closed when another runner is connected. A caller can try
+// RunnerConnected returns a channel that is closed when another runner is connected. A caller can try
 // again then if its read failed because a connection was lost.
-func (p *Pool) Connected() <-chan struct{} {
+func (p *Pool) RunnerConnected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runners.connected
@@ -287,7 +287,7 @@ func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool {
-		return conn.state == connUnresponsive || !conn.checkDueLocked(p.cfg.HeardEvery()).passed(now)
+		return conn.state == connUnresponsive || !conn.checkDueLocked(p.cfg.HeartbeatInterval()).passed(now)
 	})
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)

@@ -14,7 +14,7 @@ import (
 func TestConnectionStates(t *testing.T) {
 	const version = "1"
 	root := t.TempDir()
-	cfg := Config{Version: version, Log: slog.New(slog.DiscardHandler), Runners: runner.Home{Dir: root}}
+	cfg := Config{Version: version, Log: slog.New(slog.DiscardHandler), Runners: runner.Location{Dir: root}}
 	connect := func(name, version string, state connState) *runnerConn {
 		return newRunnerConn(&runner.Client{
 			Dir: filepath.Join(root, name), Reply: wire.HelloReply{Version: version},

@@ -57,7 +57,7 @@ func startPoolWithHungUser(t *testing.T) (
 	socket, started := launcher(t, root)
 	f := newRunner(t, root, "first")
 	f.onRecover = func(r *wire.Recover) { f.send(&wire.Recovered{ID: r.ID, SameBoot: true}) }
-	p, ended = runWith(t, s, runner.Home{Dir: root, Socket: socket}, 4)
+	p, ended = runWith(t, s, runner.Location{Dir: root, Socket: socket}, 4)
 	s.enqueue(0, 0)
 	for n := range 2 {
 		start, _ := awaitFrame[*wire.Start](t, f, n+1)

@@ -122,8 +122,8 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 			attempts++
 			if h := l.leases.byLease[lease]; h != nil {
 				l.endedRates.add(h.job.Queue, now)
-				if l.cfg.Ended != nil {
-					l.cfg.Ended(&h.job, &report.Ended[i])
+				if l.cfg.OnAttemptEnded != nil {
+					l.cfg.OnAttemptEnded(&h.job, &report.Ended[i])
 				}
 			}
 		}

@@ -25,17 +25,17 @@ func TestHungStartsDelayNoOtherJob(t *testing.T) {
 	}
 }
 
-// While claims are paused, Paused quotes the error of the last job that could not start. A long
+// While claims are paused, ThrottleReason quotes the error of the last job that could not start. A long
 // error is cut.
 func TestPausedQuotesLastError(t *testing.T) {
 	_, f, p := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "paused before a shortage", p.Paused(), "")
+	check(t, "paused before a shortage", p.ThrottleReason(), "")
 	first, second := shortage(lease(1)), shortage(lease(2))
 	second.Error = "no more directories " + strings.Repeat("x", 1000)
 	f.send(first, second)
-	waitUntil(t, "claims are paused", func() bool { return p.Paused() != "" })
-	if got := p.Paused(); !strings.Contains(got, "(last error: no more directories x") || len(got) > 600 {
+	waitUntil(t, "claims are paused", func() bool { return p.ThrottleReason() != "" })
+	if got := p.ThrottleReason(); !strings.Contains(got, "(last error: no more directories x") || len(got) > 600 {
 		t.Errorf("got %q, want that it quotes the last error, in at most 600 bytes", got)
 	}
 }

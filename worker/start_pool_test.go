@@ -48,7 +48,7 @@ func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*w
 	t.Cleanup(func() { logs.Close() })
 	// If the pool starts a runner, it is the one named "second".
 	command := starter(t, uniqueName(root, "second"), "", "")
-	return runWith(t, s, runner.Home{Dir: root, Command: command, Log: logs}, workers)
+	return runWith(t, s, runner.Location{Dir: root, Command: command, Log: logs}, workers)
 }
 
 // starterWord is the first argument with which the test binary acts as a starter of runners.
@@ -93,7 +93,7 @@ func startRunner(name, callLog, wait string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if name != "" {
-		runner.Ready(strings.Replace(name, "#", strconv.Itoa(calls), 1))
+		runner.ReportReady(strings.Replace(name, "#", strconv.Itoa(calls), 1))
 	}
 }
 
@@ -104,20 +104,20 @@ func lines(path string) int {
 }
 
 // config returns the configuration of a pool with these runners.
-func config(home runner.Home) worker.Config {
+func config(home runner.Location) worker.Config {
 	return worker.Config{
 		Version: version, Node: "here",
-		Runners:     home,
-		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
-		Log:         slog.New(slog.DiscardHandler),
-		Disowned:    disowned,
-		EndHung:     func(int64) string { return "end it" },
-		Policy:      func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
-		StopTimeout: func() time.Duration { return 0 },
-		OutputGrace: func() time.Duration { return time.Second },
-		SettleDelay: func() time.Duration { return 0 },
-		HeardEvery:  func() time.Duration { return time.Hour },
-		StaleAfter:  func() time.Duration { return time.Hour },
+		Runners:           home,
+		Account:           worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
+		Log:               slog.New(slog.DiscardHandler),
+		CheckStart:        disowned,
+		HungRunnerAdvice:  func(int64) string { return "end it" },
+		Policy:            func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
+		StopTimeout:       func() time.Duration { return 0 },
+		OutputGrace:       func() time.Duration { return time.Second },
+		SettleDelay:       func() time.Duration { return 0 },
+		HeartbeatInterval: func() time.Duration { return time.Hour },
+		StaleAfter:        func() time.Duration { return time.Hour },
 	}
 }
 
@@ -139,7 +139,7 @@ func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 }
 
 // runWith is like runThatMayFail, with these runners.
-func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*worker.Pool, <-chan error) {
+func runWith(t *testing.T, s store.Session, home runner.Location, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	cfg := config(home)
 	cfg.Log = slog.New(misfitHandler{slog.DiscardHandler, t})
@@ -171,7 +171,7 @@ const (
 
 func disowned(j *queue.Job) error {
 	if j.UID == otherNodesUID {
-		return fmt.Errorf("%w: no account", worker.ErrNotHere)
+		return fmt.Errorf("%w: no account", worker.ErrWrongNode)
 	}
 	if j.UID >= firstDisownedUID {
 		return errors.New("another account's")

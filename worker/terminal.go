@@ -47,7 +47,7 @@ func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t
 	defer cancel()
 	t, err = conn.Type(timeoutCtx, h.wireLease(), data)
 	switch {
-	case errors.Is(err, runner.ErrGone):
+	case errors.Is(err, runner.ErrNoReply):
 		return t, false, nil
 	case err != nil && ctx.Err() == nil:
 		return t, false, p.unresponsiveError(conn.Reply.PID, h)

@@ -27,7 +27,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 	}
 	typeAndResize := func(seq int64, attempt int) (got typeResult, resized bool) {
 		answer, ok, err := p.Type(t.Context(), seq, attempt, []byte("abc"))
-		got = typeResult{int(answer.Taken), ok, err}
+		got = typeResult{int(answer.Written), ok, err}
 		return got, p.Resize(seq, attempt, 24, 80)
 	}
 	for _, other := range [][2]int{{1, 0}, {1, 2}, {2, 1}} {

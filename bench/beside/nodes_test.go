@@ -77,7 +77,7 @@ func size() int {
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*sql.Server, error) {
-	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: sql.Member{Name: name, Folder: name, Lease: time.Hour}})
+	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: sql.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) err
 			j := &grant.Jobs[i]
 			report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(),
 				Attempt:  queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond, PeakRSS: 1 << 20, Counted: true},
-				Decision: queue.Decision{State: queue.Completed, Started: true, Counts: true}})
+				Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}})
 		}
 	}
 }

@@ -28,9 +28,9 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	var alone, accepted, delegated, stop, watchdog bool
 	var policy, unit, launchFor, logFile, tmpdir string
 	cmd := &cobra.Command{
-		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true, Args: cli.Exactly(0, "no arguments"),
+		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true, Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := logs.OfRunner(a.Err)
+			log := logs.RunnerLogger(a.Err)
 			switch {
 			case stop:
 				return stopRunners(unit)
@@ -50,7 +50,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			go reopenLog(a.Err, logFile)                         // this goroutine ends with this process
 			ctx, end := stopCtx(cmd.Context(), log)
 			defer end()
-			o := daemon.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
+			o := daemon.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.ReportReady}
 			refuse := func(error) {}
 			if accepted {
 				grant, err := launcher.Accept(a.Dir, policy, unit != "")
@@ -70,7 +70,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			}
 			if delegated {
 				var err error
-				o.Cgroups, err = process.Divide()
+				o.Cgroups, err = process.NewCgroups()
 				warnUndivided(log, err)
 			}
 			self, err := os.Executable()
@@ -103,7 +103,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 // the service.
 func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse func(error)) error {
 	if unit != "" {
-		o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
+		o.Unwanted, o.Ending = systemd.Unit(unit).Inactive, systemd.ExtendStopTimeout
 	}
 	err := daemon.Serve(ctx, o)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 func doctorVerb(a *app) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Diagnose problems with the queue, disk, service and runners", Args: cli.Exactly(0, "no arguments"),
+		Use: "doctor", Short: "Diagnose problems with the queue, disk, service and runners", Args: cli.ExactArgs(0, "no arguments"),
 		Long: `Diagnose problems with the queue, its disk, its service and its runners, and
 show how to fix them. The exit code is 1 if a check fails; warnings do not
 change it. If the service is not running, doctor checks the files in its
@@ -87,7 +87,7 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	defer c.Close()
 	began := time.Now()
 	found, err := c.Doctor(ctx, control.Doctor{Verify: verify}, func(p control.Progress) error {
-		a.Draw(term.Bar{Done: p.Done, Of: p.Of, Since: began, Note: "copying", Bytes: true})
+		a.Draw(term.Bar{Done: p.Done, Of: p.Total, Since: began, Note: "copying", Bytes: true})
 		return nil
 	})
 	if err != nil {

@@ -109,8 +109,8 @@ func (e *eventHandler) started() {
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
-// ended reports that the service has ended, with the error if there is one.
-func (e *eventHandler) ended(err error) {
+// reportEnd reports that the service has ended, with the error if there is one.
+func (e *eventHandler) reportEnd(err error) {
 	if err != nil {
 		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", fault.ExitCode(err), fault.Message(err)))
 		return

@@ -27,7 +27,7 @@ func manVerb(a *app) *cobra.Command {
 			if markdown {
 				return a.Println(strings.TrimSpace(chapter(root)))
 			}
-			if err := cli.Exactly(1, "a directory")(cmd, args); err != nil {
+			if err := cli.ExactArgs(1, "a directory")(cmd, args); err != nil {
 				return err
 			}
 			date, err := pageDate(time.Now())

@@ -66,7 +66,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	ended := make(chan error, 1)
 	go func() { // this goroutine ends before Execute returns
 		ended <- m.serve(ctx, &manager{
-			Manager: service.Manager{Listens: func() { trySend(listens) }, Longer: func() { trySend(longer) }, Log: m.events},
+			Manager: service.Manager{OnListening: func() { trySend(listens) }, ExtendStopTimeout: func() { trySend(longer) }, Log: m.events},
 			reload:  reload,
 		})
 	}()
@@ -119,7 +119,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 				}
 			}
 		case err := <-ended:
-			m.events.ended(err)
+			m.events.reportEnd(err)
 			if err != nil {
 				return true, uint32(fault.ExitCode(err))
 			}
@@ -141,7 +141,7 @@ func trySend(c chan<- struct{}) {
 func (a *app) installersVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{
-		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true, Args: cli.Exactly(0, "no arguments"),
+		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true, Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			r, err := a.registration(false)
 			switch {

@@ -74,7 +74,7 @@ func TestManagedService(t *testing.T) {
 		var reloads int
 		s := runHandler(t, func(ctx context.Context, m *manager) error {
 			time.Sleep(10 * time.Second) // the service takes this long to open its database
-			m.Listens()
+			m.OnListening()
 			for {
 				select {
 				case <-m.reload:
@@ -86,7 +86,7 @@ func TestManagedService(t *testing.T) {
 			}
 			for range 12 { // the service waits for its jobs to finish
 				time.Sleep(5 * time.Second)
-				m.Longer()
+				m.ExtendStopTimeout()
 			}
 			return nil
 		}, func(s *scm) {
@@ -137,7 +137,7 @@ func TestManagedService(t *testing.T) {
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	s := runHandler(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
-		m.Listens() // the service was about to listen when the stop was requested
+		m.OnListening() // the service was about to listen when the stop was requested
 		time.Sleep(time.Second)
 		return nil
 	}, func(s *scm) {
@@ -168,9 +168,9 @@ func TestManagedServiceEnds(t *testing.T) {
 		}
 	}
 	s := runHandler(t, func(_ context.Context, m *manager) error {
-		m.Listens()
+		m.OnListening()
 		time.Sleep(time.Minute)
-		m.Longer()
+		m.ExtendStopTimeout()
 		time.Sleep(time.Minute)
 		return nil
 	}, func(*scm) {})
@@ -189,7 +189,7 @@ func (panickyService) Done() <-chan struct{} { panic("on purpose") }
 func TestCrashIsInTheLog(t *testing.T) {
 	const where = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(where); dir != "" {
-		(&app{new(cli.App)}).serve(panickyService{t.Context()}, service.Options{Places: config.In(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
+		(&app{new(cli.App)}).serve(panickyService{t.Context()}, service.Options{Places: config.PlacesIn(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
 		return
 	}
 	dir := filepath.Join(t.TempDir(), "state")

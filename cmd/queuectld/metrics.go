@@ -21,7 +21,7 @@ import (
 func metricsVerb(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "metrics", Short: "Print metrics in the Prometheus format", Args: cli.Exactly(0, "no arguments"),
+		Use: "metrics", Short: "Print metrics in the Prometheus format", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
 				return writeTextfile(cmd.Context(), a, file)
@@ -84,7 +84,7 @@ func replaceFile(file string, text []byte) error {
 	}
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
 	if errors.Is(err, fs.ErrNotExist) {
-		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s", queue.Word(filepath.Dir(file)))
+		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s", queue.ShellWord(filepath.Dir(file)))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot create a file next to %s: %w", file, err)

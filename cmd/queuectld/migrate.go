@@ -51,7 +51,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 			if a.Structured() {
 				return a.PrintJSON(done)
 			}
-			if done.Before {
+			if done.AlreadyDone {
 				a.Say("the queue was already moved to %s", done.To)
 				return nil
 			}

@@ -29,12 +29,12 @@ func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 		return err
 	}
 	o.Log, o.Terminal, o.Background = log, false, true
-	o.Patient = true // do not disconnect a slow reader, because the reader of the jobs' output may pause
-	o.Full = func(err error) {
+	o.AllowSlowReaders = true // do not disconnect a slow reader, because the reader of the jobs' output may pause
+	o.OnDiskFull = func(err error) {
 		fmt.Fprintf(c.Err, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}
-	o.Crowded = newProcsTuner().raise
+	o.OnConcurrencyLimit = newProcsTuner().raise
 	tuneGC()
-	o.Ready = ready
+	o.OnReady = ready
 	return service.Run(ctx, o, nil)
 }

@@ -32,7 +32,7 @@ func serviceVerb(a *app) *cobra.Command {
 	var roots string
 	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
 		cmd := &cobra.Command{
-			Use: name, Short: short, Args: cli.Exactly(0, "no arguments"),
+			Use: name, Short: short, Args: cli.ExactArgs(0, "no arguments"),
 			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
 		}
 		cmd.Flags().BoolVar(&own, "user", false, "act on your own service, not on the machine's service")
@@ -98,10 +98,10 @@ func serviceVerb(a *app) *cobra.Command {
 // registration returns the service that may be registered with the system: the user's own, or the
 // system's.
 func (a *app) registration(own bool) (*register.Service, error) {
-	o := register.Options{User: own, Places: config.System()}
+	o := register.Options{User: own, Places: config.SystemPlaces()}
 	var err error
 	if own {
-		if o.Places, err = config.User(); err != nil {
+		if o.Places, err = config.UserPlaces(); err != nil {
 			return nil, err
 		}
 	}
@@ -119,9 +119,9 @@ func (a *app) registration(own bool) (*register.Service, error) {
 }
 
 // controlFuncs returns functions that talk directly to a service with these paths.
-func (a *app) controlFuncs(p config.Places) register.Talk {
+func (a *app) controlFuncs(p config.Places) register.Direct {
 	ctx := context.Background()
-	return register.Talk{
+	return register.Direct{
 		Begin: func() error {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
@@ -156,7 +156,7 @@ func (a *app) managed(own bool) (*register.Service, error) {
 		return r, err
 	}
 	t, err := a.Choose()
-	if err != nil || !t.Own && t.Socket != config.System().Socket {
+	if err != nil || !t.Own && t.Socket != config.SystemPlaces().Socket {
 		return nil, err
 	}
 	r, err := a.registration(t.Own)
@@ -170,7 +170,7 @@ func (a *app) managed(own bool) (*register.Service, error) {
 // serviceInstall stops it first; the new service adopts its jobs.
 func (a *app) serviceInstall(own bool) error {
 	if own {
-		p, err := config.User()
+		p, err := config.UserPlaces()
 		if err = cmp.Or(err, p.CheckOwner()); err != nil {
 			return err
 		}
@@ -430,7 +430,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 	if err != nil {
 		return got, err
 	}
-	for service.InUse(got.Folder) {
+	for service.InUse(got.Dir) {
 		if err := pauseInStop(ctx); err != nil {
 			return got, err
 		}
@@ -438,7 +438,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 	if keep {
 		return got, nil
 	}
-	return got, runnersEnded(ctx, config.In(got.Folder), got.RunnerDir)
+	return got, runnersEnded(ctx, config.PlacesIn(got.Dir), got.RunnerDir)
 }
 
 // pauseInStop waits until the state of a stopping service should be polled again.
@@ -459,11 +459,11 @@ const runnersEndWithin = 5 * time.Second
 // are still alive after runnersEndWithin, which happens if the service crashes while it stops its
 // runners.
 func runnersEnded(ctx context.Context, p config.Places, roots string) error {
-	for end := time.Now().Add(runnersEndWithin); service.RunnersLeft(p, roots); {
+	for end := time.Now().Add(runnersEndWithin); service.HasLiveRunners(p, roots); {
 		if time.Now().After(end) {
-			command := "queuectl --dir " + queue.Word(p.State) + " service stop --runners"
+			command := "queuectl --dir " + queue.ShellWord(p.State) + " service stop --runners"
 			if roots != "" {
-				command += " --runner-dir " + queue.Word(roots)
+				command += " --runner-dir " + queue.ShellWord(roots)
 			}
 			return queue.Errorf(queue.CodeWrongState, "the service ended, but its runners are still alive, so jobs may still be running; stop them with: %s", command)
 		}

@@ -15,7 +15,7 @@ import (
 
 func restoreVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)", Args: cli.Exactly(1, "the backup file"),
+		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)", Args: cli.ExactArgs(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			files.KeepPrivate()
 			places, err := a.Folder()
@@ -39,8 +39,8 @@ func restoreVerb(a *app) *cobra.Command {
 				return a.PrintJSON(done)
 			}
 			a.Say("%s restored to %s", present.Jobs(int(done.Jobs)), places.State)
-			if done.Aside != "" {
-				fmt.Fprintf(a.Err, "queuectl: the previous queue is kept in %s\n", done.Aside)
+			if done.AsideDir != "" {
+				fmt.Fprintf(a.Err, "queuectl: the previous queue is kept in %s\n", done.AsideDir)
 			}
 			return nil
 		},

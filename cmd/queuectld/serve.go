@@ -33,14 +33,14 @@ func serveVerb(a *app) *cobra.Command {
 	var unit string
 	var root service.Runners
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Run the service in the foreground", Args: cli.Exactly(0, "no arguments"),
+		Use: "serve", Short: "Run the service in the foreground", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inherit := func() {}
 			// A background service must not inherit the limits of the client that happened to start it.
 			if background {
 				inherit = cleanstart.Reset
 			}
-			if err := timerslack.Restart(inherit); err != nil {
+			if err := timerslack.RestartWithTimerSlack(inherit); err != nil {
 				return err
 			}
 			files.KeepPrivate()
@@ -50,7 +50,7 @@ func serveVerb(a *app) *cobra.Command {
 					return &service.ExitError{Code: service.ExitConfig, Err: err}
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
-				o.Crowded = newProcsTuner().raise
+				o.OnConcurrencyLimit = newProcsTuner().raise
 				started := registered.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
 				o.BootAdvice = func() string { return registered.BootAdvice(started) }
 				if background {
@@ -71,7 +71,7 @@ func serveVerb(a *app) *cobra.Command {
 	f.BoolVar(&keep, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over when it starts again")
 	f.Var(input.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not when it stops the unit")
 	f.Var(input.NonEmpty(&root.Socket), "runner-socket", "start runners as root, through the launcher that listens on the socket `FILE`")
-	f.BoolVar(&root.Own, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")
+	f.BoolVar(&root.OwnAccount, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
 	f.Var(input.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
 	f.Var(input.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
@@ -91,8 +91,8 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		if err != nil {
 			return o, err
 		}
-		o.Places = config.In(dir)
-	} else if o.Places, err = config.User(); err != nil {
+		o.Places = config.PlacesIn(dir)
+	} else if o.Places, err = config.UserPlaces(); err != nil {
 		return o, err
 	} else if err = o.Places.CheckOwner(); err != nil {
 		return o, err
@@ -155,12 +155,12 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		leaveConsole()
 	}
-	var memory resident.Trimmer
-	o.Looked = memory.Look
-	o.Ready = func() {
+	var memory resident.MemoryTrimmer
+	o.OnIdleCheck = memory.TrimIfIdle
+	o.OnReady = func() {
 		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)
-		memory.Begin()
-		time.AfterFunc(minUptime, memory.Look)
+		memory.Start()
+		time.AfterFunc(minUptime, memory.TrimIfIdle)
 	}
 	if m != nil {
 		o.Manager = &m.Manager

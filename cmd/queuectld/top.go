@@ -17,7 +17,7 @@ import (
 
 func topVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "top", Short: "Show a live screen of all jobs, with keys to control them", Args: cli.Exactly(0, "no arguments"),
+		Use: "top", Short: "Show a live screen of all jobs, with keys to control them", Args: cli.ExactArgs(0, "no arguments"),
 		Long: `Show a live screen of all jobs, with keys to control them.
 
 The screen shows running jobs with their progress and last lines of output,

@@ -66,7 +66,7 @@ func TestWebhooksAreRefused(t *testing.T) {
 		`{"a": {"url": "https://x", "secret_file": "/s", "queues": ["/"]}}`:    "a: queues must be a list",
 		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not a webhook field",
 	} {
-		k, _, err := config.Find("webhooks", text)
+		k, _, err := config.FindKey("webhooks", text)
 		if err != nil {
 			t.Fatal(err)
 		}

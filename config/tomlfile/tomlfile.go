@@ -49,7 +49,7 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 
 // takes lists the tables whose entries are tables, with names that the user chooses. For each, it
 // holds the function that sets the setting.
-var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
+var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources, "webhooks": (*config.Layer).SetWebhooks}
 
 // wrongTable returns the line of the error in a table that contains tables. It finds the first
 // invalid inner table, in the order of the names. If the error names a key of the inner table, and
@@ -107,13 +107,13 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 			continue
 		}
 		if !is || !slices.Contains(config.Tables, name) {
-			if err := l.Take(name, file[name]); err != nil {
+			if err := l.Set(name, file[name]); err != nil {
 				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
 			}
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(table)) {
-			if err := l.Take(name+"."+key, table[key]); err != nil {
+			if err := l.Set(name+"."+key, table[key]); err != nil {
 				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name, key), err))
 			}
 		}

@@ -34,13 +34,13 @@ func ServiceSID(name string) string {
 	return sid
 }
 
-// Changes are the access rights with which a file or a folder, or its content, can be changed.
-const Changes = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
+// WriteRights are the access rights with which a file or a folder, or its content, can be changed.
+const WriteRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
 	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// Replaces are the access rights on a folder with which it, or its content, can be moved away and
+// ReplaceRights are the access rights on a folder with which it, or its content, can be moved away and
 // replaced. They do not include the right to create files in the folder.
-const Replaces = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
+const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
 
 // AccessTo returns the access list and the owner of a file or a folder.
 func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
@@ -74,19 +74,19 @@ func mayChange(sid, me *windows.SID) bool {
 		strings.HasPrefix(sid.String(), services+"-") && sid.String() != allServices
 }
 
-// OthersBy returns the other accounts that have at least one of the rights, on the object itself or
+// OthersWithRights returns the other accounts that have at least one of the rights, on the object itself or
 // on objects that are created in it. It ignores the owner and the accounts that mayChange accepts.
-func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
+func OthersWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, 0)
 }
 
-// OthersOnObject returns the other accounts like OthersBy, but only those with rights on the object
+// OthersOnObject returns the other accounts like OthersWithRights, but only those with rights on the object
 // itself. It ignores rights that only objects created in it inherit.
 func OthersOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
 }
 
-// othersBy implements OthersBy, but ignores the entries of the access list that have any of the
+// othersBy implements OthersWithRights, but ignores the entries of the access list that have any of the
 // flags in without.
 func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string, err error) {
 	owner, _, err := sd.Owner()
@@ -113,7 +113,7 @@ func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, witho
 			continue
 		}
 		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) && !ofOwner(sid) {
-			others = append(others, Called(sid))
+			others = append(others, NameOf(sid))
 		}
 	}
 	return others, nil
@@ -125,8 +125,8 @@ func ofOwner(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }
 
-// Called returns the name of an account, or its SID if it has no name.
-func Called(sid *windows.SID) string {
+// NameOf returns the name of an account, or its SID if it has no name.
+func NameOf(sid *windows.SID) string {
 	name, domain, _, err := sid.LookupAccount("")
 	if err != nil {
 		return sid.String()

@@ -3,12 +3,12 @@
 // Start with Directory, which differs by operating system.
 package accounts
 
-// ErrNone reports that an account certainly does not exist. Any other error means that the lookup
+// NoAccountError reports that an account certainly does not exist. Any other error means that the lookup
 // failed.
-type ErrNone string
+type NoAccountError string
 
 // Error returns the message.
-func (e ErrNone) Error() string { return string(e) }
+func (e NoAccountError) Error() string { return string(e) }
 
 // Account is a user as the system describes it.
 type Account struct {

@@ -21,14 +21,14 @@ import (
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// Patient makes lookups ask the other sources even if one of them has just failed to answer in
-	// time. If Patient is false, lookups fail immediately for a minute after such a timeout. So a
+	// AlwaysAsk makes lookups ask the other sources even if one of them has just failed to answer in
+	// time. If AlwaysAsk is false, lookups fail immediately for a minute after such a timeout. So a
 	// caller that only displays names is delayed only once.
-	Patient bool
-	// Ask replaces getent if it is not nil.
-	Ask func(database, key string) (line string, err error)
+	AlwaysAsk bool
+	// Lookup replaces getent if it is not nil.
+	Lookup func(database, key string) (line string, err error)
 
-	others others[string] // output lines of getent; "" for an account that does not exist
+	otherSources lookupCache[string] // output lines of getent; "" for an account that does not exist
 
 	local atomic.Pointer[local] // the parsed files; nil until they have been read
 
@@ -48,8 +48,8 @@ const (
 	groupFile  = "/etc/group"
 )
 
-// User returns the account with a uid.
-func (d *Directory) User(uid uint32) (Account, error) {
+// UserByUID returns the account with a uid.
+func (d *Directory) UserByUID(uid uint32) (Account, error) {
 	files, err := d.refresh()
 	if err != nil {
 		return Account{}, err
@@ -57,19 +57,19 @@ func (d *Directory) User(uid uint32) (Account, error) {
 	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.UID == uid }); i >= 0 {
 		return files.users[i], nil
 	}
-	line, err := d.elsewhere("passwd", strconv.FormatUint(uint64(uid), 10))
+	line, err := d.askOtherSources("passwd", strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
 		return Account{}, err
 	}
 	a, ok := parseUser(line)
 	if !ok || a.UID != uid {
-		return Account{}, ErrNone(fmt.Sprintf("uid %d has no account on this machine", uid))
+		return Account{}, NoAccountError(fmt.Sprintf("uid %d has no account on this machine", uid))
 	}
 	return a, nil
 }
 
-// Named returns the account with a name.
-func (d *Directory) Named(name string) (Account, error) {
+// UserByName returns the account with a name.
+func (d *Directory) UserByName(name string) (Account, error) {
 	files, err := d.refresh()
 	if err != nil {
 		return Account{}, err
@@ -83,17 +83,17 @@ func (d *Directory) Named(name string) (Account, error) {
 	}
 	a, ok := parseUser(line)
 	if !ok {
-		return Account{}, ErrNone(fmt.Sprintf("there is no account %q", name))
+		return Account{}, NoAccountError(fmt.Sprintf("there is no account %q", name))
 	}
 	return a, nil
 }
 
-// Grouped returns an account with its groups.
-func (d *Directory) Grouped(a Account) (Account, error) {
+// WithGroups returns an account with its groups.
+func (d *Directory) WithGroups(a Account) (Account, error) {
 	if a.Groups != nil {
 		return a, nil
 	}
-	line, err := d.elsewhere("initgroups", a.Name)
+	line, err := d.askOtherSources("initgroups", a.Name)
 	if err != nil {
 		return a, err
 	}
@@ -130,7 +130,7 @@ func (d *Directory) groupOf(gid uint32) (string, bool) {
 	if name, ok := files.names[gid]; ok {
 		return name, true
 	}
-	line, _ := d.elsewhere("group", strconv.FormatUint(uint64(gid), 10))
+	line, _ := d.askOtherSources("group", strconv.FormatUint(uint64(gid), 10))
 	name, is, ok := parseGroup(line)
 	return name, ok && is == gid
 }
@@ -141,24 +141,24 @@ func (d *Directory) named(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
 	}
-	return d.elsewhere(database, name)
+	return d.askOtherSources(database, name)
 }
 
-// elsewhere asks the other sources for one entry. It returns "" if the entry does not exist.
-func (d *Directory) elsewhere(database, key string) (string, error) {
-	return d.others.ask(database+" "+key, d.Patient, func() (string, error) {
-		if d.Ask != nil {
-			return d.Ask(database, key)
+// askOtherSources asks the other sources for one entry. It returns "" if the entry does not exist.
+func (d *Directory) askOtherSources(database, key string) (string, error) {
+	return d.otherSources.get(database+" "+key, d.AlwaysAsk, func() (string, error) {
+		if d.Lookup != nil {
+			return d.Lookup(database, key)
 		}
 		return getent(database, key)
 	})
 }
 
 // forget empties the cache.
-func (o *others[T]) forget() {
+func (o *lookupCache[T]) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.found = nil
+	o.lookups = nil
 }
 
 // Stamp identifies the state of a file, to detect changes.
@@ -207,7 +207,7 @@ func (d *Directory) refresh() (*local, error) {
 	l := parseFiles(string(passwd), string(group))
 	l.stamps = stamps
 	d.local.Store(l)
-	d.others.forget()
+	d.otherSources.forget()
 	return l, nil
 }
 

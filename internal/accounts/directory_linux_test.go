@@ -35,14 +35,14 @@ func TestFilesAreRead(t *testing.T) {
 // reading the files.
 func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	d := new(Directory)
-	if _, err := d.User(0); err != nil {
+	if _, err := d.UserByUID(0); err != nil {
 		t.Fatal(err)
 	}
 	d.reading.Lock()
 	defer d.reading.Unlock()
 	found := make(chan error, 1)
 	go func() { // this goroutine ends at the latest when the lock is released
-		_, err := d.User(0)
+		_, err := d.UserByUID(0)
 		found <- err
 	}()
 	select {
@@ -87,27 +87,27 @@ func ofDirectory() *elsewhere {
 // all groups. It does not ask the other sources for accounts that are in the files.
 func TestRemoteAccountsAreLookedUp(t *testing.T) {
 	e := ofDirectory()
-	d := &Directory{Ask: e.ask}
+	d := &Directory{Lookup: e.ask}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
 	for how, look := range map[string]func() (Account, error){
-		"by name": func() (Account, error) { return d.Named("dora") }, "by number": func() (Account, error) { return d.User(61400) },
+		"by name": func() (Account, error) { return d.UserByName("dora") }, "by number": func() (Account, error) { return d.UserByUID(61400) },
 	} {
 		if got, err := look(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v", how, got, err)
 		}
 	}
 	want.Groups = []uint32{61410, 61411}
-	if got, err := d.Grouped(Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := d.WithGroups(Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("with groups: got %+v, %v", got, err)
 	}
 	if gid, ok := d.GroupID("staff@dir"); !ok || gid != 61411 || d.GroupName(61411) != "staff@dir" || d.GroupName(61412) != "61412" {
 		t.Errorf("the group: %d, %v, %s", gid, ok, d.GroupName(61411))
 	}
-	if _, err := d.User(61402); err == nil {
+	if _, err := d.UserByUID(61402); err == nil {
 		t.Error("an answer of another number counts")
 	}
 	e.asked = nil
-	if root, err := d.User(0); err != nil || d.UserName(0) != root.Name || root.Groups == nil || len(e.asked) != 0 {
+	if root, err := d.UserByUID(0); err != nil || d.UserName(0) != root.Name || root.Groups == nil || len(e.asked) != 0 {
 		t.Errorf("root: %+v, %v, asked for %q", root, err, e.asked)
 	}
 }
@@ -116,7 +116,7 @@ func TestRemoteAccountsAreLookedUp(t *testing.T) {
 // sign, because getent would read them as numbers.
 func TestNumbersAreNoNames(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh", "passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
-	d := &Directory{Ask: e.ask}
+	d := &Directory{Lookup: e.ask}
 	if id, ok := d.UserID("1001"); !ok || id != 1001 {
 		t.Errorf("got %d, %v", id, ok)
 	}
@@ -138,7 +138,7 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
 		e.takes = time.Second
-		d := &Directory{Ask: e.ask}
+		d := &Directory{Lookup: e.ask}
 		for range 2 {
 			var all sync.WaitGroup
 			for range 5 {
@@ -157,16 +157,16 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 	})
 }
 
-// If the other sources do not answer, lookups fail immediately for a minute. With Patient, each
+// If the other sources do not answer, lookups fail immediately for a minute. With AlwaysAsk, each
 // lookup asks them.
 func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
-		d, patient := &Directory{Ask: e.ask}, &Directory{Ask: e.ask, Patient: true}
+		d, patient := &Directory{Lookup: e.ask}, &Directory{Lookup: e.ask, AlwaysAsk: true}
 		d.UserName(61400)
 		e.asked, e.fails = nil, true
 		for uid := 61420; uid < 61520; uid++ {
-			if _, err := d.User(uint32(uid)); !errors.Is(err, errSilent) {
+			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errSilent) {
 				t.Fatalf("got %v", err)
 			}
 		}

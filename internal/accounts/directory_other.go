@@ -10,15 +10,15 @@ import (
 // Directory looks up the system's users and groups with the system's library. The zero value is
 // ready for use. The methods may be called concurrently.
 type Directory struct {
-	Patient bool // Patient has no effect here, because the library decides which sources it asks
+	AlwaysAsk bool // Patient has no effect here, because the library decides which sources it asks
 }
 
-// User returns the account with a uid. Named returns the account with a name.
-func (d *Directory) User(uid uint32) (Account, error) {
+// UserByUID returns the account with a uid. Named returns the account with a name.
+func (d *Directory) UserByUID(uid uint32) (Account, error) {
 	return known(user.LookupId(strconv.FormatUint(uint64(uid), 10)))
 }
 
-func (d *Directory) Named(name string) (Account, error) { return known(user.Lookup(name)) }
+func (d *Directory) UserByName(name string) (Account, error) { return known(user.Lookup(name)) }
 
 func known(u *user.User, err error) (Account, error) {
 	if err != nil {
@@ -32,8 +32,8 @@ func known(u *user.User, err error) (Account, error) {
 	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
-// Grouped returns an account with its groups.
-func (d *Directory) Grouped(a Account) (Account, error) {
+// WithGroups returns an account with its groups.
+func (d *Directory) WithGroups(a Account) (Account, error) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(a.UID), 10))
 	if err != nil {
 		return a, err

@@ -14,15 +14,15 @@ import (
 // number that ID assigns. It caches answers of a domain for a minute. The zero value is ready for
 // use. The methods may be called concurrently.
 type Directory struct {
-	// Patient makes lookups ask the domain even if it has just failed to answer in time. If Patient is
+	// AlwaysAsk makes lookups ask the domain even if it has just failed to answer in time. If AlwaysAsk is
 	// false, lookups fail immediately for a minute after such a timeout. So a caller that only displays
 	// names is delayed only once.
-	Patient bool
-	// Ask replaces the lookup of a name or a SID by Windows if it is not nil. If the account does not
+	AlwaysAsk bool
+	// Lookup replaces the lookup of a name or a SID by Windows if it is not nil. If the account does not
 	// exist, the SID in its result is nil.
-	Ask func(word string) (Entry, error)
+	Lookup func(word string) (Entry, error)
 
-	others others[Entry]
+	otherSources lookupCache[Entry]
 }
 
 // Entry is an account as Windows describes it.
@@ -102,9 +102,9 @@ var nobodies = []error{
 // entry looks up an account. Windows may ask a domain, which can take any time, so entry waits at
 // most askFor.
 func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error) {
-	return d.others.ask(strings.ToLower(word), d.Patient, func() (Entry, error) {
-		if d.Ask != nil {
-			return d.Ask(word)
+	return d.otherSources.get(strings.ToLower(word), d.AlwaysAsk, func() (Entry, error) {
+		if d.Lookup != nil {
+			return d.Lookup(word)
 		}
 		type answer struct {
 			Entry

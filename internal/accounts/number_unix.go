@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Self returns the effective uid of this process.
-func Self() int { return os.Geteuid() }
+// CurrentUser returns the effective uid of this process.
+func CurrentUser() int { return os.Geteuid() }
 
 // UserID returns the number of a user, by name or number. It returns a number unchanged, without
 // checking that the user exists.
@@ -16,7 +16,7 @@ func (d *Directory) UserID(word string) (int, bool) {
 	if id, ok := number(word); ok {
 		return id, true
 	}
-	a, err := d.Named(word)
+	a, err := d.UserByName(word)
 	return int(a.UID), err == nil
 }
 
@@ -37,7 +37,7 @@ func number(word string) (int, bool) {
 // UserName returns the name of a user, or the number if there is no name.
 func (d *Directory) UserName(uid int) string {
 	if uid >= 0 {
-		if a, err := d.User(uint32(uid)); err == nil {
+		if a, err := d.UserByUID(uint32(uid)); err == nil {
 			return a.Name
 		}
 	}

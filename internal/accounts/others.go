@@ -27,52 +27,52 @@ func (silentError) Error() string {
 	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", askFor)
 }
 
-// others caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
+// lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
 // ready for use. The methods may be called concurrently.
-type others[T any] struct {
-	mu     sync.Mutex
-	found  map[string]*found[T] // lookups by name; guarded by mu
-	silent time.Time            // time of the last lookup without an answer; guarded by mu
+type lookupCache[T any] struct {
+	mu          sync.Mutex
+	lookups     map[string]*lookup[T] // lookups by name; guarded by mu
+	lastTimeout time.Time             // time of the last lookup without an answer; guarded by mu
 }
 
-// found is one lookup, finished or in progress.
-type found[T any] struct {
-	done chan struct{} // closed once the fields said and err are set
-	said T
-	err  error
+// lookup is one lookup, finished or in progress.
+type lookup[T any] struct {
+	done  chan struct{} // closed once the fields said and err are set
+	entry T
+	err   error
 
 	at time.Time // when the lookup finished; zero while it is in progress; guarded by others.mu
 }
 
-// ask returns the cached entry, or calls the function in the parameter ask and returns its result.
+// get returns the cached entry, or calls the function in the parameter ask and returns its result.
 // Concurrent callers for the same name share one lookup. If a lookup got no answer in the last
 // minute, ask returns errSilent unless patient is set.
-func (o *others[T]) ask(name string, patient bool, ask func() (T, error)) (T, error) {
+func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
-	f, known := o.found[name]
+	f, known := o.lookups[name]
 	if known && (f.at.IsZero() || time.Since(f.at) < elsewhereFor) {
 		o.mu.Unlock()
 		<-f.done
-		return f.said, f.err
+		return f.entry, f.err
 	}
-	if !patient && !o.silent.IsZero() && time.Since(o.silent) < elsewhereFor {
+	if !patient && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < elsewhereFor {
 		o.mu.Unlock()
 		return *new(T), errSilent
 	}
-	if o.found == nil || len(o.found) >= maxFound {
-		o.found = map[string]*found[T]{}
+	if o.lookups == nil || len(o.lookups) >= maxFound {
+		o.lookups = map[string]*lookup[T]{}
 	}
-	f = &found[T]{done: make(chan struct{})}
-	o.found[name] = f
+	f = &lookup[T]{done: make(chan struct{})}
+	o.lookups[name] = f
 	o.mu.Unlock()
-	f.said, f.err = ask()
+	f.entry, f.err = ask()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f.at = time.Now()
 	if f.err != nil {
-		o.silent = f.at
-		delete(o.found, name)
+		o.lastTimeout = f.at
+		delete(o.lookups, name)
 	}
 	close(f.done)
-	return f.said, f.err
+	return f.entry, f.err
 }

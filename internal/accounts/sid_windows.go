@@ -66,7 +66,7 @@ func SID(id int) (*windows.SID, bool) {
 		}
 		return nt(append(subs, uint32(id-firstLocal))...)
 	}
-	return digests.of(id)
+	return digests.sidOf(id)
 }
 
 // newSID returns the SID S-1-5 with the given subauthorities, at most 8.
@@ -96,33 +96,33 @@ func isLocal(sid *windows.SID) bool {
 var digests sids
 
 type sids struct {
-	mu    sync.Mutex
-	known map[int]*windows.SID // SIDs by number; guarded by mu
+	mu       sync.Mutex
+	byNumber map[int]*windows.SID // SIDs by number; guarded by mu
 }
 
 func (s *sids) remember(id int, sid *windows.SID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.known[id]; known {
+	if _, known := s.byNumber[id]; known {
 		return
 	}
-	if s.known == nil || len(s.known) >= maxFound {
-		s.known = map[int]*windows.SID{}
+	if s.byNumber == nil || len(s.byNumber) >= maxFound {
+		s.byNumber = map[int]*windows.SID{}
 	}
 	if own, err := sid.Copy(); err == nil {
-		s.known[id] = own
+		s.byNumber[id] = own
 	}
 }
 
-func (s *sids) of(id int) (*windows.SID, bool) {
+func (s *sids) sidOf(id int) (*windows.SID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sid, ok := s.known[id]
+	sid, ok := s.byNumber[id]
 	return sid, ok
 }
 
-// Self returns the number of the user that this process runs as.
-var Self = sync.OnceValue(func() int {
+// CurrentUser returns the number of the user that this process runs as.
+var CurrentUser = sync.OnceValue(func() int {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
 		panic("accounts: cannot read the user of this process: " + err.Error())

@@ -71,8 +71,8 @@ func TestDigestsAreBounded(t *testing.T) {
 	for i := range maxFound + 2 {
 		s.remember(i, sid(t, "S-1-1-0"))
 	}
-	if len(s.known) > maxFound {
-		t.Errorf("%d are remembered", len(s.known))
+	if len(s.byNumber) > maxFound {
+		t.Errorf("%d are remembered", len(s.byNumber))
 	}
 }
 
@@ -80,13 +80,13 @@ func TestDigestsAreBounded(t *testing.T) {
 // accounts.
 func TestWindowsKnowsItsAccounts(t *testing.T) {
 	var d Directory
-	self, known := SID(Self())
+	self, known := SID(CurrentUser())
 	if !known {
-		t.Fatalf("%d is nobody", Self())
+		t.Fatalf("%d is nobody", CurrentUser())
 	}
-	for _, word := range []string{d.UserName(Self()), self.String(), strconv.Itoa(Self())} {
-		if id, ok := d.UserID(word); !ok || id != Self() {
-			t.Errorf("%s is %d, %v, want %d", word, id, ok, Self())
+	for _, word := range []string{d.UserName(CurrentUser()), self.String(), strconv.Itoa(CurrentUser())} {
+		if id, ok := d.UserID(word); !ok || id != CurrentUser() {
+			t.Errorf("%s is %d, %v, want %d", word, id, ok, CurrentUser())
 		}
 	}
 	administrators := d.GroupName(544)
@@ -110,13 +110,13 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 }
 
 // Directory asks the domain once a minute for each name. After a timeout it does not ask for a
-// minute, except with Patient. It does not find a user as a group, or a group as a user.
+// minute, except with AlwaysAsk. It does not find a user as a group, or a group as a user.
 func TestDomainIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		var fails error
 		alice, group := sid(t, "S-1-5-21-1-2-3-1104"), sid(t, "S-1-5-21-1-2-3-1105")
-		d := &Directory{Ask: func(word string) (Entry, error) {
+		d := &Directory{Lookup: func(word string) (Entry, error) {
 			asked = append(asked, word)
 			switch word {
 			case `CORP\alice`, alice.String():
@@ -154,7 +154,7 @@ func TestDomainIsAskedOnce(t *testing.T) {
 		if len(asked) != 1 {
 			t.Errorf("in its silence asked for %q", asked)
 		}
-		d.Patient = true
+		d.AlwaysAsk = true
 		if d.UserID(`CORP\x`); !slices.Contains(asked, `CORP\x`) {
 			t.Error("the patient one did not ask")
 		}

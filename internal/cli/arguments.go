@@ -50,9 +50,9 @@ func withoutAll(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// apart inserts -- before a last argument that is a negative number, so that cobra does not parse
+// separateNegativeNumber inserts -- before a last argument that is a negative number, so that cobra does not parse
 // it as a flag.
-func apart(args []string) []string {
+func separateNegativeNumber(args []string) []string {
 	if len(args) < 3 {
 		return args
 	}
@@ -66,14 +66,14 @@ func apart(args []string) []string {
 	return args
 }
 
-// Exactly returns a check that exactly n arguments are given. The parameter what describes the
+// ExactArgs returns a check that exactly n arguments are given. The parameter what describes the
 // expected arguments in the error, for example "the name of a queue".
-func Exactly(n int, what string) cobra.PositionalArgs {
+func ExactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
 }
 
-// checkCount returns an error if there are not n arguments. It is separate from Exactly, because
-// the compiler copies the body of Exactly into every command.
+// checkCount returns an error if there are not n arguments. It is separate from ExactArgs, because
+// the compiler copies the body of ExactArgs into every command.
 func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	if len(args) == n {
 		return nil

@@ -102,10 +102,10 @@ func clearVerb(a *App) *cobra.Command {
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch.
 func (a *App) clearCommand(short, what string,
-	do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
-	var p control.Sure
+	do func(*control.Client, context.Context, control.ClearParams) (control.Removed, error)) *cobra.Command {
+	var p control.ClearParams
 	cmd := &cobra.Command{
-		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
+		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asks := !p.Yes && !p.DryRun
 			if asks && !a.CanAsk() {
@@ -117,7 +117,7 @@ func (a *App) clearCommand(short, what string,
 			}
 			defer c.Close()
 			if asks {
-				got, err := do(c, cmd.Context(), control.Sure{Batch: p.Batch, DryRun: true})
+				got, err := do(c, cmd.Context(), control.ClearParams{Batch: p.Batch, DryRun: true})
 				if err != nil {
 					return err
 				}

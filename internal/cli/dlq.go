@@ -18,7 +18,7 @@ import (
 func dlqVerb(a *App) *cobra.Command {
 	var l listFlags
 	list := &cobra.Command{
-		Use: "list", Short: "List dead jobs, newest first", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.states = []string{queue.Dead.String()}
 			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {

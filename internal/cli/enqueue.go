@@ -183,7 +183,7 @@ func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Sp
 		in = up.Source.Open(f)
 	}
 	// If no flag changes a job, each job is sent unchanged.
-	plain := m.File != "" && len(common.Given()) == 0
+	plain := m.File != "" && len(common.GivenFields()) == 0
 	each := m.Each
 	if m.IsTables() {
 		each = func(in io.Reader, with func([]byte, int) error) error { return a.Program.EachTable(m.File, in, with) }

@@ -6,7 +6,7 @@ import (
 
 func initVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "init", Short: "Do nothing: the first job creates the queue", Args: Exactly(0, "no arguments"),
+		Use: "init", Short: "Do nothing: the first job creates the queue", Args: ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.Structured() {
 				return a.PrintJSON(map[string]bool{"done": true})

@@ -74,7 +74,7 @@ func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 func listVerb(a *App) *cobra.Command {
 	var l listFlags
 	cmd := &cobra.Command{
-		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.arrange = true
 			return a.list(cmd, &l, (*control.Client).List, present.JobRow,

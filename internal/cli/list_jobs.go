@@ -54,8 +54,8 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	if err != nil {
 		return nil, false, err
 	}
-	if s.Status.Away != "" {
-		return nil, false, queue.Errorf(queue.CodeUnavailable, "%s", s.Status.Away)
+	if s.Status.StoreError != "" {
+		return nil, false, queue.Errorf(queue.CodeUnavailable, "%s", s.Status.StoreError)
 	}
 	if p.Failed {
 		p.State = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String())
@@ -74,7 +74,7 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	for i := range s.Running {
 		open = append(open, s.Running[i].Job)
 	}
-	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
+	open = of(append(append(append(open, s.Ready...), s.Timed...), s.HeldOrBlocked...))
 	var ended []control.Job
 	for i := range s.Dead {
 		ended = append(ended, s.Dead[i].Job)

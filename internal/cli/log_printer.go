@@ -75,7 +75,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 			text += line + "\n"
 		}
 		text += from.Rest() + gap + "\n"
-		tty.Renderer.Midway = true
+		tty.Renderer.StartsMidway = true
 		if !l.lineStart || l.part != "" {
 			text = "\n" + text
 		}

@@ -158,7 +158,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	for i := range out.ttys {
 		t := &out.ttys[i]
 		t.Live = p.Follow && out.screen[i].Live && term.IsTerminal(r.a.Out)
-		t.Renderer.Midway = p.N != nil || p.Since != 0
+		t.Renderer.StartsMidway = p.N != nil || p.Since != 0
 	}
 	var harm error
 	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {

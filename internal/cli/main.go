@@ -109,7 +109,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 // if only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is
 // an error for a command that reads or prints times, because they would be wrong.
 func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
-	value, unread := zone.Unread()
+	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
 	if _, set := os.LookupEnv("TZ"); !set {
 		source = "TZ is not set, so the zone of this machine applies"
@@ -173,7 +173,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
 		a.completeFlags(root)
 	}
-	root.SetArgs(apart(withoutAll(args)))
+	root.SetArgs(separateNegativeNumber(withoutAll(args)))
 	return root
 }
 

@@ -102,7 +102,7 @@ func ProgramText(program []string) string {
 	words := make([]string, len(program))
 	for i, word := range program {
 		if words[i] = word; len(input.Pieces(word)) < 2 && !strings.HasPrefix(word, "{") {
-			words[i] = queue.Word(word)
+			words[i] = queue.ShellWord(word)
 		}
 	}
 	return strings.Join(words, " ")
@@ -174,10 +174,10 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 
 // followedJob is a job that this process follows to its end.
 type followedJob struct {
-	id           string
-	tty          bool // the job has a terminal
-	later        bool // the job may already have started, because attach follows an existing job
-	cancelOnExit bool // cancel the job when the user interrupts this process
+	id             string
+	tty            bool // the job has a terminal
+	mayHaveStarted bool // the job may already have started, because attach follows an existing job
+	cancelOnExit   bool // cancel the job when the user interrupts this process
 }
 
 // watchInterrupts returns a channel that gets each Ctrl-C from now on.
@@ -190,7 +190,7 @@ func watchInterrupts() <-chan os.Signal {
 // attached follows a job until it ends or the user detaches, with Ctrl-C or with the keys of the
 // joined terminal.
 func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	if a.joinsTTY(f.tty) && !(f.later && a.viewOnly(ctx, c, f.id)) {
+	if a.joinsTTY(f.tty) && !(f.mayHaveStarted && a.viewOnly(ctx, c, f.id)) {
 		if a.Program.Join == nil {
 			return a.execDaemon()
 		}
@@ -218,7 +218,7 @@ func attachVerb(a *App) *cobra.Command {
 		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
 		Args: func(cmd *cobra.Command, args []string) error {
 			a.FailureCode = fault.ExitFailure
-			return Exactly(1, "the id of a job")(cmd, args)
+			return ExactArgs(1, "the id of a job")(cmd, args)
 		},
 		ValidArgsFunction: a.CompleteIDs("processing", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -232,7 +232,7 @@ func attachVerb(a *App) *cobra.Command {
 				return err
 			}
 			tty, _ := job.Spec["tty"].(bool)
-			return a.attached(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, later: true}, watchInterrupts())
+			return a.attached(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, mayHaveStarted: true}, watchInterrupts())
 		},
 	}
 	a.ownExit(cmd)

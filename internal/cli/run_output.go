@@ -22,7 +22,7 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	if a.Structured() {
 		out.To = a.Err
 	}
-	job := queue.Word(string(p.ID))
+	job := queue.ShellWord(string(p.ID))
 	_, err := c.Logs(ctx, p, func(p control.Piece) error {
 		to := out
 		if p.Stream == "stderr" {
@@ -61,7 +61,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	id := f.id
 	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
-	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true},
+	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.mayHaveStarted, Ends: true},
 		func(attempt int) error {
 			waits.Stop() // sayWhy is no longer needed, because printAttempt prints when the next attempt starts
 			return a.printAttempt(ctx, c, id, attempt)

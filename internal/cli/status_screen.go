@@ -207,7 +207,7 @@ func (p *screenPrinter) parts() []section {
 	}
 	running.more, running.emptyText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := section{header: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
-	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
+	for _, list := range [][]control.Job{s.Ready, s.Timed, s.HeldOrBlocked} {
 		for i := range list {
 			j := &list[i]
 			next.rows = append(next.rows, []string{present.WithSign(j), j.Queue, p.text.Starts(j), present.Title(j)})

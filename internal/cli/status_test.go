@@ -29,7 +29,7 @@ func testScreen(n int) *control.Screen {
 		s.Ready = append(s.Ready, control.Job{ID: id("r"), State: count(queue.Pending), Command: "make docs", RunAt: at(0)})
 		s.Timed = append(s.Timed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh", RunAt: at(-6*time.Hour - 48*time.Minute)},
 			control.Job{ID: id("f"), State: count(queue.Failed), Command: "./flaky.sh", NextRetryAt: at(-8 * time.Second)})
-		s.Kept = append(s.Kept, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
+		s.HeldOrBlocked = append(s.HeldOrBlocked, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
 		s.Dead = append(s.Dead, control.ScreenJob{Job: control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4, MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")}, LastLine: "bad header in 97.png"})
 		s.Done = append(s.Done, control.Job{ID: id("d"), State: count(queue.Completed), Command: "make lint", FinishedAt: at(2 * time.Minute), RunTimeMS: new(int64(1200))})
 	}
@@ -46,7 +46,7 @@ func TestScreen(t *testing.T) {
 	defer out.Close()
 	s := testScreen(1)
 	s.Status.Jobs["dead"] = 3
-	for i, r := range []control.Reason{{Kind: "lock", Key: "db"}, {Kind: "user", Most: new(3)}, {Kind: "queue", Key: "gpu", Most: new(1)}} {
+	for i, r := range []control.Reason{{Kind: "lock", Key: "db"}, {Kind: "user", Limit: new(3)}, {Kind: "queue", Key: "gpu", Limit: new(1)}} {
 		s.Ready = append(s.Ready, control.Job{ID: fmt.Sprintf("b%d", i+1), State: queue.Pending.String(), Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
 	}
 	s.Status.Jobs["pending"] += 3
@@ -137,7 +137,7 @@ func TestArrangedJobs(t *testing.T) {
 	s.Ready[1].EffectivePriority = 7
 	s.Done[1].FinishedAt += 1000
 	var jobs []control.Job
-	jobs = append(append(append(append(append(jobs, s.Done...), s.Kept...), s.Dead[0].Job, s.Dead[1].Job), s.Timed...), s.Ready...)
+	jobs = append(append(append(append(append(jobs, s.Done...), s.HeldOrBlocked...), s.Dead[0].Job, s.Dead[1].Job), s.Timed...), s.Ready...)
 	for i := range s.Running {
 		jobs = append(jobs, s.Running[i].Job)
 	}

@@ -120,7 +120,7 @@ func (j *terminalSession) leave(attempt int) {
 	_, columns := j.size()
 	// The modes are undone even if the terminal was not connected, because output that was shown may
 	// have set some.
-	j.a.Out.WriteString(j.modes.Undo(columns))
+	j.a.Out.WriteString(j.modes.Restore(columns))
 	j.modes = termtext.Modes{}
 	if j.saved == nil {
 		return
@@ -154,7 +154,7 @@ func (j *terminalSession) show(data []byte) error {
 func (j *terminalSession) print(
 	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
 ) error {
-	if j.f.later {
+	if j.f.mayHaveStarted {
 		lines, err := j.restoreModes(ctx)
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 		rows, _ := j.size()
 		lines = rows - 1
 	}
-	return lines, j.show([]byte(m.Again()))
+	return lines, j.show([]byte(m.Replay()))
 }
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.
@@ -208,7 +208,7 @@ func (j *terminalSession) size() (rows, cols int) {
 
 // join connects the terminal to one attempt after another, until ctx ends or the user leaves.
 func (j *terminalSession) join(ctx context.Context) {
-	redraw := j.f.later
+	redraw := j.f.mayHaveStarted
 	for next := 0; ctx.Err() == nil; {
 		joined, err := j.attach(ctx, next, true)
 		if err == nil {
@@ -328,7 +328,7 @@ func (j *terminalSession) send(ctx context.Context, attempt int, data []byte) (r
 	if err != nil {
 		return nil, err
 	}
-	return data[got.Taken:], nil
+	return data[got.Written:], nil
 }
 
 // typedAhead is how many reads of the user's terminal are buffered for a job that does not read.

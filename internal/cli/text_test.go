@@ -147,7 +147,7 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 		"worker scale -1": "worker scale -- -1", "config set log_level -x": "config set log_level -x", "enqueue --priority -5": "enqueue --priority -5",
 		"logs x -n -5": "logs x -n -5", "-5": "-5",
 	} {
-		if got := strings.Join(apart(strings.Fields(in)), " "); got != want {
+		if got := strings.Join(separateNegativeNumber(strings.Fields(in)), " "); got != want {
 			t.Errorf("%s: got %q, want %q", in, got, want)
 		}
 	}

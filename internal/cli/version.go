@@ -11,7 +11,7 @@ var Version = "0.1.0-dev"
 
 func versionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: Exactly(0, "no arguments"),
+		Use: "version", Short: "Print the version", Args: ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.JSON || a.JSONL {
 				return a.PrintJSON(map[string]any{"version": Version, "protocol": control.Protocol})

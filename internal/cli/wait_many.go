@@ -312,5 +312,5 @@ func (w *waiter) batchFlag() string {
 	if w.batch == "" {
 		return ""
 	}
-	return "--batch " + queue.Word(w.batch)
+	return "--batch " + queue.ShellWord(w.batch)
 }

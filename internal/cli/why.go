@@ -11,7 +11,7 @@ import (
 
 func whyVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "why ID", Short: "Explain why a job is not running", Args: Exactly(1, "the id of a job"),
+		Use: "why ID", Short: "Explain why a job is not running", Args: ExactArgs(1, "the id of a job"),
 		ValidArgsFunction: a.CompleteIDs("waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ReadAnswer(cmd.Context(), a, (*control.Client).Why, control.WhyParams{ID: control.Name(args[0])}, a.printWhy)

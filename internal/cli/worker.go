@@ -24,7 +24,7 @@ func workerVerb(a *App) *cobra.Command {
 	var startCount int
 	var foreground bool
 	start := &cobra.Command{
-		Use: "start", Short: "Add workers", Args: Exactly(0, "no arguments (use -c N)"),
+		Use: "start", Short: "Add workers", Args: ExactArgs(0, "no arguments (use -c N)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if startCount < 1 {
 				return fault.Usage("--count: %d is too small; use 1 or more", startCount)
@@ -56,7 +56,7 @@ func workerStopVerb(a *App) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish",
-		Args: Exactly(0, "no arguments (use -c N or --all)"),
+		Args: ExactArgs(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
@@ -98,7 +98,7 @@ func workerStopVerb(a *App) *cobra.Command {
 
 func workerScaleVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "scale N", Short: "Set the number of workers", Args: Exactly(1, "a number of workers"),
+		Use: "scale N", Short: "Set the number of workers", Args: ExactArgs(1, "a number of workers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
@@ -116,7 +116,7 @@ func (a *App) printCount(got control.WorkerCount) error {
 
 func workerListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List workers", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List workers", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
 			c, err := a.Client()

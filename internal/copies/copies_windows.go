@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Beside returns the folder in which an installer puts copies of a program.
+// DirFor returns the folder in which an installer puts copies of a program.
 // See docs/decisions/0090.
-func Beside(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
+func DirFor(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
 // Find returns the path of a current copy of a program, in the first of the folders that has one.
 // It returns "" if none of them has one.

@@ -54,7 +54,7 @@ func TestChangedReportsReplacedNames(t *testing.T) {
 
 // Changed returns an error if it cannot watch the directory.
 func TestChangedFailsWithoutTheDirectory(t *testing.T) {
-	if err := Changed(t.Context(), filepath.Join(t.TempDir(), "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
+	if err := WaitForChange(t.Context(), filepath.Join(t.TempDir(), "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }

@@ -6,9 +6,9 @@ package folder
 
 import "context"
 
-// On this system, Changed does not watch the directory; it only returns when ctx ends. On Windows
+// On this system, WaitForChange does not watch the directory; it only returns when ctx ends. On Windows
 // that is sufficient, because open files can be neither removed nor replaced.
-func Changed(ctx context.Context, _ string, _ []string, watching func() bool) error {
+func WaitForChange(ctx context.Context, _ string, _ []string, watching func() bool) error {
 	if !watching() {
 		return nil
 	}

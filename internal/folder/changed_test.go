@@ -11,7 +11,7 @@ func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	t.Helper()
 	ready, told := make(chan struct{}), make(chan error, 1)
 	go func() {
-		told <- Changed(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
+		told <- WaitForChange(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
 	}()
 	select {
 	case <-ready:
@@ -30,7 +30,7 @@ func TestWatchingEnds(t *testing.T) {
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if err := Changed(t.Context(), dir, nil, func() bool { return false }); err != nil {
+	if err := WaitForChange(t.Context(), dir, nil, func() bool { return false }); err != nil {
 		t.Errorf("no need to wait: %v", err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Take opens a file for writing and keeps every other process from doing so, until it is closed.
-// All processes may read it. If create is true, Take creates a missing file. ok is false if another
+// Acquire opens a file for writing and keeps every other process from doing so, until it is closed.
+// All processes may read it. If create is true, Acquire creates a missing file. ok is false if another
 // process holds the file.
-func Take(path string, create bool) (f *os.File, ok bool, err error) {
+func Acquire(path string, create bool) (f *os.File, ok bool, err error) {
 	how := uint32(windows.OPEN_EXISTING)
 	if create {
 		how = windows.OPEN_ALWAYS
@@ -18,10 +18,10 @@ func Take(path string, create bool) (f *os.File, ok bool, err error) {
 	return open(path, windows.FILE_SHARE_READ, how)
 }
 
-// Held reports whether a process holds a file. A missing file is not held. Two concurrent calls of
-// Held do not mistake each other for the holder. A call of Take during a call of Held fails, so the
-// caller of Take has to try again.
-func Held(path string) (bool, error) {
+// IsHeld reports whether a process holds a file. A missing file is not held. Two concurrent calls of
+// IsHeld do not mistake each other for the holder. A call of Acquire during a call of IsHeld fails, so the
+// caller of Acquire has to try again.
+func IsHeld(path string) (bool, error) {
 	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, windows.OPEN_EXISTING)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// ToJournal reports whether a file is the stream to systemd's journal that systemd passed to the
+// WritesToJournal reports whether a file is the stream to systemd's journal that systemd passed to the
 // process (systemd.exec(5), $JOURNAL_STREAM).
-func ToJournal(f *os.File) bool {
+func WritesToJournal(f *os.File) bool {
 	var st syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &st) != nil {
 		return false

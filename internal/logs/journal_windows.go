@@ -2,5 +2,5 @@ package logs
 
 import "os"
 
-// ToJournal returns false, since Windows has no systemd journal.
-func ToJournal(*os.File) bool { return false }
+// WritesToJournal returns false, since Windows has no systemd journal.
+func WritesToJournal(*os.File) bool { return false }

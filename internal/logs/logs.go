@@ -22,20 +22,20 @@ import (
 // replaces the previous rotated log.
 const maxLog = 1 << 20
 
-// Bounded keeps a log and one rotated log at about maxLog bytes each. Runners also append to the
+// RotatingFile keeps a log and one rotated log at about maxLog bytes each. Runners also append to the
 // open file, so the log is copied and truncated, not renamed.
-type Bounded struct{ File *os.File }
+type RotatingFile struct{ File *os.File }
 
 // Write appends a message, and rotates the log if it is too large. If the copy fails, the log is
 // truncated anyway.
-func (l Bounded) Write(p []byte) (int, error) {
+func (l RotatingFile) Write(p []byte) (int, error) {
 	n, err := l.File.Write(p)
 	l.putAside()
 	return n, err
 }
 
 // putAside copies a log that is too large, and truncates it.
-func (l Bounded) putAside() {
+func (l RotatingFile) putAside() {
 	info, err := l.File.Stat()
 	if err != nil || info.Size() <= maxLog {
 		return
@@ -58,15 +58,15 @@ func Open(path string) (*os.File, error) {
 	}
 	// The mode must not depend on the umask; an error is ignored, because the log is still usable.
 	f.Chmod(0o600)
-	Bounded{f}.putAside()
+	RotatingFile{f}.putAside()
 	return f, nil
 }
 
-// OfRunner returns the logger of a runner, as text or for systemd's journal. It omits records below
+// RunnerLogger returns the logger of a runner, as text or for systemd's journal. It omits records below
 // level Info.
-func OfRunner(w *os.File) *slog.Logger {
+func RunnerLogger(w *os.File) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if ToJournal(w) {
+	if WritesToJournal(w) {
 		return slog.New(NewJournal(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))

@@ -23,7 +23,7 @@ func TestBackgroundLogIsBounded(t *testing.T) {
 	defer runner.Close()
 	line := append(bytes.Repeat([]byte("x"), 1023), '\n')
 	for range 3 * maxLog / len(line) {
-		if _, err := (Bounded{file}).Write(line); err != nil {
+		if _, err := (RotatingFile{file}).Write(line); err != nil {
 			t.Fatal(err)
 		}
 	}

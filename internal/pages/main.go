@@ -121,7 +121,7 @@ func reference() string {
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var to []string
 		for _, s := range queue.States() {
-			if from.May(s) {
+			if from.CanBecome(s) {
 				to = append(to, s.String())
 			}
 		}
@@ -146,8 +146,8 @@ func reference() string {
 			streams = "yes"
 		}
 		others := ""
-		if m.Others != m.Right {
-			others = string(m.Others)
+		if m.OthersRight != m.Right {
+			others = string(m.OthersRight)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Right, others, streams)
 	}

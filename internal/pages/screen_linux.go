@@ -74,7 +74,7 @@ func screen() (text string, err error) {
 		service.Process.Signal(syscall.SIGTERM)
 		err = errors.Join(err, service.Wait())
 	}()
-	for end := time.Now().Add(within); command("whoami").Run() != nil; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(waitTimeout); command("whoami").Run() != nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			return "", errors.New("the service does not answer")
 		}
@@ -86,7 +86,7 @@ func screen() (text string, err error) {
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
 	}
-	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(waitTimeout); ; time.Sleep(20 * time.Millisecond) {
 		text, err := onTerminal(command())
 		if err != nil || strings.Contains(text, "compiling 61") && strings.Contains(text, "epoch 4") && !strings.Contains(text, "just now") {
 			return text, err
@@ -97,8 +97,8 @@ func screen() (text string, err error) {
 	}
 }
 
-// within bounds each wait for the service or its jobs.
-const within = 20 * time.Second
+// waitTimeout bounds each wait for the service or its jobs.
+const waitTimeout = 20 * time.Second
 
 // onTerminal runs a program on a terminal and returns its output.
 func onTerminal(cmd *exec.Cmd) (string, error) {

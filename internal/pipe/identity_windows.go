@@ -101,7 +101,7 @@ func (c *conn) readAhead() error {
 	}
 	b := make([]byte, firstBytes)
 	n, err := c.winPipe.Read(b)
-	c.ahead = append(c.ahead, b[:n]...)
+	c.peeked = append(c.peeked, b[:n]...)
 	return err
 }
 

@@ -46,9 +46,9 @@ type Listener struct {
 	closed chan struct{}
 	taking sync.WaitGroup
 
-	mu    sync.Mutex
-	place windows.Handle // pipe instance for the next client, or 0; guarded by mu
-	late  time.Time      // deadline of Accept; guarded by mu
+	mu             sync.Mutex
+	nextInstance   windows.Handle // pipe instance for the next client, or 0; guarded by mu
+	acceptDeadline time.Time      // deadline of Accept; guarded by mu
 }
 
 // Listen serves the name of a pipe, exclusively, for the accounts of this machine that the security
@@ -58,7 +58,7 @@ func Listen(name, sddl string) (*Listener, error) {
 	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), failed: make(chan error), unnamed: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
-		l.place, err = begin(
+		l.nextInstance, err = begin(
 			func() (windows.Handle, error) { return newPlace(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd) },
 			func() (windows.Handle, error) { return takeOver(name, sd) },
 			func() bool { return abandoned(name) },
@@ -66,7 +66,7 @@ func Listen(name, sddl string) (*Listener, error) {
 	}
 	if err == nil {
 		if l.end, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
-			windows.CloseHandle(l.place)
+			windows.CloseHandle(l.nextInstance)
 		}
 	}
 	if err != nil {
@@ -189,7 +189,7 @@ func (l *Listener) take() {
 			next = 0
 		}
 		l.mu.Lock()
-		l.place = next
+		l.nextInstance = next
 		l.mu.Unlock()
 		select {
 		case l.calls <- h:
@@ -205,22 +205,22 @@ func (l *Listener) next() (windows.Handle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var err error
-	if l.place == 0 {
-		l.place, err = newPlace(l.name, 0, nil)
+	if l.nextInstance == 0 {
+		l.nextInstance, err = newPlace(l.name, 0, nil)
 	}
 	if err != nil {
-		l.place = 0
+		l.nextInstance = 0
 	}
-	return l.place, err
+	return l.nextInstance, err
 }
 
 // drop closes the instance for the next client.
 func (l *Listener) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.place != 0 {
-		windows.CloseHandle(l.place)
-		l.place = 0
+	if l.nextInstance != 0 {
+		windows.CloseHandle(l.nextInstance)
+		l.nextInstance = 0
 	}
 }
 
@@ -262,7 +262,7 @@ func (l *Listener) connect(h windows.Handle) error {
 // Accept returns the connection of the client that has waited longest.
 func (l *Listener) Accept() (net.Conn, error) {
 	l.mu.Lock()
-	end := l.late
+	end := l.acceptDeadline
 	l.mu.Unlock()
 	var late <-chan time.Time
 	if !end.IsZero() {
@@ -296,7 +296,7 @@ func (l *Listener) Addr() net.Addr { return address(l.name) }
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.late = t
+	l.acceptDeadline = t
 	return nil
 }
 
@@ -309,7 +309,7 @@ func (l *Listener) Admit(sddl string) error {
 	l.mu.Lock()
 	// The lock is held during the change, so that the method take cannot pass the instance to a client.
 	defer l.mu.Unlock()
-	if err := admit(l.place, sd); err != nil {
+	if err := admit(l.nextInstance, sd); err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	return nil

@@ -22,7 +22,7 @@ const busyFor = 10 * time.Second
 // conn is one end of a pipe.
 type conn struct {
 	winPipe
-	ahead   []byte        // bytes that ClientOf has read and that Read will return
+	peeked  []byte        // bytes that ClientOf has read and that Read will return
 	unnamed chan struct{} // the listener's semaphore for readAhead
 }
 
@@ -36,9 +36,9 @@ type winPipe interface {
 
 // Read first returns the bytes that ClientOf has read ahead, and then reads from the pipe.
 func (c *conn) Read(b []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(b, c.ahead)
-		c.ahead = c.ahead[n:]
+	if len(c.peeked) > 0 {
+		n := copy(b, c.peeked)
+		c.peeked = c.peeked[n:]
 		return n, nil
 	}
 	return c.winPipe.Read(b)
@@ -79,9 +79,9 @@ type file interface {
 	Fd() uintptr
 }
 
-// served is a server's end of a pipe. As for go-winio's clients, an empty message marks the end of
+// serverConn is a server's end of a pipe. As for go-winio's clients, an empty message marks the end of
 // the data in each direction.
-type served struct {
+type serverConn struct {
 	file
 	name   address
 	ended  bool // the client sends no more data
@@ -95,11 +95,11 @@ func accepted(h windows.Handle, l *Listener) (net.Conn, error) {
 		windows.CloseHandle(h)
 		return nil, err
 	}
-	return &conn{winPipe: &served{file: f.(file), name: address(l.name)}, unnamed: l.unnamed}, nil
+	return &conn{winPipe: &serverConn{file: f.(file), name: address(l.name)}, unnamed: l.unnamed}, nil
 }
 
 // Read reads until the client has sent its last message.
-func (s *served) Read(b []byte) (int, error) {
+func (s *serverConn) Read(b []byte) (int, error) {
 	if s.ended {
 		return 0, io.EOF
 	}
@@ -112,7 +112,7 @@ var errEnded = errors.New("this end of the pipe is closed")
 
 // Write writes data. It does not write an empty message, because that would mark the end of the
 // data.
-func (s *served) Write(b []byte) (int, error) {
+func (s *serverConn) Write(b []byte) (int, error) {
 	if s.closed {
 		return 0, errEnded
 	}
@@ -123,7 +123,7 @@ func (s *served) Write(b []byte) (int, error) {
 }
 
 // CloseWrite waits until the client has read all data, and then marks the end of the data.
-func (s *served) CloseWrite() error {
+func (s *serverConn) CloseWrite() error {
 	if s.closed {
 		return errEnded
 	}
@@ -136,10 +136,10 @@ func (s *served) CloseWrite() error {
 }
 
 // LocalAddr returns the name, and so does RemoteAddr.
-func (s *served) LocalAddr() net.Addr  { return s.name }
-func (s *served) RemoteAddr() net.Addr { return s.name }
+func (s *serverConn) LocalAddr() net.Addr  { return s.name }
+func (s *serverConn) RemoteAddr() net.Addr { return s.name }
 
 // SetDeadline bounds reads and writes.
-func (s *served) SetDeadline(t time.Time) error {
+func (s *serverConn) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }

@@ -80,7 +80,7 @@ func Columns() []Column {
 			return Cell{Text: DashText(RanFor(j.RunTimeMS)), number: Or(j.RunTimeMS, -1)}
 		}},
 		{"typical", "TYPICAL", func(j *control.Job) Cell {
-			return Cell{Text: TypicalRun(j), number: Or(j.UsualRunTimeMS, -1)}
+			return Cell{Text: TypicalRun(j), number: Or(j.TypicalRuntimeMS, -1)}
 		}},
 		{"progress", "PROGRESS", func(j *control.Job) Cell {
 			return Cell{Text: DashText(Progress(j)), number: percentKey(j)}
@@ -120,7 +120,7 @@ func reasonOf(j *control.Job) string {
 }
 
 // TypicalRun returns the typical run time of a job's command, or "-" if it is unknown.
-func TypicalRun(j *control.Job) string { return DashText(took(j.UsualRunTimeMS)) }
+func TypicalRun(j *control.Job) string { return DashText(took(j.TypicalRuntimeMS)) }
 
 // ColumnNames returns the names of all columns.
 func ColumnNames() (names []string) {

@@ -149,10 +149,10 @@ func AtMostMS(j *control.JobDetail) string {
 
 // Typically formats the typical run time of a running job, to be shown next to its run time.
 func Typically(j *control.JobDetail) string {
-	if j.UsualRunTimeMS == nil || j.State != queue.Processing.String() {
+	if j.TypicalRuntimeMS == nil || j.State != queue.Processing.String() {
 		return ""
 	}
-	return ", typically " + took(j.UsualRunTimeMS)
+	return ", typically " + took(j.TypicalRuntimeMS)
 }
 
 // TypicalAlone formats the typical run time of a job that has not run.
@@ -160,7 +160,7 @@ func TypicalAlone(j *control.JobDetail) string {
 	if j.RunTimeMS != nil {
 		return ""
 	}
-	return took(j.UsualRunTimeMS)
+	return took(j.TypicalRuntimeMS)
 }
 
 // Remarks returns the error of an attempt, the error of its result, and how many leftover processes

@@ -49,7 +49,7 @@ func waitsForText(j *control.Job) string {
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
 		return afterText(j)
 	}
-	full := Or(r.Most, 0) > 0
+	full := Or(r.Limit, 0) > 0
 	switch r.Kind {
 	case "", "time", "retry":
 		return ""
@@ -59,7 +59,7 @@ func waitsForText(j *control.Job) string {
 		switch {
 		case full:
 			return ""
-		case r.Most == nil:
+		case r.Limit == nil:
 			return "no service"
 		}
 		return "no workers"

@@ -14,7 +14,7 @@ var GateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET
 
 // GateRow formats a gate as a row of the table.
 func GateRow(g *control.GateView) []string {
-	most, jobs, whose, rule := fmt.Sprint(g.Most), "-", "shared", "gate set"
+	most, jobs, whose, rule := fmt.Sprint(g.Limit), "-", "shared", "gate set"
 	if g.Rate != "" {
 		most = g.Rate
 	}

@@ -16,7 +16,7 @@ import (
 // run after an upgrade. If they ran the installer's own file, Windows would ask for a restart to
 // replace it.
 func installRunner(client string) error {
-	path, err := copies.Make(client, copies.Beside(client))
+	path, err := copies.Make(client, copies.DirFor(client))
 	if err == nil {
 		err = onlyTrustedReplace(path, accounts.AccessTo)
 	}
@@ -25,7 +25,7 @@ func installRunner(client string) error {
 
 // tidyRunners removes the copies of other versions that are not running.
 func tidyRunners(client string) {
-	dir := copies.Beside(client)
+	dir := copies.DirFor(client)
 	if now, err := copies.Find(client, dir); err == nil {
 		copies.Remove(dir, now)
 	}
@@ -34,9 +34,9 @@ func tidyRunners(client string) {
 // removeRunners removes all copies. It waits a moment for running ones, because runners end shortly
 // after their service. If a user's own service still runs a copy, it returns an error.
 func removeRunners(client string) error {
-	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(pollEvery) {
+	for end := time.Now().Add(letGo); !copies.Remove(copies.DirFor(client)); time.Sleep(pollEvery) {
 		if time.Now().After(end) {
-			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended", copies.Beside(client))
+			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended", copies.DirFor(client))
 		}
 	}
 	return nil

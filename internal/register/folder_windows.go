@@ -131,5 +131,5 @@ func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
 	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the file or folder away", accounts.Called(owner))
+	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the file or folder away", accounts.NameOf(owner))
 }

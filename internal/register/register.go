@@ -19,13 +19,13 @@ type Options struct {
 	Program string        // path of queuectld
 	Client  string        // path of queuectl, which the service executes as the runner
 	Places  config.Places // paths of the selected service
-	Talk    Talk
+	Talk    Direct
 }
 
-// Talk holds functions that talk to a service directly, not through the service manager. They are
+// Direct holds functions that talk to a service directly, not through the service manager. They are
 // needed for a user's own service, which the Windows service manager does not know, and to stop a
 // service without its jobs. Only registration on Windows needs them.
-type Talk struct {
+type Direct struct {
 	// Begin starts the user's own service in the background and waits until it answers.
 	Begin   func() error
 	End     func(keepJobs bool) error // stops the service and waits until it has released its directory

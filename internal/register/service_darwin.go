@@ -36,7 +36,7 @@ func New(o Options) (*Service, error) {
 // path returns the path of launchd's file for the service.
 func (s *Service) path() string {
 	if s.User {
-		return registered.File()
+		return registered.PlistPath()
 	}
 	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
 }

@@ -116,7 +116,7 @@ func (s *Service) systemctl(args ...string) error {
 // folder returns the directory of the units.
 func (s *Service) folder() string {
 	if s.User {
-		return registered.Folder()
+		return registered.UnitDir()
 	}
 	return filepath.Join(s.root, "/etc/systemd/system")
 }
@@ -342,7 +342,7 @@ func (s *Service) removeFiles() (was bool, err error) {
 // HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string {
 	if s.User {
-		start, _ := registered.Own()
+		start, _ := registered.UserService()
 		return start
 	}
 	return "systemctl start " + Name

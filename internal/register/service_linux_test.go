@@ -123,7 +123,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	folder := "/home/.config/systemd/user/"
 	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service", folder + "queuectl.service", folder + "queuectl.socket"})
 	expect(t, "asked", m.takeCalls(), []string{"install", "systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
-	if start, registered := registered.Own(); !registered || start != "systemctl --user start queuectl" {
+	if start, registered := registered.UserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
 	if was, err := m.s.Uninstall(); err != nil || !was {

@@ -320,7 +320,7 @@ func (s *Service) Start() error {
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}
-		return s.until(svc.Running)
+		return s.waitForState(svc.Running)
 	})
 }
 
@@ -336,7 +336,7 @@ func (s *Service) Stop(keepJobs bool) error {
 			if err := s.Talk.End(true); err != nil {
 				return err
 			}
-			return s.until(svc.Stopped)
+			return s.waitForState(svc.Stopped)
 		}
 		return s.stop()
 	})
@@ -353,7 +353,7 @@ func (s *Service) Restart() error {
 				return err
 			}
 		}
-		if err := s.until(svc.Stopped); err != nil {
+		if err := s.waitForState(svc.Stopped); err != nil {
 			return err
 		}
 		return s.Start()
@@ -371,7 +371,7 @@ func (s *Service) stop() error {
 	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) && !errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) {
 		return err
 	}
-	return s.until(svc.Stopped)
+	return s.waitForState(svc.Stopped)
 }
 
 func (s *Service) act(verb string, do func() error) error {
@@ -385,9 +385,9 @@ const (
 	stallTimeout = 60 * time.Second
 )
 
-// until waits until the service is in the state want. If the service stops while it should start,
+// waitForState waits until the service is in the state want. If the service stops while it should start,
 // until returns the reason.
-func (s *Service) until(want svc.State) error {
+func (s *Service) waitForState(want svc.State) error {
 	e, err := s.open()
 	if err != nil {
 		return err
@@ -445,7 +445,7 @@ func (s *Service) Runs() bool {
 // HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string {
 	if s.User {
-		start, _ := registered.Own()
+		start, _ := registered.UserService()
 		return start
 	}
 	return "sc start " + Name

@@ -50,7 +50,7 @@ type manager struct {
 func newManager(own bool) *manager {
 	m := &manager{state: svc.Stopped}
 	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client", Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
-	o.Talk = Talk{
+	o.Talk = Direct{
 		Begin: func() error { m.record("begin"); m.state = svc.Running; return nil },
 		End: func(keep bool) error {
 			if m.ignoresStop {
@@ -506,17 +506,17 @@ func asPrepared(t *testing.T) {
 
 // The command at logon is kept in the user's registry.
 func TestRunKey(t *testing.T) {
-	if _, there := registered.Own(); there {
+	if _, there := registered.UserService(); there {
 		t.Skip("this user has a service of their own")
 	}
 	if err := registryRun.set("queuectl-test"); err != nil {
 		t.Fatal(err)
 	}
-	start, there := registered.Own()
+	start, there := registered.UserService()
 	if err := registryRun.remove(); !there || start == "" || !registered.EndsAtLogout() && err != nil {
 		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
-	if _, there := registered.Own(); there {
+	if _, there := registered.UserService(); there {
 		t.Error("it is still there")
 	}
 }

@@ -31,9 +31,9 @@ const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C
 // if they may change the program or its folder, or may move one of its parent folders away.
 func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
-		rights, by := windows.ACCESS_MASK(accounts.Changes), accounts.OthersBy
+		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OthersWithRights
 		if path != program && path != filepath.Dir(program) {
-			rights, by = accounts.Replaces, accounts.OthersOnObject
+			rights, by = accounts.ReplaceRights, accounts.OthersOnObject
 		}
 		top := filepath.Dir(path) == path
 		if top {
@@ -52,7 +52,7 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 			return fmt.Errorf("cannot read the owner of %s: %w", path, err)
 		}
 		if !fine {
-			who = append(who, accounts.Called(owner))
+			who = append(who, accounts.NameOf(owner))
 		}
 		if len(who) > 0 {
 			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the program that the service runs"+move, path, strings.Join(who, ", "))

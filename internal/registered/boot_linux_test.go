@@ -22,7 +22,7 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	}
 	advice(own, "queuectl service install --user")
 	advice(Process{Kind: config.OwnService, Parent: os.Getpid()}, "queuectl service install --user")
-	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, elsewhere)
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, initSystemAdvice)
 	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
 
 	booted = filepath.Join(booted, "missing") // without the directory, systemd is not running
@@ -31,8 +31,8 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start this service")
 	booted = t.TempDir()
 
-	unit := filepath.Join(Folder(), Name+".service")
-	wants := filepath.Join(Folder(), "default.target.wants")
+	unit := filepath.Join(UnitDir(), Name+".service")
+	wants := filepath.Join(UnitDir(), "default.target.wants")
 	if err := os.MkdirAll(wants, 0o700); err != nil {
 		t.Fatal(err)
 	}

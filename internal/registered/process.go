@@ -13,6 +13,6 @@ type Process struct {
 // registerOwn is the command that registers a user's own service.
 const registerOwn = "queuectl service install --user"
 
-// elsewhere is the advice for a service in a directory given with --dir, which only the machine's
+// initSystemAdvice is the advice for a service in a directory given with --dir, which only the machine's
 // init system can start.
-const elsewhere = "make the init system start this service, or register your own service: " + registerOwn
+const initSystemAdvice = "make the init system start this service, or register your own service: " + registerOwn

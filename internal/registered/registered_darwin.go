@@ -7,15 +7,15 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// File returns the path of launchd's file for this user's service.
-func File() string {
+// PlistPath returns the path of launchd's file for this user's service.
+func PlistPath() string {
 	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
 }
 
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) {
-	_, err := os.Stat(File())
-	return "launchctl load " + File(), err == nil
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) {
+	_, err := os.Stat(PlistPath())
+	return "launchctl load " + PlistPath(), err == nil
 }
 
 // EndsAtLogout reports whether a registered service of this user ends when the user logs out,
@@ -32,10 +32,10 @@ func BootAdvice(p Process) string {
 		}
 		return "sudo queuectl service install"
 	case config.OwnService:
-		if _, registered := Own(); !registered {
+		if _, registered := UserService(); !registered {
 			return registerOwn + " (starts at login), or for all users: sudo queuectl service install"
 		}
 		return "for all users: sudo queuectl service install (your own service starts when you log in)"
 	}
-	return elsewhere
+	return initSystemAdvice
 }

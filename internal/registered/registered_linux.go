@@ -8,18 +8,18 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// Folder returns the directory of a user's units.
-func Folder() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
+// UnitDir returns the directory of a user's units.
+func UnitDir() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
 
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) {
-	return "systemctl --user start " + Name, exists(filepath.Join(Folder(), Name+".service"))
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) {
+	return "systemctl --user start " + Name, exists(filepath.Join(UnitDir(), Name+".service"))
 }
 
 // EndsAtLogout reports whether a registered service of this user ends when the user logs out, and
 // does not start at boot.
 func EndsAtLogout() bool {
-	_, registered := Own()
+	_, registered := UserService()
 	return registered && !lingers()
 }
 
@@ -59,10 +59,10 @@ func bootAdvice(p Process, booted string) string {
 		}
 		return ""
 	case config.OwnService:
-		if _, registered := Own(); !registered {
+		if _, registered := UserService(); !registered {
 			return registerOwn
 		}
-		if !enabled(Folder(), "default.target") {
+		if !enabled(UnitDir(), "default.target") {
 			return "systemctl --user enable " + Name
 		}
 		if !lingers() {
@@ -70,7 +70,7 @@ func bootAdvice(p Process, booted string) string {
 		}
 		return ""
 	}
-	return elsewhere
+	return initSystemAdvice
 }
 
 // enabled reports whether a target of systemd starts the service.

@@ -20,8 +20,8 @@ func Command() (line string, err error) {
 	return line, err
 }
 
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) {
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) {
 	line, err := Command()
 	return "queuectl service start --user", err == nil && line != ""
 }
@@ -29,7 +29,7 @@ func Own() (start string, registered bool) {
 // EndsAtLogout reports whether a service of this user is registered, since such a service always
 // ends when the user logs out.
 func EndsAtLogout() bool {
-	_, registered := Own()
+	_, registered := UserService()
 	return registered
 }
 
@@ -40,10 +40,10 @@ func BootAdvice(p Process) string {
 	case config.SystemService:
 		return ""
 	case config.OwnService:
-		if _, registered := Own(); !registered {
+		if _, registered := UserService(); !registered {
 			return registerOwn + " (starts at logon), or for all users, as an administrator: queuectl service install"
 		}
 		return "for all users, as an administrator: queuectl service install (your own service starts when you log on)"
 	}
-	return elsewhere
+	return initSystemAdvice
 }

@@ -1,6 +1,6 @@
 // Package resident reduces the memory of a service that is idle. Most of that memory is code and
 // tables of libraries. The program reads them at its start and at the first request of each kind,
-// and then does not need them for a long time. Start with Trimmer.
+// and then does not need them for a long time. Start with MemoryTrimmer.
 package resident
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 // idleShare defines an idle service: it uses less than 1/idleShare of a processor. minCPUTime is
-// how much processor time the service must have used since the last garbage collection by Trimmer
+// how much processor time the service must have used since the last garbage collection by MemoryTrimmer
 // before another one is worthwhile.
 // See docs/decisions/0073.
 const (
@@ -26,25 +26,25 @@ const (
 	minCPUTime = 20 * time.Millisecond // processor time
 )
 
-// Trimmer releases memory while the service is idle. Its methods may be called concurrently.
-type Trimmer struct {
+// MemoryTrimmer releases memory while the service is idle. Its methods may be called concurrently.
+type MemoryTrimmer struct {
 	mu        sync.Mutex
 	checkedAt time.Time
-	// cpuUsed is the processor time used until the last call of Look. cpuAtTrim is that until the last
-	// garbage collection by Trimmer.
+	// cpuUsed is the processor time used until the last call of TrimIfIdle. cpuAtTrim is that until the last
+	// garbage collection by MemoryTrimmer.
 	cpuUsed, cpuAtTrim time.Duration
 }
 
-// Begin records the start of the first interval for Look.
-func (t *Trimmer) Begin() {
+// Start records the start of the first interval for TrimIfIdle.
+func (t *MemoryTrimmer) Start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.checkedAt, t.cpuUsed = time.Now(), processorTime()
 }
 
-// Look releases memory if the program was idle since the previous call. That takes about a
+// TrimIfIdle releases memory if the program was idle since the previous call. That takes about a
 // millisecond, and longer if a large heap must be collected.
-func (t *Trimmer) Look() {
+func (t *MemoryTrimmer) TrimIfIdle() {
 	if !t.mu.TryLock() {
 		return // another call is in progress
 	}
@@ -60,7 +60,7 @@ func (t *Trimmer) Look() {
 // drop releases the pages of this program's file and, if heap is set, unused heap memory. If the
 // program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a
 // time and in a few microseconds. Modified pages are kept. Errors are ignored. The caller holds mu.
-func (t *Trimmer) drop(heap bool) {
+func (t *MemoryTrimmer) drop(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return

@@ -46,26 +46,26 @@ Swap:                  4 kB
 	}
 }
 
-// If the program is idle and has worked enough since the last collection, Look collects the heap.
+// If the program is idle and has worked enough since the last collection, TrimIfIdle collects the heap.
 // It does not do so while the program works, or again without more work.
 func TestCleanedOnceIdle(t *testing.T) {
-	var m Trimmer
-	m.Begin()
+	var m MemoryTrimmer
+	m.Start()
 	first := m.cpuAtTrim
 	for processorTime()-m.cpuUsed < 2*minCPUTime {
 	}
 	// The interval is so short that the program was busy in it.
 	m.checkedAt = m.checkedAt.Add(-minCPUTime)
-	if m.Look(); m.cpuAtTrim != first {
+	if m.TrimIfIdle(); m.cpuAtTrim != first {
 		t.Error("while it works")
 	}
 	m.checkedAt = m.checkedAt.Add(-time.Hour)
-	if m.Look(); m.cpuAtTrim == first {
+	if m.TrimIfIdle(); m.cpuAtTrim == first {
 		t.Error("not once it is idle")
 	}
 	second := m.cpuAtTrim
 	m.checkedAt = m.checkedAt.Add(-time.Hour)
-	if m.Look(); m.cpuAtTrim != second {
+	if m.TrimIfIdle(); m.cpuAtTrim != second {
 		t.Error("again though nothing was done")
 	}
 }

@@ -3,11 +3,11 @@
 // Package resident reduces the memory of a service that is idle. It does so only on Linux.
 package resident
 
-// Trimmer does nothing here.
-type Trimmer struct{}
+// MemoryTrimmer does nothing here.
+type MemoryTrimmer struct{}
 
-// Look does nothing here.
-func (*Trimmer) Look() {}
+// TrimIfIdle does nothing here.
+func (*MemoryTrimmer) TrimIfIdle() {}
 
-// Begin does nothing here.
-func (*Trimmer) Begin() {}
+// Start does nothing here.
+func (*MemoryTrimmer) Start() {}

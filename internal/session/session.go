@@ -1,5 +1,5 @@
 // Package session detects, on Windows, that the user's session is ending. Other systems announce
-// that by an ordinary signal, so ErrEnds and ErrClosed occur only on Windows.
+// that by an ordinary signal, so ErrSessionEnding and ErrConsoleClosed occur only on Windows.
 package session
 
 import (
@@ -8,39 +8,39 @@ import (
 	"time"
 )
 
-// ErrEnds is the cause of a context's end if the session ends: the user logs off, or the machine
-// shuts down. ErrClosed is the cause if the console window is closed, which ends only the programs
+// ErrSessionEnding is the cause of a context's end if the session ends: the user logs off, or the machine
+// shuts down. ErrConsoleClosed is the cause if the console window is closed, which ends only the programs
 // in it. In both cases Windows ends a process about 5 s after the notification.
 var (
-	ErrEnds   = errors.New("the user's session is ending")
-	ErrClosed = errors.New("the console window was closed")
+	ErrSessionEnding = errors.New("the user's session is ending")
+	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
 // Grace is how long commands may take to end after CTRL_BREAK when the session ends. The rest of
 // the 5 s is for storing their results.
 const Grace = 3 * time.Second
 
-// key is the context key for the context that Under marks.
+// key is the context key for the context that WithSession marks.
 type key struct{}
 
-// Under marks ctx as the context that ends with the session. Ends, Closed and Ending find it even
+// WithSession marks ctx as the context that ends with the session. Ends, ConsoleClosed and EndingChannel find it even
 // if they get a context that was derived from it and has ended earlier for another reason.
-func Under(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
+func WithSession(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
 
-// Ending returns a channel that is closed when the context that Under marked ends, for example because
-// the session ends. It returns nil if ctx is not derived from Under.
-func Ending(ctx context.Context) <-chan struct{} {
+// EndingChannel returns a channel that is closed when the context that WithSession marked ends, for example because
+// the session ends. It returns nil if ctx is not derived from WithSession.
+func EndingChannel(ctx context.Context) <-chan struct{} {
 	if of, known := ctx.Value(key{}).(context.Context); known {
 		return of.Done()
 	}
 	return nil
 }
 
-// Ends reports whether the session is ending, for a context derived from Under.
-func Ends(ctx context.Context) bool { return endedWith(ctx, ErrEnds) }
+// IsEnding reports whether the session is ending, for a context derived from WithSession.
+func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding) }
 
-// Closed reports whether the console window was closed, for a context derived from Under.
-func Closed(ctx context.Context) bool { return endedWith(ctx, ErrClosed) }
+// ConsoleClosed reports whether the console window was closed, for a context derived from WithSession.
+func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
 
 func endedWith(ctx context.Context, why error) bool {
 	of, known := ctx.Value(key{}).(context.Context)

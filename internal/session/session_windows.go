@@ -26,7 +26,7 @@ const (
 	Runner  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrEnds when the session ends. From then on Windows waits
+// Notify returns a context that ends with ErrSessionEnding when the session ends. From then on Windows waits
 // for this process until stop is called.
 //
 // The console notifies a process, unless the process has no console or has loaded user32.dll
@@ -43,7 +43,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	// An error is ignored, because it only changes the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
-	w := &window{ends: func() { cancel(ErrEnds) }, closes: func() { cancel(ErrClosed) }, stopped: make(chan struct{})}
+	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) }, stopped: make(chan struct{})}
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
 	// This handler runs before that of package signal, which does not report which event occurred.
@@ -55,7 +55,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 		loops.Go(func() { w.run(made) })
 		err = <-made
 	}
-	return Under(ctx), sync.OnceFunc(func() {
+	return WithSession(ctx), sync.OnceFunc(func() {
 		close(w.stopped)
 		if w.thread != 0 {
 			postThreadMessage.Call(w.thread, wmNull, 0, 0)

@@ -81,7 +81,7 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("not told")
 		}
-		if why := context.Cause(ctx); !errors.Is(why, ErrEnds) {
+		if why := context.Cause(ctx); !errors.Is(why, ErrSessionEnding) {
 			t.Error(why)
 		}
 		if <-answered {
@@ -107,7 +107,7 @@ func TestOrderOfTheEnd(t *testing.T) {
 	}
 }
 
-// If the console window is closed, Closed reports true and Ends reports false.
+// If the console window is closed, ConsoleClosed reports true and IsEnding reports false.
 func TestClosingTheWindowIsNoSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {

@@ -11,8 +11,8 @@ package stackroom
 // See docs/decisions/0096.
 const size = 20 << 10
 
-// at is always 0. The compiler does not know that, so it cannot remove the array.
-var at int
+// zeroIndex is always 0. The compiler does not know that, so it cannot remove the array.
+var zeroIndex int
 
 func init() { grow() }
 
@@ -21,10 +21,10 @@ func init() { grow() }
 //
 //go:noinline
 func grow() {
-	if at == 0 {
+	if zeroIndex == 0 {
 		return
 	}
 	var room [size]byte
-	room[at] = 1
-	at = int(room[at/2])
+	room[zeroIndex] = 1
+	zeroIndex = int(room[zeroIndex/2])
 }

@@ -64,9 +64,9 @@ func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return err
 	}
 	if !trusted {
-		return fmt.Errorf(`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.Called(owner))
+		return fmt.Errorf(`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.NameOf(owner))
 	}
-	others, err := accounts.OthersBy(sd, accounts.Changes)
+	others, err := accounts.OthersWithRights(sd, accounts.WriteRights)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,11 @@ func Notify(lines ...string) {
 // for more time again.
 const longer = 40 * time.Second
 
-// Longer asks the service manager to wait longer for the service to stop. Call it at least every 15
+// ExtendStopTimeout asks the service manager to wait longer for the service to stop. Call it at least every 15
 // seconds while the service is stopping.
-func Longer() { Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10)) }
+func ExtendStopTimeout() {
+	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10))
+}
 
 // Log writes a message with fields to the journal. It returns an error if there is no journal or
 // the journal rejects the message.
@@ -46,14 +48,14 @@ const WebSocket = "web"
 
 // Sockets holds the sockets that the service manager has opened for this process.
 type Sockets struct {
-	Control *net.UnixListener // nil if the service manager has opened none
-	Web     []net.Listener    // sockets with the name WebSocket
-	Useless []error           // errors of descriptors that cannot be used
+	Control  *net.UnixListener // nil if the service manager has opened none
+	Web      []net.Listener    // sockets with the name WebSocket
+	Unusable []error           // errors of descriptors that cannot be used
 }
 
-// Listening returns the sockets of this process. It can be called only once. It closes sockets that
+// InheritedSockets returns the sockets of this process. It can be called only once. It closes sockets that
 // cannot be used.
-func Listening() (Sockets, error) {
+func InheritedSockets() (Sockets, error) {
 	var has Sockets
 	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
@@ -71,7 +73,7 @@ func Listening() (Sockets, error) {
 		l, err := net.FileListener(f)
 		f.Close() // net.FileListener has duplicated the descriptor
 		if err != nil {
-			has.Useless = append(has.Useless, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
+			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
 			continue
 		}
 		u, unix := l.(*net.UnixListener)
@@ -90,7 +92,7 @@ func Listening() (Sockets, error) {
 	return has, nil
 }
 
-// maxSockets is the largest number of sockets that Listening accepts.
+// maxSockets is the largest number of sockets that InheritedSockets accepts.
 const maxSockets = 16
 
 // Watchdog returns how long the service manager waits for a keep-alive message before it ends this
@@ -136,8 +138,8 @@ func (u Unit) Stopping(within time.Duration) bool {
 	return false
 }
 
-// Unwanted reports whether the unit is not running and has no pending job that would start it.
-func (u Unit) Unwanted() bool {
+// Inactive reports whether the unit is not running and has no pending job that would start it.
+func (u Unit) Inactive() bool {
 	said := systemctl(askFor, "show", "-p", "ActiveState", "-p", "Job", string(u))
 	if said == "" {
 		return false

@@ -26,31 +26,31 @@ func Columns(r rune) int {
 	return 1
 }
 
-// Invisible reports whether a character is not visible by itself: it formats others, like a
+// IsInvisible reports whether a character is not visible by itself: it formats others, like a
 // zero-width space, selects a variant of the character before it, or is blank by definition, like a
 // Hangul filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the
 // other format characters, except those that are displayed with the following text.
-func Invisible(r rune) bool {
+func IsInvisible(r rune) bool {
 	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
 		unicode.Variation_Selector) &&
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// Joins reports whether an invisible character is part of a visible one: it joins parts of an
+// IsJoiner reports whether an invisible character is part of a visible one: it joins parts of an
 // emoji, or selects its variant.
-func Joins(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
+func IsJoiner(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
 // Visible escapes a text's invisible characters. It keeps joiners after characters that are not
 // ASCII, as in emoji and in Persian words, and variation selectors after symbols, as in most emoji.
 func Visible(s string) string {
-	if !strings.ContainsFunc(s, Invisible) {
+	if !strings.ContainsFunc(s, IsInvisible) {
 		return s
 	}
 	var b strings.Builder
 	last := rune(0)
 	for _, r := range s {
 		switch {
-		case !Invisible(r), unicode.Is(unicode.Variation_Selector, r) &&
+		case !IsInvisible(r), unicode.Is(unicode.Variation_Selector, r) &&
 			unicode.Is(unicode.S, last), unicode.Is(unicode.Join_Control, r) && last > unicode.MaxASCII:
 			b.WriteRune(r)
 		case r > 0xffff:
@@ -63,9 +63,9 @@ func Visible(s string) string {
 	return b.String()
 }
 
-// Unjoined removes the joiners from a text, so that each character takes the columns that Columns
+// WithoutJoiners removes the joiners from a text, so that each character takes the columns that Columns
 // counts for it. Terminals do not agree on the width of joined characters.
-func Unjoined(s string) string {
+func WithoutJoiners(s string) string {
 	// These two are all characters with the property Join_Control.
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }

@@ -15,9 +15,9 @@ import (
 //
 // Controls is small because it is part of the runner. The zero value is ready for use.
 type Controls struct {
-	kept    []string // distinct sequences, oldest first
-	size    int      // bytes in kept
-	scanner scanner
+	sequences []string // distinct sequences, oldest first
+	size      int      // bytes in kept
+	scanner   scanner
 }
 
 // These constants bound what Controls keeps. It drops the oldest sequences first. The number of
@@ -31,14 +31,14 @@ const (
 func (c *Controls) Write(data []byte) { c.scanner.write(data, c.keep) }
 
 // Text returns the sequences that are kept.
-func (c *Controls) Text() string { return strings.Join(c.kept, "") }
+func (c *Controls) Text() string { return strings.Join(c.sequences, "") }
 
 // keep adds a sequence or string if it may change a mode.
 func (c *Controls) keep(s string) {
 	last := s[len(s)-1]
 	switch {
 	case s == "\x1bc": // a reset undoes all sequences before it
-		c.kept, c.size = c.kept[:0], 0
+		c.sequences, c.size = c.sequences[:0], 0
 		return
 	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // strings and their ends are not kept
 		return
@@ -49,16 +49,16 @@ func (c *Controls) keep(s string) {
 	case strings.IndexByte("hlqtug}~cx", last) < 0:
 		return
 	}
-	if i := slices.Index(c.kept, s); i >= 0 {
+	if i := slices.Index(c.sequences, s); i >= 0 {
 		c.drop(i)
 	}
-	c.kept, c.size = append(c.kept, s), c.size+len(s)
-	for c.size > maxControls || len(c.kept) > maxSequences {
+	c.sequences, c.size = append(c.sequences, s), c.size+len(s)
+	for c.size > maxControls || len(c.sequences) > maxSequences {
 		c.drop(0)
 	}
 }
 
 func (c *Controls) drop(i int) {
-	c.size -= len(c.kept[i])
-	c.kept = slices.Delete(c.kept, i, i+1)
+	c.size -= len(c.sequences[i])
+	c.sequences = slices.Delete(c.sequences, i, i+1)
 }

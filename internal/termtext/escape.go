@@ -13,7 +13,7 @@ func Shown(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
 // escapeCell escapes the characters of a text without colours that control a terminal. It also removes
 // joiners, so that the text takes the columns that Width counts.
-func escapeCell(s string) string { return Unjoined(Visible(Escape(s))) }
+func escapeCell(s string) string { return WithoutJoiners(Visible(Escape(s))) }
 
 // tabStop is the distance between tab stops when a job's output is shown, in columns.
 const tabStop = 8

@@ -21,7 +21,7 @@ import (
 //
 // The zero value is ready for use. It represents a terminal that was just reset.
 type Modes struct {
-	changes []change // sorted by their first occurrence; Undo reverts them in reverse order
+	changes []change // sorted by their first occurrence; Restore reverts them in reverse order
 	scanner scanner
 	vt52    bool // the terminal understands only the sequences of a VT52
 	saved   bool // the cursor was saved
@@ -30,9 +30,9 @@ type Modes struct {
 
 // change is one difference between the terminal's state and its state after a reset.
 type change struct {
-	name  string // control function and number: "?25", "m", "(", "]4"
-	again string // sequence that makes the change again
-	undo  string
+	name string // control function and number: "?25", "m", "(", "]4"
+	redo string // sequence that makes the change again
+	undo string
 	// saved means that the program has saved the changed state, with the cursor or as a mode. The
 	// program may restore it at any time, so the change is always undone.
 	saved bool
@@ -65,11 +65,11 @@ func contains(list, word string) bool { return word != "" && strings.Contains(li
 
 // Write processes the next piece of output.
 func (m *Modes) Write(data []byte) {
-	m.scanner.write(data, m.obey)
+	m.scanner.write(data, m.apply)
 }
 
-// obey applies a control sequence or string.
-func (m *Modes) obey(s string) {
+// apply applies a control sequence or string.
+func (m *Modes) apply(s string) {
 	switch {
 	case s == "\x0e" || s == "\x0f":
 		m.set("GL", "\x0e", "\x0f", s == "\x0e")
@@ -278,13 +278,13 @@ func (m *Modes) set(name, again, undo string, changed bool) {
 			most = 3 * maxChanges
 		}
 		if len(m.changes) < most {
-			m.changes = append(m.changes, change{name: name, again: again, undo: undo})
+			m.changes = append(m.changes, change{name: name, redo: again, undo: undo})
 		}
 	case i < 0:
 	case changed:
-		m.changes[i].again = again
+		m.changes[i].redo = again
 	case m.changes[i].saved:
-		m.changes[i].again = ""
+		m.changes[i].redo = ""
 	default:
 		m.changes = slices.Delete(m.changes, i, i+1)
 	}
@@ -293,7 +293,7 @@ func (m *Modes) set(name, again, undo string, changed bool) {
 // push adds a level to a stack, and pop removes the last n levels.
 func (m *Modes) push(name, again, undo string) {
 	if len(m.changes) < 2*maxChanges {
-		m.changes = append(m.changes, change{name: name, again: again, undo: undo})
+		m.changes = append(m.changes, change{name: name, redo: again, undo: undo})
 	}
 }
 
@@ -325,11 +325,11 @@ func (m *Modes) onAlternate() bool {
 // restore the screen.
 func (m *Modes) FullScreen() bool { return m.painted || m.onAlternate() }
 
-// Again returns the sequences that give another terminal the same modes.
-func (m *Modes) Again() string {
+// Replay returns the sequences that give another terminal the same modes.
+func (m *Modes) Replay() string {
 	var b strings.Builder
 	for _, c := range m.changes {
-		b.WriteString(c.again)
+		b.WriteString(c.redo)
 	}
 	if m.vt52 {
 		b.WriteString("\x1b[?2l")
@@ -337,8 +337,8 @@ func (m *Modes) Again() string {
 	return b.String()
 }
 
-// Undo returns the sequences that restore a terminal. columns is its width.
-func (m *Modes) Undo(columns int) string {
+// Restore returns the sequences that restore a terminal. columns is its width.
+func (m *Modes) Restore(columns int) string {
 	var b strings.Builder
 	if len(m.scanner.pending) > 0 {
 		b.WriteString(cancel)

@@ -91,12 +91,12 @@ func TestModesAreUndone(t *testing.T) {
 	} {
 		var m Modes
 		m.Write([]byte(c.printed))
-		if m.Undo(20) != c.undo || m.Again() != c.again {
-			t.Errorf("%s: %q: undone by %q and set again by %q, want %q and %q", c.name, c.printed, m.Undo(20), m.Again(), c.undo, c.again)
+		if m.Restore(20) != c.undo || m.Replay() != c.again {
+			t.Errorf("%s: %q: undone by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(), c.undo, c.again)
 		}
 		var undone Modes
-		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") && !anySaved(&undone) && undone.Undo(20) != "" {
-			t.Errorf("%s: %q and %q leave %q", c.name, c.printed, c.undo, undone.Undo(20))
+		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") && !anySaved(&undone) && undone.Restore(20) != "" {
+			t.Errorf("%s: %q and %q leave %q", c.name, c.printed, c.undo, undone.Restore(20))
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestControlsSetTheSameModes(t *testing.T) {
 		c.Write([]byte(printed))
 		all.Write([]byte(printed))
 		kept.Write([]byte(c.Text()))
-		if got, want := sorted(kept.Again()), sorted(all.Again()); got != want || kept.FullScreen() != all.FullScreen() {
+		if got, want := sorted(kept.Replay()), sorted(all.Replay()); got != want || kept.FullScreen() != all.FullScreen() {
 			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
 		}
 	})
@@ -152,7 +152,7 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 	}
 	m.Write([]byte("\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[31m\x1b[>1u\x0e"))
 	for _, want := range []string{"\x1b[?1049l", "\x1b[?1003l", "\x1b[?25h", "\x1b[m", "\x1b[<u", "\x0f"} {
-		if !strings.Contains(m.Undo(80), want) {
+		if !strings.Contains(m.Restore(80), want) {
 			t.Errorf("%q is not among what is undone", want)
 		}
 	}
@@ -169,7 +169,7 @@ func TestModesAreBounded(t *testing.T) {
 		whole.Write([]byte(printed))
 		cut.Write([]byte(printed[:at]))
 		cut.Write([]byte(printed[at:]))
-		if whole.Undo(80) != cut.Undo(80) || whole.Again() != cut.Again() || whole.FullScreen() != cut.FullScreen() {
+		if whole.Restore(80) != cut.Restore(80) || whole.Replay() != cut.Replay() || whole.FullScreen() != cut.FullScreen() {
 			t.Fatalf("%q is %+v, cut at %d %+v", printed, whole, at, cut)
 		}
 	})
@@ -203,7 +203,7 @@ func TestControlsReadAsModesDo(t *testing.T) {
 		c.Write([]byte(printed[at:]))
 		all.Write([]byte(printed))
 		kept.Write([]byte(c.Text()))
-		if got, want := sorted(kept.Again()), sorted(all.Again()); got != want || kept.FullScreen() != all.FullScreen() {
+		if got, want := sorted(kept.Replay()), sorted(all.Replay()); got != want || kept.FullScreen() != all.FullScreen() {
 			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
 		}
 	})
@@ -237,8 +237,8 @@ func TestControlsAreBounded(t *testing.T) {
 		last := "\x1b[?25l"
 		for n := range 4000 {
 			c.Write([]byte(print(n)))
-			if len(c.Text()) > maxControls || len(c.kept) > maxSequences {
-				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.kept), n+1)
+			if len(c.Text()) > maxControls || len(c.sequences) > maxSequences {
+				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.sequences), n+1)
 			}
 		}
 		if c.Write([]byte(last)); !strings.HasSuffix(c.Text(), last) {

@@ -31,21 +31,21 @@ const (
 //
 // The zero value is ready for use, at the beginning of an output.
 type Renderer struct {
-	Colours bool // keep colour sequences in the result
-	Midway  bool // the text begins in the middle of an output, possibly on the alternate screen
+	Colours      bool // keep colour sequences in the result
+	StartsMidway bool // the text begins in the middle of an output, possibly on the alternate screen
 
-	part     string          // incomplete character or sequence
-	inString bool            // the output is inside a string for the terminal, such as a window title
-	out      strings.Builder // finished lines
-	cells    []cell
-	column   int // column of the cursor
-	saved    int // column that the program has saved
-	style    string
-	drawing  [2]bool // whether character set i consists of line drawings
-	charset  int     // the active character set
-	alt      bool    // the alternate screen is active
-	hadAlt   bool
-	last     string // the last printed character, which a sequence can repeat
+	part          string          // incomplete character or sequence
+	inString      bool            // the output is inside a string for the terminal, such as a window title
+	out           strings.Builder // finished lines
+	cells         []cell
+	column        int // column of the cursor
+	saved         int // column that the program has saved
+	style         string
+	drawing       [2]bool // whether character set i consists of line drawings
+	charset       int     // the active character set
+	alt           bool    // the alternate screen is active
+	hadAlt        bool
+	lastCharacter string // the last printed character, which a sequence can repeat
 }
 
 // cell is one column of the line.
@@ -56,7 +56,7 @@ type cell struct {
 
 // Text renders the last part of an output.
 func Text(text string, colours bool) string {
-	r := Renderer{Colours: colours, Midway: true}
+	r := Renderer{Colours: colours, StartsMidway: true}
 	return r.Write(text) + r.End()
 }
 
@@ -107,10 +107,10 @@ func end(style string) string {
 func (r *Renderer) End() string {
 	// The output ends with an incomplete character.
 	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" {
-		r.put(string(utf8.RuneError), 1)
+		r.putCharacter(string(utf8.RuneError), 1)
 	}
 	out := r.out.String() + r.Line()
-	*r = Renderer{Colours: r.Colours, Midway: r.Midway}
+	*r = Renderer{Colours: r.Colours, StartsMidway: r.StartsMidway}
 	return out
 }
 
@@ -131,7 +131,7 @@ func (r *Renderer) step(text string) int {
 	// An invalid byte is replaced by U+FFFD. If invalid bytes were kept, two of them could form a
 	// character.
 	case char == utf8.RuneError && n == 1:
-		r.put(string(utf8.RuneError), 1)
+		r.putCharacter(string(utf8.RuneError), 1)
 	case char == 0x9b:
 		return r.sequence(text, n)
 	case char == 0x85:
@@ -147,7 +147,7 @@ func (r *Renderer) step(text string) int {
 		if r.drawing[r.charset] && char >= '`' && char <= '~' {
 			char = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")[char-'`']
 		}
-		r.put(string(char), Columns(char))
+		r.putCharacter(string(char), Columns(char))
 	}
 	return n
 }
@@ -166,7 +166,7 @@ func (r *Renderer) control(c byte) {
 	case c == '\t':
 		next := r.column/8*8 + 8
 		if r.column >= len(r.cells) {
-			r.put("\t", next-r.column)
+			r.putCharacter("\t", next-r.column)
 		}
 		r.column = min(next, maxLine-1)
 	}
@@ -220,7 +220,7 @@ func (r *Renderer) sequence(text string, at int) int {
 	for i := at; i < len(text); i++ {
 		switch c := text[i]; {
 		case c >= 0x40 && c <= 0x7e:
-			r.obey(text[at:i], c)
+			r.applySequence(text[at:i], c)
 			return i + 1
 		case c < ' ' || c > '~', i > maxSequence:
 			return i
@@ -249,8 +249,8 @@ func (r *Renderer) skipString(text string) string {
 	return text[end+1:]
 }
 
-// obey applies a control sequence.
-func (r *Renderer) obey(params string, final byte) {
+// applySequence applies a control sequence.
+func (r *Renderer) applySequence(params string, final byte) {
 	if list, private := strings.CutPrefix(params, "?"); private && (final == 'h' || final == 'l') {
 		for mode := range strings.SplitSeq(list, ";") {
 			if mode == "47" || mode == "1047" || mode == "1049" {
@@ -296,7 +296,7 @@ func (r *Renderer) obey(params string, final byte) {
 		r.shift(n, final == '@')
 	case 'b':
 		for range n {
-			r.putRune(r.last)
+			r.putRune(r.lastCharacter)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (r *Renderer) obey(params string, final byte) {
 // alternate enters or leaves the alternate screen. If the program leaves the alternate screen
 // without having entered it, the text until now was on that screen and is dropped.
 func (r *Renderer) alternate(on bool) {
-	if !on && r.Midway && !r.hadAlt {
+	if !on && r.StartsMidway && !r.hadAlt {
 		r.out.Reset()
 		r.cells, r.column = r.cells[:0], 0
 	}
@@ -357,16 +357,16 @@ func (r *Renderer) finish(end string, column int) {
 
 func (r *Renderer) putRune(text string) {
 	if char, _ := utf8.DecodeRuneInString(text); text != "" {
-		r.put(text, Columns(char))
+		r.putCharacter(text, Columns(char))
 	}
 }
 
-// put puts a character at the cursor.
-func (r *Renderer) put(text string, columns int) {
+// putCharacter puts a character at the cursor.
+func (r *Renderer) putCharacter(text string, columns int) {
 	if r.alt {
 		return
 	}
-	r.last = text
+	r.lastCharacter = text
 	r.pad(r.column + columns)
 	r.erase(r.column, r.column+columns)
 	for range columns {

@@ -33,11 +33,11 @@ var original = sync.OnceValue(func() uintptr {
 	return usual
 })
 
-// Restart executes this program again with the slack. A thread inherits the slack of the thread
+// RestartWithTimerSlack executes this program again with the slack. A thread inherits the slack of the thread
 // that creates it, and the runtime creates the monitor thread before any other code runs. On the
-// thread that executes the program again, Restart first calls the function in the parameter before.
-// In the program that it has executed, Restart does nothing more.
-func Restart(before func()) error {
+// thread that executes the program again, RestartWithTimerSlack first calls the function in the parameter before.
+// In the program that it has executed, RestartWithTimerSlack does nothing more.
+func RestartWithTimerSlack(before func()) error {
 	if os.Getenv(variable) != "" {
 		// Without this, ps would show the name "exe".
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
@@ -46,11 +46,11 @@ func Restart(before func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before()
-	return Exec(os.Environ())
+	return ExecWithTimerSlack(os.Environ())
 }
 
-// Exec executes this program again with the slack and an environment. It returns only on failure.
-func Exec(env []string) error {
+// ExecWithTimerSlack executes this program again with the slack and an environment. It returns only on failure.
+func ExecWithTimerSlack(env []string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if os.Getenv(variable) == "" {
@@ -66,7 +66,9 @@ func Exec(env []string) error {
 	return fmt.Errorf("cannot restart this program: %w", err)
 }
 
-// Restore gives the calling thread the slack with which the program was started, because a process
+// RestoreTimerSlack gives the calling thread the slack with which the program was started, because a process
 // inherits the slack of the thread that starts it. The caller must have locked the goroutine to its
 // thread. It uses RawSyscall6 because the call never blocks.
-func Restore() { unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, original(), 0, 0, 0, 0) }
+func RestoreTimerSlack() {
+	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, original(), 0, 0, 0, 0)
+}

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Unread returns the value of TZ if the time package could not read it. That package reads only the
+// UnreadTZ returns the value of TZ if the time package could not read it. That package reads only the
 // names and paths of zone files, and silently uses UTC for anything else. If TZ is not set, the
 // value is the path of the machine's zone file, because that file may be missing.
-func Unread() (value string, unread bool) {
+func UnreadTZ() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
 		value = ":" + machineFile
@@ -40,8 +40,8 @@ func machine() (*time.Location, error) {
 	return l, err
 }
 
-// Caller returns the name of this process's zone, which a service of the same machine can load.
-func Caller() (string, error) {
+// CallerZone returns the name of this process's zone, which a service of the same machine can load.
+func CallerZone() (string, error) {
 	value, set := os.LookupEnv("TZ")
 	name := strings.TrimPrefix(value, ":")
 	switch {

@@ -57,12 +57,12 @@ func TestCaller(t *testing.T) {
 		"/usr/share/zoneinfo/Asia/Tokyo": "Asia/Tokyo", ":/usr/share/zoneinfo/posix/Asia/Tokyo": "Asia/Tokyo", ":/etc/localtime": machineName("/"),
 	} {
 		t.Setenv("TZ", value)
-		if got, err := Caller(); err != nil || got != want {
+		if got, err := CallerZone(); err != nil || got != want {
 			t.Errorf("TZ=%s: got %q, %v, want %q", value, got, err, want)
 		}
 	}
 	t.Setenv("TZ", "/srv/zone")
-	if got, err := Caller(); err == nil {
+	if got, err := CallerZone(); err == nil {
 		t.Errorf("TZ=/srv/zone: got %q, want refused", got)
 	}
 }
@@ -74,7 +74,7 @@ func TestUnread(t *testing.T) {
 	time.Local = time.UTC
 	for value, want := range map[string]bool{"": false, ":": false, "UTC": false, ":UTC": false, "JST-9": true, "Foo/Bar": true, ":Europe/Berlin": true} {
 		t.Setenv("TZ", value)
-		if got, unread := Unread(); unread != want || unread && got != value {
+		if got, unread := UnreadTZ(); unread != want || unread && got != value {
 			t.Errorf("TZ=%s: got %q, %v, want %v", value, got, unread, want)
 		}
 	}

@@ -2,10 +2,10 @@ package zone
 
 import "time"
 
-// Unread returns false, because programs on Windows use the zone of the machine.
-func Unread() (value string, unread bool) { return "", false }
+// UnreadTZ returns false, because programs on Windows use the zone of the machine.
+func UnreadTZ() (value string, unread bool) { return "", false }
 
 func machine() (*time.Location, error) { return time.Local, nil }
 
-// Caller returns Machine, because the names of zones on Windows are not those of the IANA database.
-func Caller() (string, error) { return Machine, nil }
+// CallerZone returns Machine, because the names of zones on Windows are not those of the IANA database.
+func CallerZone() (string, error) { return Machine, nil }

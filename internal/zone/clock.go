@@ -2,8 +2,8 @@ package zone
 
 import "time"
 
-// Wall returns the wall-clock time at t, as a time in UTC.
-func Wall(t time.Time) time.Time {
+// WallClock returns the wall-clock time at t, as a time in UTC.
+func WallClock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }

@@ -28,7 +28,7 @@ func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	}
 	defer table.Close()
 	silence := func(string, string) (string, error) { return "", errors.New("no answer") }
-	silent := &accounts.Directory{Patient: true, Ask: silence}
+	silent := &accounts.Directory{AlwaysAsk: true, Lookup: silence}
 	s := &server{
 		dir: directory{path: dir}, table: table, journal: j, link: link{idleAt: time.Now()}, workers: workers{busy: 1},
 		accounts: &launcher.Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent},

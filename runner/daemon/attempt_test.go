@@ -15,8 +15,8 @@ func TestCauseOfKillComesFirst(t *testing.T) {
 	}{
 		{process.Result{ExitCode: 1}, 0},
 		{process.Result{Signal: 9}, 0},
-		{process.Result{Cause: 4, HungStart: true, Lost: true, OutOfMemory: true}, 4},
-		{process.Result{Lost: true}, causeLost},
+		{process.Result{Cause: 4, HungStart: true, EndUnknown: true, OutOfMemory: true}, 4},
+		{process.Result{EndUnknown: true}, causeLost},
 		{process.Result{HungStart: true}, causeHungStart},
 		{process.Result{OutOfMemory: true}, causeMemory},
 		{process.Result{MemoryLimit: true}, 0}, // a child process was killed, not the main process

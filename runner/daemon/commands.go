@@ -23,7 +23,7 @@ func (s *server) typeInputLocked(f *wire.Type) (t process.Typed, ok bool) {
 // it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	answer := func(unchanged int, ok bool) {
-		c.Send(wire.Append(nil, &wire.Paused{ID: f.ID, Left: int64(unchanged), Gone: !ok}))
+		c.Send(wire.Append(nil, &wire.Paused{ID: f.ID, Unchanged: int64(unchanged), Gone: !ok}))
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.hasEnded() {

@@ -25,7 +25,7 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 	if err == nil {
 		var e runner.EndResult
 		e, err = runner.EndTrees(dir, f.Attempts)
-		answer.SameBoot, answer.Left, answer.Alive = e.SameBoot, e.Stuck, e.Alive
+		answer.SameBoot, answer.Survivors, answer.Alive = e.SameBoot, e.Stuck, e.Alive
 	}
 	if err != nil {
 		answer.Error = err.Error()
@@ -50,7 +50,7 @@ func (s *server) deadDir(name string) (string, error) {
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunner(name) {
 		return "", fmt.Errorf("%q is not a runner name", name)
 	}
-	alive, err := runner.Lives(dir)
+	alive, err := runner.IsAlive(dir)
 	if err != nil {
 		return "", err
 	}

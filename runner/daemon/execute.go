@@ -28,10 +28,10 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	}
 	r := w.Run(c)
 	ws.collect(&r)
-	if r.Unlimited != "" {
+	if r.UnenforcedLimits != "" {
 		s.warned.unenforced.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
-				"limits", r.Unlimited, "job", a.start.Seq)
+				"limits", r.UnenforcedLimits, "job", a.start.Seq)
 		})
 	}
 	s.settle(a, &r, ws)
@@ -51,13 +51,13 @@ func (s *server) command(a *attempt) *process.Command {
 		Background: st.Background, Patience: runner.Patience(), Cookie: s.cookie(a),
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		Nice:   int(st.Nice), NoFile: int(st.NoFile), NoNewPrivileges: st.NoNewPrivileges, Mask: st.Mask,
-		Forked: func(pid int, at time.Time) {
+		OnForked: func(pid int, at time.Time) {
 			s.table.SetForked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
 			a.forkedLocked(pid, at)
 			s.mu.Unlock()
 		},
-		Started: func(int, time.Time) { s.reportStarted(a) },
+		OnStarted: func(int, time.Time) { s.reportStarted(a) },
 	}
 }
 

@@ -53,13 +53,13 @@ func (l *leaseTerm) expiredLocked() bool {
 
 // prolongLocked sets a new end of the leases, or none if For is 0.
 // See docs/decisions/0030.
-func (s *server) prolongLocked(f *wire.Prolong) {
+func (s *server) prolongLocked(f *wire.ExtendLeases) {
 	l := &s.leases
 	if l.timer != nil {
 		l.timer.Stop()
 	}
 	// Write to the table only if needed: on a disk that hangs, the write would block with mu held.
-	limited := f.For > 0
+	limited := f.Duration > 0
 	if limited != l.limitedLocked() {
 		s.table.SetLeasesExpire(limited)
 		s.workers.cond.Broadcast() // waiting attempts may start without a watchdog now
@@ -73,7 +73,7 @@ func (s *server) prolongLocked(f *wire.Prolong) {
 		l.guard = guardStarting
 		close(l.needed)
 	}
-	l.end, l.endBoot = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond
+	l.end, l.endBoot = time.Now().Add(f.Duration), time.Duration(f.BootDeadline)*time.Millisecond
 	l.timer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
 	l.armWatchdogLocked()
 }

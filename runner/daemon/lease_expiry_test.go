@@ -40,7 +40,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			defer s.mu.Unlock()
 			f()
 		}
-		prolong := func(d time.Duration) { within(func() { s.prolongLocked(&wire.Prolong{For: d}) }) }
+		prolong := func(d time.Duration) { within(func() { s.prolongLocked(&wire.ExtendLeases{Duration: d}) }) }
 		lapsed := func(want bool) {
 			t.Helper()
 			synctest.Wait()
@@ -82,7 +82,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		lapsed(false)
 		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
-			s.prolongLocked(&wire.Prolong{For: time.Hour, By: (runner.SinceBoot() - time.Second).Milliseconds()})
+			s.prolongLocked(&wire.ExtendLeases{Duration: time.Hour, BootDeadline: (runner.SinceBoot() - time.Second).Milliseconds()})
 		})
 		lapsed(true)
 	})
@@ -100,7 +100,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		{time.Hour, func(s *server) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.prolongLocked(&wire.Prolong{})
+			s.prolongLocked(&wire.ExtendLeases{})
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 			}
 			s.workers.cond = sync.NewCond(&s.mu)
 			s.mu.Lock()
-			s.prolongLocked(&wire.Prolong{For: c.leased})
+			s.prolongLocked(&wire.ExtendLeases{Duration: c.leased})
 			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
 			s.mu.Unlock()
 			begun := false

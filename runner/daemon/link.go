@@ -107,7 +107,7 @@ func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
 		}
 		k.Attempts = append(k.Attempts, wireAttempt(a))
 		if a.progress.At != 0 {
-			results = wire.Append(results, &wire.Telling{Lease: lease(a), Progress: a.progress})
+			results = wire.Append(results, &wire.ProgressReport{Lease: lease(a), Progress: a.progress})
 		}
 	}
 	return k, results
@@ -115,8 +115,8 @@ func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
 
 // enforcedLimits returns how this runner enforces each limit.
 func (s *server) enforcedLimits() (list []wire.Limit) {
-	for _, e := range process.Enforced(s.Cgroups) {
-		list = append(list, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), By: e.By})
+	for _, e := range process.Enforcements(s.Cgroups) {
+		list = append(list, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), Mechanism: e.Mechanism})
 	}
 	return list
 }

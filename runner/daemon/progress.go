@@ -53,7 +53,7 @@ func (p *progress) parse(data []byte) (valid bool) {
 // flush parses the bytes of the current line as if the line had ended. It reports whether the line is
 // valid.
 func (p *progress) flush() (valid bool) {
-	percent, text, ok := parseProgress(string(output.Masked(p.line, p.masks)))
+	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
 		p.last = wire.Progress{At: time.Now().UnixMilli(), Percent: percent, Text: text}
 	}
@@ -100,7 +100,7 @@ func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
 	}
 	ws.s.mu.Lock()
 	ws.a.progress = p.last
-	ws.s.sendLocked(&wire.Telling{Lease: lease(ws.a), Progress: p.last}, false)
+	ws.s.sendLocked(&wire.ProgressReport{Lease: lease(ws.a), Progress: p.last}, false)
 	ws.s.mu.Unlock()
 	return len(p.line) > 0
 }

@@ -103,7 +103,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
 	if o.Policy != "" {
-		known := &accounts.Directory{Patient: true}
+		known := &accounts.Directory{AlwaysAsk: true}
 		s.accounts = &launcher.Accounts{Policy: o.Policy, Service: o.Service, Directory: known}
 	}
 	lock, err := s.setUp(pid)

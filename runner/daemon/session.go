@@ -136,7 +136,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 		s.startAttemptLocked(f)
 	case *wire.Type:
 		t, ok := s.typeInputLocked(f)
-		c.Send(wire.Append(nil, &wire.Typed{ID: f.ID, Taken: int64(t.Taken), Controls: t.Controls, Gone: !ok}))
+		c.Send(wire.Append(nil, &wire.Typed{ID: f.ID, Written: int64(t.Written), Controls: t.Controls, Gone: !ok}))
 	case *wire.Resize:
 		if a := s.attempts[f.Lease]; a != nil && a.onWorker() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
@@ -150,7 +150,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 			a.watched = true
 			a.killLocked(int(f.Cause), f.Grace)
 		}
-	case *wire.Prolong:
+	case *wire.ExtendLeases:
 		s.prolongLocked(f)
 	case *wire.Signal:
 		s.signalLocked(f)

@@ -28,7 +28,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	} else if s.anyUnjournaled() {
 		s.diskQueue.add(s.retryJournal)
 	}
-	if r.Spared {
+	if r.HasBackground {
 		s.recordSpared(r.PID)
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
@@ -58,16 +58,16 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 // resultFrame returns the RESULT frame of an ended attempt, without its output.
 func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	return &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent,
-		Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced, MemoryLimit: r.MemoryLimit,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut,
+		Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.HeldByTracer, MemoryLimit: r.MemoryLimit,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
 		CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
-		Dropped: ws.a.log.Dropped(), Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
+		Dropped: ws.a.log.DroppedBytes(), Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
 	}
 }
 
 // Causes that the runner itself determines. They are the values of queue.Stopped (which the service
-// also sends), queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
+// also sends), queue.RunnerLost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
 // A result with causeHungStart and Shortage does not mean that the machine lacks resources. It means
 // that something that the start needs did not answer.
 const (
@@ -87,7 +87,7 @@ func cause(r *process.Result) int64 {
 		return int64(r.Cause)
 	case r.SessionEnds:
 		return causeStopped
-	case r.Lost:
+	case r.EndUnknown:
 		return causeLost
 	case r.HungStart:
 		return causeHungStart

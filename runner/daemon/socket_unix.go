@@ -26,13 +26,13 @@ const (
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitFunc waits for a change in a directory, as the function folder.Changed does.
+// waitFunc waits for a change in a directory, as the function folder.WaitForChange does.
 type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
 // maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
 // is gone. It reports whether the directory is gone.
 func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) {
-	return s.maintainWith(ctx, log, folder.Changed)
+	return s.maintainWith(ctx, log, folder.WaitForChange)
 }
 
 // maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,

@@ -13,10 +13,10 @@ import (
 
 // storeOutput stores the output in the result, or in a file if the output is large.
 func (s *server) storeOutput(a *attempt, f *wire.Result) {
-	if a.log.Kept() == 0 && a.log.Dropped() == 0 {
+	if a.log.KeptBytes() == 0 && a.log.DroppedBytes() == 0 {
 		return
 	}
-	if a.log.Kept() <= output.InMemory {
+	if a.log.KeptBytes() <= output.InMemory {
 		var err error
 		if f.Output, err = a.log.Encode(); err == nil && len(f.Output) <= 4*output.InMemory {
 			return
@@ -35,7 +35,7 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 			"job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
-		f.Error, f.Dropped = joinText(f.Error, "output truncated: "+err.Error()), f.Dropped+a.log.Kept()-kept
+		f.Error, f.Dropped = joinText(f.Error, "output truncated: "+err.Error()), f.Dropped+a.log.KeptBytes()-kept
 		return
 	}
 	f.OutputRef = ref

@@ -57,7 +57,7 @@ func (a *attempt) ranksBefore(other *attempt) bool {
 
 // pastDeadline reports whether a deadline for starting the attempt has passed.
 func (a *attempt) pastDeadline() bool {
-	notAfter, by := a.start.NotAfter, a.start.By
+	notAfter, by := a.start.NotAfter, a.start.BootDeadline
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && runner.SinceBoot().Milliseconds() >= by
 }
 

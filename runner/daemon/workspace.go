@@ -90,7 +90,7 @@ func (ws *workspace) collect(r *process.Result) {
 	if ws.noDir {
 		return
 	}
-	survived := r.Spared || r.StuckPID != 0 || r.Traced
+	survived := r.HasBackground || r.StuckPID != 0 || r.HeldByTracer
 	if f.HasNotes() || survived || r.Leftovers > 0 {
 		ws.progress.parse(f.Drain())
 		ws.progress.flush()
@@ -131,7 +131,7 @@ func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
 		return nil, fmt.Sprintf("nested more than %d levels deep", maxNesting)
 	}
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, output.Masked(raw, masks)); err != nil {
+	if err := json.Compact(&compact, output.MaskText(raw, masks)); err != nil {
 		return nil, "not JSON: " + strings.TrimPrefix(err.Error(), "json: ")
 	}
 	return compact.Bytes(), ""

@@ -122,7 +122,7 @@ func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error
 // divide makes control groups for jobs below the control group of this process, if it was delegated.
 func (g *Grant) divide(delegated bool) {
 	if delegated {
-		g.Cgroups, g.Undivided = process.Divide()
+		g.Cgroups, g.Undivided = process.NewCgroups()
 	}
 }
 
@@ -161,7 +161,7 @@ func killNamedRunner(base, name string) error {
 
 // switchAccount switches this process to an account and makes sure that it cannot switch back.
 func (g *Grant) switchAccount(name, policy string, gid int) error {
-	known := &Accounts{Policy: policy, Service: g.Service, Directory: &accounts.Directory{Patient: true}}
+	known := &Accounts{Policy: policy, Service: g.Service, Directory: &accounts.Directory{AlwaysAsk: true}}
 	account, err := known.byName(name)
 	if err != nil {
 		return err

@@ -28,21 +28,21 @@ type Accounts struct {
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
 // account.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
-	account, err := a.Directory.User(uid)
+	account, err := a.Directory.UserByUID(uid)
 	return a.authorize(account, err)
 }
 
 // byName returns the account with a name. It returns an error if the policy does not allow jobs of that
 // account.
 func (a *Accounts) byName(name string) (accounts.Account, error) {
-	account, err := a.Directory.Named(name)
+	account, err := a.Directory.UserByName(name)
 	return a.authorize(account, err)
 }
 
 // Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
 // allows them. It also returns "" if it cannot find out, because the runner checks again.
 func (a *Accounts) Refuses(uid uint32) string {
-	account, err := a.Directory.User(uid)
+	account, err := a.Directory.UserByUID(uid)
 	if err != nil {
 		return ""
 	}
@@ -73,7 +73,7 @@ func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Acco
 	if err != nil {
 		return accounts.Account{}, "", err
 	}
-	if account, err = a.Directory.Grouped(account); err != nil {
+	if account, err = a.Directory.WithGroups(account); err != nil {
 		return accounts.Account{}, "", err
 	}
 	return account, p.refusal(&account, a.Service, a.Directory.Group), nil

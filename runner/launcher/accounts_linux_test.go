@@ -15,7 +15,7 @@ import (
 func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "initgroups dora": "dora 61410 61411", "passwd 61401": ""}
-	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"), Directory: &accounts.Directory{Patient: true, Ask: func(database, key string) (string, error) {
+	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"), Directory: &accounts.Directory{AlwaysAsk: true, Lookup: func(database, key string) (string, error) {
 		line, ok := says[database+" "+key]
 		if !ok {
 			return "", silent
@@ -32,7 +32,7 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	is("no account", 61401, true)
 	is("nobody who knows", 61402, false)
 	delete(says, "initgroups dora")
-	a.Directory = &accounts.Directory{Patient: true, Ask: a.Directory.Ask}
+	a.Directory = &accounts.Directory{AlwaysAsk: true, Lookup: a.Directory.Lookup}
 	is("groups that nobody knows", 61400, false)
 	says["initgroups dora"] = "dora 61410 61411"
 	is("once they are known", 61400, true)

@@ -48,7 +48,7 @@ func Credential(a *Accounts, read map[string][]byte, name string, uid int64) ([]
 // credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
 // runner switches to that account, because the account itself cannot read them.
 func credentialsOf(policyFile string, account accounts.Account, service int) (map[string][]byte, error) {
-	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{Patient: true}}
+	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{AlwaysAsk: true}}
 	p, err := a.currentPolicy()
 	if err != nil {
 		return nil, err

@@ -33,9 +33,9 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(credentialsDirVar, credentials)
-	directory := &accounts.Directory{Patient: true}
+	directory := &accounts.Directory{AlwaysAsk: true}
 	roots := &Accounts{Policy: policy, Service: 5, Directory: directory}
-	daemon, err := directory.Named("daemon")
+	daemon, err := directory.UserByName("daemon")
 	if err != nil {
 		t.Fatal(err)
 	}

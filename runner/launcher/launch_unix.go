@@ -50,7 +50,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		return err
 	}
 	syscall.Umask(0o022)
-	runner.Ready(dir)
+	runner.ReportReady(dir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // this goroutine ends when the service ends, because that closes standard input

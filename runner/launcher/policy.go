@@ -143,6 +143,6 @@ func (e errRefused) Error() string { return string(e) }
 // account does not exist. Other errors may go away.
 func IsFinal(err error) bool {
 	var refused errRefused
-	var none accounts.ErrNone
+	var none accounts.NoAccountError
 	return errors.As(err, &refused) || errors.As(err, &none)
 }

@@ -180,7 +180,7 @@ func RunWatchdog(dir string) error {
 	}
 	// The runner's lock may be released a moment after its end of the pipe is closed.
 	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
-		if alive, err := runner.Lives(dir); err != nil || !alive {
+		if alive, err := runner.IsAlive(dir); err != nil || !alive {
 			_, ended := runner.EndTrees(dir, nil)
 			return errors.Join(err, ended)
 		}

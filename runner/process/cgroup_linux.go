@@ -37,11 +37,11 @@ const supervisorName = "supervisor"
 // maxTasks is the default limit of tasks of a command, where the limit can be enforced.
 const maxTasks = 4096
 
-// Divide moves this process into a subgroup of its control group, and enables the memory, pids and cpu
+// NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
-// Delegate=yes). If a controller cannot be enabled, Divide returns the groups together with an error
+// Delegate=yes). If a controller cannot be enabled, NewCgroups returns the groups together with an error
 // that names the controller.
-func Divide() (*Cgroups, error) {
+func NewCgroups() (*Cgroups, error) {
 	path, err := ownCgroup()
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func (r *run) end() {
 		if r.c.Limits.Tasks != 0 {
 			r.r.PeakTasks = b.peakTasks()
 		}
-		if r.r.Spared || b.killed {
+		if r.r.HasBackground || b.killed {
 			r.w.dropCgroup()
 		}
 	}
@@ -79,7 +79,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		status, usage, ok, err := orphans.reap(r.pid)
 		switch {
 		case err != nil:
-			r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for its process failed: %v", err)
+			r.r.EndUnknown, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for its process failed: %v", err)
 		case ok && !executed:
 			r.limiterFailed(status)
 		case ok && notExecuted:
@@ -231,7 +231,7 @@ func (r *run) endRemaining(forced bool) {
 // ownsAny reports whether an orphan may belong to this tree. Orphans of other accounts belong to
 // other commands.
 func (r *run) ownsAny(orphans []int) bool {
-	return slices.ContainsFunc(orphans, func(pid int) bool { return Owns(r.c.uid(), pid) })
+	return slices.ContainsFunc(orphans, func(pid int) bool { return IsOwnedBy(r.c.uid(), pid) })
 }
 
 func (r *run) pollFds() [2]unix.PollFd {
@@ -336,7 +336,7 @@ func (r *run) spare() bool {
 		return false
 	}
 	orphans.spare(remaining)
-	r.r.Spared = true
+	r.r.HasBackground = true
 	return true
 }
 

@@ -43,7 +43,7 @@ func (r *run) end() {
 	err := windows.GetExitCodeProcess(r.tree.process, &code)
 	switch {
 	case err != nil:
-		r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
+		r.r.EndUnknown, r.r.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
 	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.printed.Load():
 		r.r.Shortage, r.r.Error = true, desktopHeapFull
 	default:
@@ -82,7 +82,7 @@ func (r *run) spare() {
 		r.r.Error = fmt.Sprintf("the job's background processes were ended: %v", err)
 		return
 	}
-	r.r.Spared = true
+	r.r.HasBackground = true
 }
 
 // waitTree waits until the rest of the tree has ended by itself, at most until a deadline.
@@ -168,7 +168,7 @@ func (r *run) giveUpMain(t *tree) {
 // AwaitStuck waits until the tree that the last Run has given up is gone, or stop is closed. It must be
 // called by the goroutine that called Run.
 func (w *Worker) AwaitStuck(stop <-chan struct{}) {
-	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.ended(); pause = min(2*pause, time.Second) {
+	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.hasEnded(); pause = min(2*pause, time.Second) {
 		select {
 		case <-time.After(pause):
 		case <-stop:
@@ -188,8 +188,8 @@ func (w *Worker) dropStuck() {
 // Cgroups does nothing: Windows has no control groups.
 type Cgroups struct{}
 
-// Divide returns ErrUnsupported.
-func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
+// NewCgroups returns ErrUnsupported.
+func NewCgroups() (*Cgroups, error) { return nil, ErrUnsupported }
 
 // Sweep does nothing.
 func (c *Cgroups) Sweep() {}
@@ -241,8 +241,8 @@ func isForRunner(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
 
-// Enforced returns how each limit of a command is enforced.
-func Enforced(*Cgroups) []Enforcement {
+// Enforcements returns how each limit of a command is enforced.
+func Enforcements(*Cgroups) []Enforcement {
 	const by = "the job object"
 	return []Enforcement{
 		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"}, {"nice", Exact, by + " (its priority class)"},

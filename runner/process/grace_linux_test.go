@@ -38,7 +38,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false, Result{TimedOut: true, Signal: 15, ExitCode: -1}},
-		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false, Result{TimedOut: true, Silent: true, Signal: 15, ExitCode: -1}},
+		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false, Result{TimedOut: true, IdleTimedOut: true, Signal: 15, ExitCode: -1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := NewWorker(groups)
@@ -62,7 +62,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 			if said := c.output(t); said != want || took < 300*time.Millisecond {
 				t.Errorf("it said %q and took %v, want %q, and 300 ms at least", said, took, want)
 			}
-			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, Silent: r.Silent, Signal: r.Signal, ExitCode: r.ExitCode, Leftovers: r.Leftovers, Spared: r.Spared, Error: r.Error}
+			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut, Signal: r.Signal, ExitCode: r.ExitCode, Leftovers: r.Leftovers, HasBackground: r.HasBackground, Error: r.Error}
 			if got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
@@ -85,7 +85,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 		c, result = command(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`), make(chan Result, 1)
 		c.OutputGrace = time.Millisecond
 		pid := make(chan int, 1)
-		c.Forked = func(p int, _ time.Time) { pid <- p }
+		c.OnForked = func(p int, _ time.Time) { pid <- p }
 		go func() { result <- w.Run(c) }()
 		waitUntil(t, "it is up", func() bool { return strings.HasSuffix(c.output(t), "\n") })
 		return c, <-pid, result
@@ -127,14 +127,14 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	up := filepath.Join(t.TempDir(), "up")
 	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done", strings.Replace(slowCleanup, "echo up", ": >"+up, 1), up))
 	c.OutputGrace, c.Background = time.Millisecond, true
-	c.Forked = func(pid int, _ time.Time) {
+	c.OnForked = func(pid int, _ time.Time) {
 		waitUntil(t, "the main process has ended", func() bool { return !isAlive(pid) })
 		if !w.Kill(4, time.Hour) {
 			t.Error("the kill came too late")
 		}
 	}
 	r := w.Run(c)
-	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.Spared || c.output(t) != "saved\n" {
+	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.HasBackground || c.output(t) != "saved\n" {
 		t.Errorf("got %+v, %q", r, c.output(t))
 	}
 }
@@ -193,7 +193,7 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 			if row.set != nil {
 				row.set(c)
 			}
-			c.Forked = func(pid int, _ time.Time) {
+			c.OnForked = func(pid int, _ time.Time) {
 				if row.bytes > 64<<10 {
 					enlargePipe(t, fmt.Sprintf("/proc/%d/fd/1", pid))
 				}

@@ -64,7 +64,7 @@ func startingChildren(t *testing.T) (pids []int) {
 		t.Fatal(err)
 	}
 	s.EndHung(time.Hour, 0)
-	for pid := range s.seen {
+	for pid := range s.children {
 		pids = append(pids, pid)
 	}
 	return pids
@@ -80,7 +80,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	left.Background = true
 	w := NewWorker(nil)
 	defer w.Close()
-	if r := w.Run(left); !r.Spared {
+	if r := w.Run(left); !r.HasBackground {
 		t.Fatalf("got %+v, want an orphan that lives on", r)
 	}
 	defer killByCmdline(t, "sleep\x004322\x00")
@@ -91,7 +91,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	before := command(t, "/bin/cat", gate)
 	before.OutputGrace = time.Minute
 	runs := make(chan int, 1)
-	before.Forked = func(pid int, _ time.Time) { runs <- pid }
+	before.OnForked = func(pid int, _ time.Time) { runs <- pid }
 	early := runAsync(t, before)
 	<-runs
 	hung := command(t, leasedProgram(t, "/bin/true"))
@@ -218,7 +218,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	orphan := func() (pid int) {
 		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
 		c.Background = true
-		if r := w.Run(c); !r.Spared {
+		if r := w.Run(c); !r.HasBackground {
 			t.Fatalf("got %+v", r)
 		}
 		for _, p := range children(os.Getpid()) {

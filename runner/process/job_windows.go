@@ -280,8 +280,8 @@ func (t *tree) countOthers() (count int, first uint32) {
 	return count, first
 }
 
-// ended reports whether no process of the tree is alive.
-func (t *tree) ended() bool {
+// hasEnded reports whether no process of the tree is alive.
+func (t *tree) hasEnded() bool {
 	if event, err := windows.WaitForSingleObject(t.process, 0); err == nil && event != windows.WAIT_OBJECT_0 {
 		return false
 	}

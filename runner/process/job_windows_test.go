@@ -47,7 +47,7 @@ func TestEndTrees(t *testing.T) {
 	c := command(t, "tree", dir, "3")
 	w := NewWorker(nil)
 	defer w.Close()
-	c.Started = func(int, time.Time) {
+	c.OnStarted = func(int, time.Time) {
 		processes := watchTree(t, dir, 3)
 		if _, left := EndTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("left: %v", left)
@@ -198,7 +198,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 		w.sys = &sys
 		c := command(t, "exit", "0")
 		c.Nice, c.NoFile = nice, 99
-		if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || class != want || r.Unlimited != "nofile" {
+		if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
 			t.Errorf("%d: class %#x, want %#x; %+v", nice, class, want, r)
 		}
 	}

@@ -34,7 +34,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 		c.Env, c.Dir, c.Umask, c.Stdin = []string{"PATH=/usr/bin:/bin", "A=x=y", "EMPTY="}, "/usr", 0o027, "text\n"
 		set(c)
 		pid := 0
-		c.Forked = func(p int, _ time.Time) { pid = p }
+		c.OnForked = func(p int, _ time.Time) { pid = p }
 		r, said := runLimited(t, c)
 		if r.ExitCode != 0 || r.PID != pid {
 			t.Errorf("%+v, forked %d", r, pid)
@@ -156,7 +156,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 func TestEndedLimiterIsHungStart(t *testing.T) {
 	c := command(t, leasedProgram(t, "/bin/true"))
 	c.Limits.Memory = 1 << 30
-	c.Forked = func(pid int, _ time.Time) {
+	c.OnForked = func(pid int, _ time.Time) {
 		go func() { // this goroutine ends when the limiter has set its name
 			for name := ""; !strings.HasPrefix(name, limiterPrefix); {
 				raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))

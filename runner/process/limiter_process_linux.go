@@ -239,9 +239,9 @@ func scheduler() string {
 	return by
 }
 
-// Enforced returns how each limit of a command is enforced, with the control groups of c or, if c is
+// Enforcements returns how each limit of a command is enforced, with the control groups of c or, if c is
 // nil, without.
-func Enforced(c *Cgroups) []Enforcement {
+func Enforcements(c *Cgroups) []Enforcement {
 	controllers, reason := "", "there are no control groups"
 	if c != nil {
 		// An unreadable file means that no limit is enforced.
@@ -258,7 +258,7 @@ func Enforced(c *Cgroups) []Enforcement {
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
 		if slices.Contains(strings.Fields(controllers), controller) {
-			list[i].Extent, list[i].By = Exact, "the job's control group"
+			list[i].Extent, list[i].Mechanism = Exact, "the job's control group"
 		}
 	}
 	return list

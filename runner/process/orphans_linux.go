@@ -28,7 +28,7 @@ import (
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{main: map[int]int{}, spared: map[int]int64{}, ignored: map[int]bool{}}
+	o := &orphanTable{main: map[int]int{}, spareable: map[int]int64{}, ignored: map[int]bool{}}
 	o.changed.L = &o.mu
 	return o
 }
@@ -40,16 +40,16 @@ type orphanTable struct {
 	fd     [2]int       // descriptors of the kernel's list of children: index 0 for noOrphans, 1 for scan
 	reaped atomic.Int64 // number of orphans that were reaped or are about to be
 
-	mu          sync.Mutex     // guards all fields below
-	main        map[int]int    // main processes not reaped yet, by pid, with the number of their fork
-	spared      map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	ignored     map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
-	nextFork    int            // number of the next fork
-	forks       []activeFork   // forks under way, in any order
-	forksPaused bool           // new forks must wait
-	changed     sync.Cond      // forksPaused has changed, or the last fork under way has returned
-	ended       map[int]zombie // ended processes that may be the child of a fork under way, by pid
-	buffer      []byte         // buffer of scan; nil before the first call
+	mu             sync.Mutex     // guards all fields below
+	main           map[int]int    // main processes not reaped yet, by pid, with the number of their fork
+	spareable      map[int]int64  // processes that may live on, by pid, with their start time in ticks
+	ignored        map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
+	nextFork       int            // number of the next fork
+	forks          []activeFork   // forks under way, in any order
+	forksPaused    bool           // new forks must wait
+	changed        sync.Cond      // forksPaused has changed, or the last fork under way has returned
+	endedProcesses map[int]zombie // ended processes that may be the child of a fork under way, by pid
+	buffer         []byte         // buffer of scan; nil before the first call
 }
 
 // activeFork is a fork under way.
@@ -160,20 +160,20 @@ func (o *orphanTable) scan() (living, ignored []int) {
 		list = list[:bytes.LastIndexByte(list, ' ')+1]
 		o.buffer = make([]byte, min(2*len(o.buffer), maxListed))
 	}
-	oldest, before := o.oldestFork(), o.ended
-	o.ended = map[int]zombie{}
+	oldest, before := o.oldestFork(), o.endedProcesses
+	o.endedProcesses = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
 		if _, main := o.main[pid]; main || err != nil {
 			continue
 		}
-		_, kept := o.spared[pid]
+		_, kept := o.spareable[pid]
 		switch {
 		case isZombie(pid):
 			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
 				o.reaped.Add(1) // count the orphan before it disappears from the kernel's list
 				reapNow(pid)
-				delete(o.spared, pid)
+				delete(o.spareable, pid)
 				delete(o.ignored, pid)
 			}
 		case o.ignored[pid]:
@@ -203,7 +203,7 @@ func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool
 	if z.nextFork <= oldest {
 		return true
 	}
-	o.ended[pid] = z
+	o.endedProcesses[pid] = z
 	return false
 }
 
@@ -212,7 +212,7 @@ func (o *orphanTable) spare(procs []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range procs {
-		o.spared[p.pid] = p.ticks
+		o.spareable[p.pid] = p.ticks
 	}
 }
 
@@ -221,9 +221,9 @@ func (o *orphanTable) spare(procs []proc) {
 func (o *orphanTable) forgetEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for pid, ticks := range o.spared {
+	for pid, ticks := range o.spareable {
 		if p, ok := stat(pid); !ok || p.ticks != ticks {
-			delete(o.spared, pid)
+			delete(o.spareable, pid)
 		}
 	}
 }
@@ -286,7 +286,7 @@ const execTime = 20 * time.Millisecond
 func unidentifiedOrphans(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)
-		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && Owns(uid, pid) && cookieOf(pid) == "" {
+		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && IsOwnedBy(uid, pid) && cookieOf(pid) == "" {
 			list = append(list, p)
 		}
 	}
@@ -300,7 +300,7 @@ func Reap() (more bool) {
 	before := orphans.reaped.Load()
 	reapOrphans()
 	orphans.mu.Lock()
-	more = orphans.reaped.Load() != before || len(orphans.ended) > 0
+	more = orphans.reaped.Load() != before || len(orphans.endedProcesses) > 0
 	orphans.mu.Unlock()
 	orphans.forgetEnded()
 	sparedByUser.forgetEnded()

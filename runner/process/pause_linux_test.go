@@ -68,7 +68,7 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			c := command(t, "/bin/sh", "-c", "(sleep 0.7; echo child) & echo up; exec sleep 600")
 			c.Background, c.OutputGrace = true, 5*time.Second
 			pid, result := make(chan int, 1), make(chan Result, 1)
-			c.Forked = func(p int, _ time.Time) { pid <- p }
+			c.OnForked = func(p int, _ time.Time) { pid <- p }
 			go func() { result <- w.Run(c) }()
 			waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
 			pauseCommand(t, w, true)

@@ -96,7 +96,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	case <-time.After(10 * drainWithin):
 		t.Fatal("who reads them waits for what lives on")
 	}
-	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.Spared {
+	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.HasBackground {
 		t.Errorf("the next one has %s, where the one before had %s (%v): %+v", c.PrivateDir.Notes, notes, err, r)
 	}
 }

@@ -24,7 +24,7 @@ const CookieName = "QUEUECTL_COOKIE"
 // Typed reports how many bytes of input the command's terminal accepted. Controls holds the control
 // sequences with which the command has set the modes of its terminal.
 type Typed struct {
-	Taken    int
+	Written  int
 	Controls string
 }
 
@@ -54,11 +54,11 @@ type Command struct {
 	Mask            bool        // replace secrets in the recorded output with ***
 	PrivateDir      *PrivateDir // the command's private directory, already open; nil means none
 	Log             *output.Log
-	// Started is called once, if the command still runs StartedAfter after its start.
-	Started func(pid int, at time.Time)
-	Notes   Notes // receives the notes that the command writes; nil if PrivateDir is nil
-	// Forked is called right after the start. It gets the time right before the start.
-	Forked func(pid int, at time.Time)
+	// OnStarted is called once, if the command still runs StartedAfter after its start.
+	OnStarted func(pid int, at time.Time)
+	Notes     Notes // receives the notes that the command writes; nil if PrivateDir is nil
+	// OnForked is called right after the start. It gets the time right before the start.
+	OnForked func(pid int, at time.Time)
 }
 
 // Notes receives what a command writes to the Notes FIFO of its PrivateDir. While OnNotes returns true,
@@ -107,20 +107,20 @@ const (
 
 // Enforcement describes how this process enforces one limit of its commands.
 type Enforcement struct {
-	Limit  string // name of the job field
-	Extent Extent
-	By     string // the mechanism that enforces the limit, or the reason why none does
+	Limit     string // name of the job field
+	Extent    Extent
+	Mechanism string // the mechanism that enforces the limit, or the reason why none does
 }
 
 // Result describes how a command ended.
 type Result struct {
-	StartedAt time.Time
-	EndedAt   time.Time
-	ExitCode  int64 // -1 if there is no exit code
-	Signal    int   // 0 if no signal ended the main process
-	Cause     int   // cause passed to the Kill that ended the command
-	TimedOut  bool
-	Silent    bool // the timeout was IdleTimeout: the command printed nothing
+	StartedAt    time.Time
+	EndedAt      time.Time
+	ExitCode     int64 // -1 if there is no exit code
+	Signal       int   // 0 if no signal ended the main process
+	Cause        int   // cause passed to the Kill that ended the command
+	TimedOut     bool
+	IdleTimedOut bool // the timeout was IdleTimeout: the command printed nothing
 	// Shortage means that the command was not started, because the system had no process, memory or
 	// descriptor left.
 	Shortage bool
@@ -130,20 +130,20 @@ type Result struct {
 	// HungStart means that a signal, probably from the watchdog, ended the process before it executed
 	// the program; ExitCode is 126. If Shortage is set too, the start was refused because earlier
 	// look-ups of other accounts still hang.
-	HungStart bool
-	Lost      bool // the system does not report how the command ended
-	Error     string
-	PID       int
-	Traced    bool // the main process has ended, but its tracer (ptrace) keeps its exit status
-	StuckPID  int  // first process that survives SIGKILL; AwaitStuck waits for all of them; 0 if none survives
-	CPU       time.Duration
-	PeakRSS   int64 // bytes; 0 if unknown
-	PeakTasks int64 // most processes and threads at one time; 0 if unknown, for example if Limits.Tasks is 0
-	Leftovers int   // number of processes that the main process left behind and that were ended
-	Spared    bool  // the main process left processes behind that may live on
-	// Unlimited lists the limits that could not be enforced, separated by commas; "" if all were
+	HungStart     bool
+	EndUnknown    bool // the system does not report how the command ended
+	Error         string
+	PID           int
+	HeldByTracer  bool // the main process has ended, but its tracer (ptrace) keeps its exit status
+	StuckPID      int  // first process that survives SIGKILL; AwaitStuck waits for all of them; 0 if none survives
+	CPU           time.Duration
+	PeakRSS       int64 // bytes; 0 if unknown
+	PeakTasks     int64 // most processes and threads at one time; 0 if unknown, for example if Limits.Tasks is 0
+	Leftovers     int   // number of processes that the main process left behind and that were ended
+	HasBackground bool  // the main process left processes behind that may live on
+	// UnenforcedLimits lists the limits that could not be enforced, separated by commas; "" if all were
 	// enforced.
-	Unlimited string
+	UnenforcedLimits string
 	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows it
 	// means that the system refused memory to the command.
 	OutOfMemory bool
@@ -159,7 +159,7 @@ type Result struct {
 // process that takes longer (see StartWatcher).
 const StartWithin = time.Second
 
-// StartedAfter is how long a command must run before Started is called.
+// StartedAfter is how long a command must run before OnStarted is called.
 const StartedAfter = 5 * time.Millisecond
 
 // DeadRunner describes the processes that a dead runner may have left behind.
@@ -168,8 +168,8 @@ type DeadRunner struct {
 	Ticks   int64 // start time of the dead runner, as returned by SelfTicks
 	Cookies []string
 	Trees   []Tree
-	// Spared reports whether the process group pgid may live on; nil means that no group may.
-	Spared func(pgid int) bool
+	// MayLiveOn reports whether the process group pgid may live on; nil means that no group may.
+	MayLiveOn func(pgid int) bool
 	// Owner, if not nil, restricts the search to processes of this account. It is set if the facts
 	// about the trees come from that account and could be forged.
 	Owner *uint32
@@ -178,7 +178,7 @@ type DeadRunner struct {
 // Tree describes the processes of one attempt. If its cookie is unknown, Seq and Fence find it.
 type Tree struct {
 	PID       int       // pid of the main process; 0 means unknown
-	StartedAt time.Time // start time of the main process, as passed to Forked; zero means unknown
+	StartedAt time.Time // start time of the main process, as passed to OnForked; zero means unknown
 	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". A Fence of 0
 	// matches no process. A Fence other than 0 must be one that no attempt of another service has.
 	Seq, Fence int64

@@ -13,14 +13,14 @@ func NewWorker(*Cgroups) *Worker { return &Worker{} }
 // Cgroups does nothing: this system has no control groups.
 type Cgroups struct{}
 
-// Divide returns ErrUnsupported.
-func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
+// NewCgroups returns ErrUnsupported.
+func NewCgroups() (*Cgroups, error) { return nil, ErrUnsupported }
 
 // Sweep does nothing.
 func (c *Cgroups) Sweep() {}
 
-// Enforced returns nil, because no command can run.
-func Enforced(*Cgroups) []Enforcement { return nil }
+// Enforcements returns nil, because no command can run.
+func Enforcements(*Cgroups) []Enforcement { return nil }
 
 // LimitOwnMemory returns ErrUnsupported.
 func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
@@ -132,5 +132,5 @@ func Kill(int, int64, *uint32) error { return ErrUnsupported }
 // Terminate returns ErrUnsupported.
 func Terminate(int, int64, *uint32) error { return ErrUnsupported }
 
-// Owns returns false.
-func Owns(uint32, int) bool { return false }
+// IsOwnedBy returns false.
+func IsOwnedBy(uint32, int) bool { return false }

@@ -81,7 +81,7 @@ func newScan(number int) *scan {
 	return l
 }
 
-// owns reports whether a process belongs to an account, as Owns does.
+// owns reports whether a process belongs to an account, as IsOwnedBy does.
 func (l *scan) owns(uid uint32, pid int) bool {
 	real, ok := l.realUID[pid]
 	return ok && real == uid

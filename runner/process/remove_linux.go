@@ -62,9 +62,9 @@ func OwnerOf(path string) (*Identity, error) {
 
 // removal is one step of a removal.
 type removal struct {
-	deadline time.Time
-	top      int // descriptor of the directory to remove
-	moved    int // number of directories that were moved because they were too deep
+	deadline  time.Time
+	top       int // descriptor of the directory to remove
+	movedDirs int // number of directories that were moved because they were too deep
 }
 
 // enter empties a directory inside another one.
@@ -161,9 +161,9 @@ func (r *removal) remove(fd int, name string, depth int) error {
 		return fmt.Errorf("cannot remove %s: %w", name, err)
 	}
 	if depth == removeDepth {
-		r.moved++
+		r.movedDirs++
 		unix.Fchmodat(fd, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
-		return unix.Renameat(fd, name, r.top, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.moved))
+		return unix.Renameat(fd, name, r.top, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirs))
 	}
 	if err := r.enter(fd, name, depth+1); err != nil {
 		return err

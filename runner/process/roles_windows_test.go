@@ -186,7 +186,7 @@ func command(t *testing.T, role string, args ...string) *Command {
 		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), roleName+"=1"),
 		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, Patience: 20 * time.Second,
 		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies), Log: output.New(4<<20, nil),
-		Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
+		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
 	if t != nil {
 		c.Log = output.New(4<<20, func() (*os.File, error) { return os.CreateTemp("", "output") })

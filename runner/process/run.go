@@ -110,14 +110,14 @@ func (r *run) enforce() {
 	runTime := r.runTime()
 	if !r.startReported && !r.limiterStarting() && (runTime >= StartedAfter || r.pause.on) {
 		r.startReported = true
-		r.c.Started(r.r.PID, r.startedAt)
+		r.c.OnStarted(r.r.PID, r.startedAt)
 	}
 	if r.c.Timeout > 0 && r.timeoutsActive() && runTime >= r.c.Timeout {
 		r.r.TimedOut = true
 		r.terminate(now, r.c.KillAfter)
 	}
 	if r.c.IdleTimeout > 0 && r.timeoutsActive() && r.sinceOutput() >= r.c.IdleTimeout {
-		r.r.TimedOut, r.r.Silent = true, true
+		r.r.TimedOut, r.r.IdleTimedOut = true, true
 		r.terminate(now, r.c.KillAfter)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) {

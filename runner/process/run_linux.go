@@ -221,7 +221,7 @@ func (r *run) close() {
 	defer collectGarbage()
 	r.closeWriteEnds()
 	r.limiter.close()
-	if r.r.Spared || r.r.StuckPID != 0 || r.r.Traced {
+	if r.r.HasBackground || r.r.StuckPID != 0 || r.r.HeldByTracer {
 		// A surviving process may have locked a pipe. Closing the pipe then blocks, and the result must
 		// not wait for that.
 		go closePipes(r.pipes)

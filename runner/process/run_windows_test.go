@@ -40,9 +40,9 @@ func TestOutputIsBytes(t *testing.T) {
 func TestTimeoutEndsTheTree(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "3")
-	c.Timeout = 10 * time.Millisecond // Run checks the timeout only after Started has returned
+	c.Timeout = 10 * time.Millisecond // Run checks the timeout only after OnStarted has returned
 	var processes []windows.Handle
-	c.Started = func(int, time.Time) { processes = watchTree(t, dir, 3) }
+	c.OnStarted = func(int, time.Time) { processes = watchTree(t, dir, 3) }
 	r, _, _ := runCommand(t, c)
 	if !r.TimedOut || r.ExitCode != 1 || r.StuckPID != 0 {
 		t.Errorf("%+v", r)
@@ -56,7 +56,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 	c := command(t, "sleep")
 	c.IdleTimeout = time.Second
-	if r, _, _ := runCommand(t, c); !r.TimedOut || !r.Silent {
+	if r, _, _ := runCommand(t, c); !r.TimedOut || !r.IdleTimedOut {
 		t.Errorf("%+v", r)
 	}
 }
@@ -90,7 +90,7 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "2")
 	var processes []windows.Handle
-	c.Started = func(int, time.Time) {
+	c.OnStarted = func(int, time.Time) {
 		processes = watchTree(t, dir, 2)
 		if !w.Kill(5, time.Hour) || !w.Kill(6, time.Millisecond) {
 			t.Error("not killed")
@@ -114,9 +114,9 @@ func TestLeftoversAreEnded(t *testing.T) {
 		dir := t.TempDir()
 		c := command(t, "behind", dir, how)
 		var processes []windows.Handle
-		c.Started = func(int, time.Time) { processes = watchTree(t, dir, 1) }
+		c.OnStarted = func(int, time.Time) { processes = watchTree(t, dir, 1) }
 		r, stdout, _ := runCommand(t, c)
-		if r.ExitCode != 0 || r.Leftovers != 1 || r.Spared || stdout != "left" {
+		if r.ExitCode != 0 || r.Leftovers != 1 || r.HasBackground || stdout != "left" {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
 		if livingProcesses(processes, 0) != 0 {
@@ -134,7 +134,7 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 		c.Background, c.Stdin = true, strings.Repeat("text", 1<<18)
 		r, stdout, _ := runCommand(t, c)
 		processes := watchTree(t, dir, 1)
-		if !r.Spared || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
+		if !r.HasBackground || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
 		if livingProcesses(processes, 300*time.Millisecond) != 1 {
@@ -203,7 +203,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	}
 	c = command(t, "sleep")
 	groups = nil
-	c.Started = func(pid int, _ time.Time) {
+	c.OnStarted = func(pid int, _ time.Time) {
 		w.Signal(pid+4, "", sigterm)
 		w.Signal(pid, "", 1)
 		go w.Signal(pid, "", sigterm)
@@ -212,7 +212,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		t.Errorf("signal: %v, %+v", groups, r)
 	}
 	c = command(t, "sleep")
-	c.Started = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
+	c.OnStarted = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
 	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("kill: %+v", r)
 	}
@@ -248,7 +248,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		dir, gate = t.TempDir(), "end"
 		c := command(t, "parent", dir)
 		c.OutputGrace = time.Millisecond
-		c.Started = func(int, time.Time) {
+		c.OnStarted = func(int, time.Time) {
 			processes := watchTree(t, dir, 1)
 			w.Kill(5, time.Hour)
 			if !handlesBreak {

@@ -25,7 +25,7 @@ func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 	}
 	if err == nil {
 		defer unix.Close(fd)
-		if p, ok := stat(pid); !ok || p.ticks != ticks || owner != nil && !Owns(*owner, pid) {
+		if p, ok := stat(pid); !ok || p.ticks != ticks || owner != nil && !IsOwnedBy(*owner, pid) {
 			return nil
 		}
 		err = unix.PidfdSendSignal(fd, signal, nil, 0)
@@ -36,8 +36,8 @@ func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 	return nil
 }
 
-// Owns reports whether a process belongs to an account: whether its real user id is uid.
-func Owns(uid uint32, pid int) bool {
+// IsOwnedBy reports whether a process belongs to an account: whether its real user id is uid.
+func IsOwnedBy(uid uint32, pid int) bool {
 	real, _, ok := uidsOf(pid)
 	return ok && real == uid
 }

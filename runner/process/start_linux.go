@@ -73,7 +73,7 @@ func (r *run) start() bool {
 	r.w.mu.Lock()
 	r.w.pid = r.pid
 	r.w.mu.Unlock()
-	r.c.Forked(r.pid, r.forkedAt)
+	r.c.OnForked(r.pid, r.forkedAt)
 	return true
 }
 
@@ -147,7 +147,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	if r.limiter != nil {
 		r.limiter.closeHandedOver()
 	}
-	r.r.Unlimited = strings.Join(missing, ", ")
+	r.r.UnenforcedLimits = strings.Join(missing, ", ")
 	return nil
 }
 
@@ -285,7 +285,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	start := func() (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		timerslack.Restore()
+		timerslack.RestoreTimerSlack()
 		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)

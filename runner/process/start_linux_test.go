@@ -27,7 +27,7 @@ func command(t *testing.T, argv ...string) *Command {
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
 		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
 		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies.Add(1)), Log: output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
-		Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
+		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
 }
 

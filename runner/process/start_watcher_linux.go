@@ -15,16 +15,16 @@ import (
 // program yet. Until then, a child shares the memory and therefore the command line of its parent. One
 // goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
-	pid     int
-	cmdline string
-	seen    map[int]child // children seen by the last EndHung, by pid
+	pid      int
+	cmdline  string
+	children map[int]child // children seen by the last EndHung, by pid
 }
 
 // child is a process between fork and exec.
 type child struct {
-	ticks int64         // time of the fork, in clock ticks since boot
-	age   time.Duration // observed time since it was first seen
-	seen  time.Time     // time when it was last seen
+	ticks    int64         // time of the fork, in clock ticks since boot
+	age      time.Duration // observed time since it was first seen
+	lastSeen time.Time     // time when it was last seen
 }
 
 // NewStartWatcher returns a StartWatcher for the children of the process pid.
@@ -50,7 +50,7 @@ func (s *StartWatcher) EndHung(limit, step time.Duration) {
 			}
 		}
 	}
-	s.seen = children
+	s.children = children
 }
 
 // checkChild ends a child if it hangs. Otherwise, it records a child that has no program yet.
@@ -72,9 +72,9 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 	if !ok || cmdline != s.cmdline {
 		return
 	}
-	c := child{ticks: p.ticks, seen: time.Now()}
-	if before, known := s.seen[pid]; known && before.ticks == p.ticks {
-		c.age = before.age + min(step, c.seen.Sub(before.seen))
+	c := child{ticks: p.ticks, lastSeen: time.Now()}
+	if before, known := s.children[pid]; known && before.ticks == p.ticks {
+		c.age = before.age + min(step, c.lastSeen.Sub(before.lastSeen))
 	}
 	children[pid] = c
 	if p.state == 'T' || p.state == 't' || c.age >= limit {

@@ -35,16 +35,16 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	const within = time.Hour
 	waitUntil(t, "three programs do not begin and one does", func() bool {
 		s.EndHung(within, 0)
-		return len(s.seen) == 3 && len(children(cmd.Process.Pid)) == 4
+		return len(s.children) == 3 && len(children(cmd.Process.Pid)) == 4
 	})
 	var pids []int
-	for pid := range s.seen {
+	for pid := range s.children {
 		pids = append(pids, pid)
 	}
 	old, young, reused := pids[0], pids[1], pids[2]
 	set := func(pid int, c child) {
-		c.ticks += s.seen[pid].ticks
-		s.seen[pid] = c
+		c.ticks += s.children[pid].ticks
+		s.children[pid] = c
 	}
 	ends := func(pid int) bool { p, ok := stat(pid); return !ok || !p.alive() }
 

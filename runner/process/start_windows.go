@@ -56,7 +56,7 @@ func (r *run) start() bool {
 	r.w.mu.Lock()
 	r.w.tree = r.tree
 	r.w.mu.Unlock()
-	r.c.Forked(r.r.PID, r.startedAt)
+	r.c.OnForked(r.r.PID, r.startedAt)
 	return true
 }
 
@@ -87,7 +87,7 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 	if r.c.NoNewPrivileges {
 		unlimited = append(unlimited, "no_new_privileges")
 	}
-	r.r.Unlimited = strings.Join(unlimited, ", ")
+	r.r.UnenforcedLimits = strings.Join(unlimited, ", ")
 	if r.tree, err = newTree(r.w.sys, r.c.Cookie, r.c.Limits); err == nil && r.c.Nice != 0 {
 		err = r.tree.setNice(r.c.Nice)
 	}

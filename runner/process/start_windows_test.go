@@ -337,7 +337,7 @@ func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "sleep")
-	c.Started = func(int, time.Time) {
+	c.OnStarted = func(int, time.Time) {
 		windows.CloseHandle(theirs)
 		ours.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if n, err := ours.Read(make([]byte, 1)); err != io.EOF {

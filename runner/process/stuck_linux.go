@@ -45,7 +45,7 @@ func (r *run) giveUpMain(remaining []proc) {
 // abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such
 // a process uses only a pid, so no worker waits for it.
 func (r *run) abandonTraced() {
-	r.r.Traced, r.exited = true, true
+	r.r.HeldByTracer, r.exited = true, true
 	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status", r.pid)
 	r.w.mu.Lock()
 	r.w.running = false

@@ -70,7 +70,7 @@ func restart() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cleanstart.DefaultSignals()
-	return timerslack.Exec(append(os.Environ(), preparedName+"=1"))
+	return timerslack.ExecWithTimerSlack(append(os.Environ(), preparedName+"=1"))
 }
 
 // defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended
@@ -184,13 +184,13 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 			}
 		}
 		remaining := members(allProcs(), func(p proc) bool {
-			if d.Spared != nil && d.Spared(p.pgid) {
+			if d.MayLiveOn != nil && d.MayLiveOn(p.pgid) {
 				return false
 			}
 			return p.sid == session || belonging[p.sid] || belonging[p.pgid] || ours(cookieOf(p.pid))
 		}, 0)
 		if d.Owner != nil {
-			remaining = slices.DeleteFunc(remaining, func(p proc) bool { return !Owns(*d.Owner, p.pid) })
+			remaining = slices.DeleteFunc(remaining, func(p proc) bool { return !IsOwnedBy(*d.Owner, p.pid) })
 		}
 		if first {
 			found = survivors(remaining)
@@ -224,7 +224,7 @@ func lastNumbers(cookie string) string {
 }
 
 // startBefore and startAfter bound the difference between two start times of a process. One is the
-// kernel's, in whole clock ticks. The other was passed to Forked, and was taken right before the
+// kernel's, in whole clock ticks. The other was passed to OnForked, and was taken right before the
 // process was created. A larger difference means that the process is another one.
 const (
 	startBefore = 15 * time.Millisecond

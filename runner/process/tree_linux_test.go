@@ -79,7 +79,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
 	c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
-	c.Forked = func(p int, _ time.Time) { pid <- p }
+	c.OnForked = func(p int, _ time.Time) { pid <- p }
 	result := make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	main := <-pid
@@ -160,16 +160,16 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 	plain := func(*Command) {}
 	for i := range maxBackground {
-		if r := run(plain); !r.Spared || r.Leftovers != 0 || r.Error != "" {
+		if r := run(plain); !r.HasBackground || r.Leftovers != 0 || r.Error != "" {
 			t.Fatalf("tree %d: %+v, want it spared", i+1, r)
 		}
 	}
-	if r := run(plain); r.Spared || r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(r.Error, "64 earlier jobs") {
+	if r := run(plain); r.HasBackground || r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(r.Error, "64 earlier jobs") {
 		t.Errorf("one tree more: %+v, want it ended", r)
 	}
 	own := trees()
 	if os.Geteuid() == 0 {
-		if r := run(func(c *Command) { c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.Spared {
+		if r := run(func(c *Command) { c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.HasBackground {
 			t.Errorf("another account's: %+v, want it spared", r)
 		}
 	}
@@ -178,7 +178,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 		Reap()
 		return len(trees()) < maxBackground+1 || os.Geteuid() != 0
 	})
-	if r := run(plain); !r.Spared {
+	if r := run(plain); !r.HasBackground {
 		t.Errorf("after one has ended: %+v, want it spared", r)
 	}
 }
@@ -189,8 +189,8 @@ func TestUnknownExitStatusIsLost(t *testing.T) {
 	defer w.Close()
 	c := command(t, "/bin/true")
 	// Reap the process before the worker does.
-	c.Forked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) }
-	if r := w.Run(c); !r.Lost || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
+	c.OnForked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) }
+	if r := w.Run(c); !r.EndUnknown || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
 		t.Errorf("got %+v, want it lost", r)
 	}
 }
@@ -207,7 +207,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	c := command(t, "/bin/cat", gate)
 	c.Patience = 100 * time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
-	c.Forked = func(pid int, _ time.Time) {
+	c.OnForked = func(pid int, _ time.Time) {
 		tracer.Env = append(os.Environ(), rolesVariable+"=trace "+strconv.Itoa(pid))
 		_, err1 := tracer.StdinPipe()
 		out, err2 := tracer.StdoutPipe()
@@ -223,7 +223,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 		}
 	}
 	r := w.Run(c)
-	if !r.Traced || r.StuckPID != 0 || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
+	if !r.HeldByTracer || r.StuckPID != 0 || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
 		t.Errorf("got %+v, want it given up, and no worker taken", r)
 	}
 	tracer.Process.Kill()
@@ -245,7 +245,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	c := command(t, "/bin/sleep", "60")
 	c.Timeout, c.KillAfter, c.Patience = 300*time.Millisecond, 0, 300*time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
-	c.Forked = func(pid int, _ time.Time) {
+	c.OnForked = func(pid int, _ time.Time) {
 		tracer.Env = append(os.Environ(), rolesVariable+"=keep "+strconv.Itoa(pid))
 		_, err1 := tracer.StdinPipe()
 		out, err2 := tracer.StdoutPipe()
@@ -324,7 +324,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	member := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
 	other := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
 	spared := foreignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
-	d.Spared = func(pgid int) bool { return pgid == spared }
+	d.MayLiveOn = func(pgid int) bool { return pgid == spared }
 	met, stuck := EndTrees(d, 20*time.Second)
 	if stuck != nil {
 		t.Errorf("stuck: %v", stuck)

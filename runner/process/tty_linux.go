@@ -77,8 +77,8 @@ func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 		return t, false
 	}
 	t = Typed{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.controls.Text()}
-	if t.Taken > 0 {
-		w.terminal.input = append(w.terminal.input, data[:t.Taken]...)
+	if t.Written > 0 {
+		w.terminal.input = append(w.terminal.input, data[:t.Written]...)
 		w.interrupt()
 	}
 	return t, true

@@ -27,7 +27,7 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal
 	t.Helper()
 	o := &onTerminal{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pid: make(chan int, 1), ended: make(chan Result, 1)}
 	o.TTY = true
-	o.Forked = func(pid int, _ time.Time) { o.pid <- pid }
+	o.OnForked = func(pid int, _ time.Time) { o.pid <- pid }
 	for _, s := range set {
 		s(o.Command)
 	}
@@ -57,7 +57,7 @@ func (o *onTerminal) types(text string) {
 	rest := []byte(text)
 	for deadline := time.Now().Add(20 * time.Second); len(rest) > 0; {
 		typed, ok := o.w.Type(o.at, rest)
-		n := typed.Taken
+		n := typed.Written
 		if rest = rest[n:]; !ok || time.Now().After(deadline) {
 			o.Fatalf("%d bytes of %d could not be typed (%v)", len(rest), len(text), ok)
 		}
@@ -149,7 +149,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 		if !ok {
 			t.Fatal("it does not run")
 		}
-		if taken += typed.Taken; typed.Taken > 0 {
+		if taken += typed.Written; typed.Written > 0 {
 			quiet = time.Now()
 		}
 	}

@@ -10,12 +10,12 @@ import (
 // Lock takes an exclusive lock that is released when this process ends. ok is false if another
 // process holds the lock. Child processes do not inherit it.
 func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
-	return lockfile.Take(path, true)
+	return lockfile.Acquire(path, true)
 }
 
 // LockHeld reports whether a process holds a lock. It returns false if the file does not exist.
 // Concurrent callers do not find each other's locks.
-func LockHeld(path string) (bool, error) { return lockfile.Held(path) }
+func LockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
 
 // OpenPlain opens a file in a runner's directory for reading. Other processes can still remove the
 // file.

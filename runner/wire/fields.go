@@ -159,7 +159,7 @@ func (c *codec) progress(p *Progress) {
 	c.text(&p.Text)
 }
 
-func (c *codec) left(l *Left) {
+func (c *codec) survivor(l *Survivor) {
 	c.nums(&l.PID, &l.PGID)
 	c.text(&l.Cookie)
 }
@@ -167,7 +167,7 @@ func (c *codec) left(l *Left) {
 func (c *codec) limit(l *Limit) {
 	c.text(&l.Name)
 	c.num(&l.Extent)
-	c.text(&l.By)
+	c.text(&l.Mechanism)
 }
 
 // The fields methods code the fields of each frame, in their order on the wire.
@@ -202,7 +202,7 @@ func (f *Start) fields(c *codec) {
 	c.duration(&f.OutputGrace)
 	c.num(&f.OutputLimit)
 	c.flag(&f.Background)
-	c.nums(&f.NotAfter, &f.By, &f.Memory, &f.MilliCPUs, &f.Tasks)
+	c.nums(&f.NotAfter, &f.BootDeadline, &f.Memory, &f.MilliCPUs, &f.Tasks)
 	c.flag(&f.TTY)
 	c.nums(&f.Nice, &f.NoFile)
 	c.texts(&f.Secrets)
@@ -223,7 +223,7 @@ func (f *Resize) fields(c *codec) {
 }
 
 func (f *Typed) fields(c *codec) {
-	c.nums(&f.ID, &f.Taken)
+	c.nums(&f.ID, &f.Written)
 	c.flag(&f.Gone)
 	c.optionalText(&f.Controls)
 }
@@ -236,9 +236,9 @@ func (f *Kill) fields(c *codec) {
 	c.duration(&f.Grace)
 }
 
-func (f *Prolong) fields(c *codec) {
-	c.duration(&f.For)
-	c.optionalNum(&f.By, false)
+func (f *ExtendLeases) fields(c *codec) {
+	c.duration(&f.Duration)
+	c.optionalNum(&f.BootDeadline, false)
 }
 
 func (f *Signal) fields(c *codec) {
@@ -253,7 +253,7 @@ func (f *Pause) fields(c *codec) {
 }
 
 func (f *Paused) fields(c *codec) {
-	c.nums(&f.ID, &f.Left)
+	c.nums(&f.ID, &f.Unchanged)
 	c.flag(&f.Gone)
 }
 
@@ -309,7 +309,7 @@ func (f *Result) fields(c *codec) {
 	c.attempt(&f.Attempt)
 	c.nums(&f.EndedAt, &f.Cause)
 	c.flag(&f.TimedOut)
-	c.flag(&f.Silent)
+	c.flag(&f.IdleTimedOut)
 	c.flag(&f.Shortage)
 	c.flag(&f.Unkilled)
 	c.nums(&f.ExitCode, &f.Signal)
@@ -325,7 +325,7 @@ func (f *Result) fields(c *codec) {
 	c.optionalFlag(&f.MemoryLimit)
 }
 
-func (f *Telling) fields(c *codec) {
+func (f *ProgressReport) fields(c *codec) {
 	c.lease(&f.Lease)
 	c.progress(&f.Progress)
 }
@@ -341,7 +341,7 @@ func (f *Chunk) fields(c *codec) {
 func (f *Recovered) fields(c *codec) {
 	c.num(&f.ID)
 	c.flag(&f.SameBoot)
-	list(c, &f.Left, 3, (*codec).left)
+	list(c, &f.Survivors, 3, (*codec).survivor)
 	c.leases(&f.Alive)
 	c.text(&f.Error)
 }

@@ -84,28 +84,28 @@ type (
 		UID  int64
 		Argv []string
 		// Env is the environment, except for QUEUECTL_WORKER, the cookie and the account's variables.
-		Env         []string
-		Cwd         string
-		Umask       int64
-		Stdin       string
-		StdinFile   string
-		Timeout     time.Duration // 0 means no timeout
-		IdleTimeout time.Duration // 0 means no timeout
-		KillAfter   time.Duration
-		OutputGrace time.Duration
-		OutputLimit int64
-		Background  bool
-		NotAfter    int64 // start deadline in milliseconds since 1970; 0 means none
-		By          int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
-		Memory      int64 // in bytes; for Memory, MilliCPUs and Tasks, 0 means no limit
-		MilliCPUs   int64 // thousandths of a processor
-		Tasks       int64
-		TTY         bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
-		Nice        int64    // nice value of each process; 0 means the runner's own nice value
-		NoFile      int64    // limit of open files for each process; 0 means the default limit
-		Secrets     []string // NAME=/path or NAME=credential:C; only the runner reads the values
-		Mask        bool     // mask the values of Secrets in the output
-		Deps        []byte   // JSON about the jobs that this job depended on; nil means none
+		Env          []string
+		Cwd          string
+		Umask        int64
+		Stdin        string
+		StdinFile    string
+		Timeout      time.Duration // 0 means no timeout
+		IdleTimeout  time.Duration // 0 means no timeout
+		KillAfter    time.Duration
+		OutputGrace  time.Duration
+		OutputLimit  int64
+		Background   bool
+		NotAfter     int64 // start deadline in milliseconds since 1970; 0 means none
+		BootDeadline int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
+		Memory       int64 // in bytes; for Memory, MilliCPUs and Tasks, 0 means no limit
+		MilliCPUs    int64 // thousandths of a processor
+		Tasks        int64
+		TTY          bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
+		Nice         int64    // nice value of each process; 0 means the runner's own nice value
+		NoFile       int64    // limit of open files for each process; 0 means the default limit
+		Secrets      []string // NAME=/path or NAME=credential:C; only the runner reads the values
+		Mask         bool     // mask the values of Secrets in the output
+		Deps         []byte   // JSON about the jobs that this job depended on; nil means none
 		// NoNewPrivileges prevents setuid programs from gaining privileges.
 		NoNewPrivileges bool
 	}
@@ -129,14 +129,14 @@ type (
 		Cause int64
 		Grace time.Duration
 	}
-	// Prolong extends the service's leases by For. If no other Prolong arrives within that time, the
+	// ExtendLeases extends the service's leases by Duration. If no other ExtendLeases arrives within that time, the
 	// service may have lost its leases. The runner then kills all its jobs immediately, and starts no
-	// attempt until another Prolong arrives. If For is 0, and before the first Prolong, the leases do
+	// attempt until another ExtendLeases arrives. If Duration is 0, and before the first ExtendLeases, the leases do
 	// not expire.
-	Prolong struct {
-		For time.Duration
-		// By is the end of that time in milliseconds since boot, including time asleep; 0 if unknown.
-		By int64
+	ExtendLeases struct {
+		Duration time.Duration
+		// BootDeadline is the end of that time in milliseconds since boot, including time asleep; 0 if unknown.
+		BootDeadline int64
 	}
 	// Watch makes the runner send an attempt's start and result immediately instead of gathering them.
 	Watch struct{ Lease }
@@ -200,7 +200,7 @@ type (
 	// Started reports an attempt that is still running a moment after its start.
 	Started struct{ Attempt }
 	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it unasked,
-	// for an attempt that was not started before the deadline in NotAfter or By.
+	// for an attempt that was not started before the deadline in NotAfter or BootDeadline.
 	Dropped struct {
 		Lease
 		Dropped bool
@@ -216,20 +216,20 @@ type (
 		EndedAt int64 // milliseconds since 1970
 		// Cause is the cause in the Kill that ended the attempt, or the one that the runner found; 0 if
 		// neither exists.
-		Cause     int64
-		TimedOut  bool
-		Silent    bool // the attempt timed out because it printed nothing for IdleTimeout
-		Shortage  bool // the attempt could not be started, because resources were missing
-		Unkilled  bool // the attempt has processes that outlive SIGKILL
-		ExitCode  int64
-		Signal    int64
-		Error     string
-		CPU       time.Duration
-		PeakRSS   int64
-		Leftovers int64
-		Dropped   int64
-		Output    []byte
-		OutputRef string
+		Cause        int64
+		TimedOut     bool
+		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
+		Shortage     bool // the attempt could not be started, because resources were missing
+		Unkilled     bool // the attempt has processes that outlive SIGKILL
+		ExitCode     int64
+		Signal       int64
+		Error        string
+		CPU          time.Duration
+		PeakRSS      int64
+		Leftovers    int64
+		Dropped      int64
+		Output       []byte
+		OutputRef    string
 		// Value is the JSON that the attempt reported as its result. ValueError is the reason why the
 		// attempt's result was invalid.
 		Value      []byte
@@ -239,9 +239,9 @@ type (
 		// MemoryLimit reports that a process of the attempt was killed at the attempt's memory limit.
 		MemoryLimit bool
 	}
-	// Telling reports the progress of a running attempt. The runner sends it at most twice a second for
+	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second for
 	// each attempt, and after HelloReply if the attempt has reported progress.
-	Telling struct {
+	ProgressReport struct {
 		Lease
 		Progress
 	}
@@ -257,27 +257,27 @@ type (
 	// runner started. Left lists the processes that outlive SIGKILL, and Alive the attempts that still
 	// had processes before.
 	Recovered struct {
-		ID       int64
-		SameBoot bool
-		Left     []Left
-		Alive    []Lease
-		Error    string // "" after success
+		ID        int64
+		SameBoot  bool
+		Survivors []Survivor
+		Alive     []Lease
+		Error     string // "" after success
 	}
 	// Purged answers Purge after the files were deleted or could not be deleted.
 	Purged struct{ ID int64 }
 	// Paused answers Pause. Left is the number of processes of the tree that have not changed yet. Gone
 	// reports that the attempt is not running, or is being ended.
 	Paused struct {
-		ID   int64
-		Left int64
-		Gone bool
+		ID        int64
+		Unchanged int64
+		Gone      bool
 	}
 	// Typed answers Type. Taken is how many of the first bytes the terminal took; it has no room for
 	// more until the program reads. Controls contains the control sequences that have set the
 	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
 	Typed struct {
 		ID       int64
-		Taken    int64
+		Written  int64
 		Gone     bool
 		Controls string
 	}
@@ -295,12 +295,12 @@ type Limit struct {
 	Name string
 	// Extent says how completely the limit is enforced: 0 is not at all, 2 is as intended. 1 means that
 	// a limit of the whole job is enforced for each process separately.
-	Extent int64
-	By     string // what enforces the limit, or why nothing does; a text for people
+	Extent    int64
+	Mechanism string // what enforces the limit, or why nothing does; a text for people
 }
 
-// Left is a process of a dead runner that outlives SIGKILL.
-type Left struct {
+// Survivor is a process of a dead runner that outlives SIGKILL.
+type Survivor struct {
 	PID, PGID int64
 	Cookie    string // "" if the process no longer shows its cookie
 }
@@ -373,9 +373,9 @@ func newFrame(kind byte) Frame {
 	case 27:
 		return new(Paused)
 	case 28:
-		return new(Telling)
+		return new(ProgressReport)
 	case 29:
-		return new(Prolong)
+		return new(ExtendLeases)
 	}
 	return nil
 }
@@ -437,9 +437,9 @@ func kindOf(f Frame) byte {
 		return 26
 	case *Paused:
 		return 27
-	case *Telling:
+	case *ProgressReport:
 		return 28
-	case *Prolong:
+	case *ExtendLeases:
 		return 29
 	}
 	panic("unreachable") // only the types of this package implement Frame

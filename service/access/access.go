@@ -98,10 +98,10 @@ func (r *Rights) Right(p *control.Peer) control.Right {
 	case p.UID == AnonymousUID, p.UID == ScraperUID:
 		return control.None
 	}
-	if p.Root() || p.UID == accounts.Self() {
+	if p.Root() || p.UID == accounts.CurrentUser() {
 		return control.Admin
 	}
-	return r.access.Load().Of(p)
+	return r.access.Load().RightOf(p)
 }
 
 // PeerName returns the name of a peer's user.
@@ -116,7 +116,7 @@ func (r *Rights) PeerName(uid int) string {
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, r.Directory.UserName(accounts.Self()), r.HowToGetRight(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, r.Directory.UserName(accounts.CurrentUser()), r.HowToGetRight(control.Submit, you))
 	}
 	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, r.HowToGetRight(needs, ""))
 }
@@ -156,7 +156,7 @@ func (g *Guard) MayAct(p *control.Peer, method string, j *queue.Job) error {
 // jobs that it creates.
 func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
-	needs := control.Needs(method, isOwner)
+	needs := control.RequiredRight(method, isOwner)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
 		return g.Rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
@@ -172,9 +172,9 @@ func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) err
 // VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
 func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) control.Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.Admin) {
-		return control.Outline
+		return control.VisibleOutline
 	}
-	return control.Sees(p.Right, g.IsOwner(p, j))
+	return control.VisibilityFor(p.Right, g.IsOwner(p, j))
 }
 
 // Hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
@@ -212,7 +212,7 @@ func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
 // OnlyOwnUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
 // peer may use the method on all jobs.
 func OnlyOwnUID(p *control.Peer, method string) *int {
-	if p.Right.Covers(control.Needs(method, false)) {
+	if p.Right.Covers(control.RequiredRight(method, false)) {
 		return nil
 	}
 	return &p.UID
@@ -252,7 +252,7 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
 	// for the peer and the service.
 	unnamed := user.Name == strconv.Itoa(uid)
-	if !ok || unnamed && uid != a.Peer.UID && uid != accounts.Self() {
+	if !ok || unnamed && uid != a.Peer.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
 	if err := a.RunAs.mayRunAs(a.Peer, user); err != nil {
@@ -267,11 +267,11 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 
 // mayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
 func (r *RunAs) mayRunAs(p *control.Peer, user JobUser) error {
-	needs := control.Needs("enqueue", false)
+	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == r.Account.RunsAs(&queue.Job{UID: p.UID}), r.Account.Each && p.Right.Covers(needs):
+	case user.UID == r.Account.RunsAs(&queue.Job{UID: p.UID}), r.Account.PerJob && p.Right.Covers(needs):
 		return nil
-	case r.Account.Each:
+	case r.Account.PerJob:
 		return r.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
@@ -305,7 +305,7 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 		case "env", "env_secret":
 			var env map[string]string
 			// Ignore errors in the value here, since the later validation reports them.
-			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
+			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HasHiddenValue(env)
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return r.Rights.Refuse(p, "changing the user that a job runs as", control.Admin)
@@ -335,11 +335,11 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 // the service could apply another run_as at its next start. It also rejects edits that would overwrite
 // values that the peer cannot see. See docs/decisions/0075.
 func (r *RunAs) MayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
-	each := worker.Account{Each: true}
+	each := worker.Account{PerJob: true}
 	switch {
 	case e.hasPlaceholder && j.UID != p.UID:
 		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables that you do not change")
-	case e.changesExecution && r.Home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
+	case e.changesExecution && r.Home.External() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
 		return r.Rights.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 // AccountOf returns the account of a uid. If the system does not know the uid, it returns defaults.
 func (d *Directory) AccountOf(uid int) worker.Account {
-	u, err := d.User(uint32(uid))
+	u, err := d.UserByUID(uint32(uid))
 	if err != nil {
 		return worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
 	}
@@ -22,7 +22,7 @@ func (d *Directory) AccountOf(uid int) worker.Account {
 
 // accountName returns the system's name for a uid, or "" if the uid has no name.
 func (d *Directory) accountName(uid int) string {
-	a, err := d.User(uint32(uid))
+	a, err := d.UserByUID(uint32(uid))
 	if err != nil {
 		return ""
 	}
@@ -31,7 +31,7 @@ func (d *Directory) accountName(uid int) string {
 
 // AccountNamed returns the account of a user.
 func (d *Directory) AccountNamed(name string) (worker.Account, error) {
-	u, err := d.Named(name)
+	u, err := d.UserByName(name)
 	if err == nil && u.Name != name {
 		// A directory may know an account under several names, but runners use only the account's main
 		// name.
@@ -42,9 +42,9 @@ func (d *Directory) AccountNamed(name string) (worker.Account, error) {
 
 // PeerNamed returns a peer as if the user had connected to the socket, with the user's current groups.
 func (d *Directory) PeerNamed(name string) (control.Peer, error) {
-	u, err := d.Named(name)
+	u, err := d.UserByName(name)
 	if err == nil {
-		u, err = d.Grouped(u)
+		u, err = d.WithGroups(u)
 	}
 	p := control.Peer{UID: int(u.UID), GID: int(u.GID), PID: os.Getpid()}
 	for _, gid := range u.Groups {

@@ -171,7 +171,7 @@ func (o *Owners) RequestCheck() {
 
 // mayChangeOwner reports whether another account may get a uid. Root and the service's own account always
 // keep their uids.
-func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.Self() }
+func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.CurrentUser() }
 
 // Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit
 // separates the jobs of that account before the peer gets any reply.
@@ -292,7 +292,7 @@ func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
 
 // lacksAccount reports whether jobs of a uid need an account on this node that does not exist here.
 func (o *Owners) lacksAccount(uid int) bool {
-	return o.account.Each && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" && o.lookUpName(uid, true) == ""
+	return o.account.PerJob && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" && o.lookUpName(uid, true) == ""
 }
 
 // CheckOwner returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
@@ -321,7 +321,7 @@ func (o *Owners) orElsewhere(err error) error {
 	if err == nil || !o.HasOtherNodes() {
 		return err
 	}
-	return fmt.Errorf("%w: %w", worker.ErrNotHere, err)
+	return fmt.Errorf("%w: %w", worker.ErrWrongNode, err)
 }
 
 // checkRenamed returns an error if a uid had a name and now has a different one.

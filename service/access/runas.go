@@ -12,7 +12,7 @@ import (
 // RunAs decides as which users jobs run.
 type RunAs struct {
 	Account   worker.Account // account that jobs run as
-	Home      runner.Home
+	Home      runner.Location
 	Places    config.Places
 	Directory *Directory
 	Owners    *Owners
@@ -24,7 +24,7 @@ type RunAs struct {
 // MayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
 // submitter gets the error immediately.
 func (r *RunAs) MayRun(uid int) error {
-	if !r.Home.Roots() {
+	if !r.Home.OwnedByRoot() {
 		return nil
 	}
 	if why := r.Accounts.Refuses(uint32(uid)); why != "" {
@@ -37,7 +37,7 @@ func (r *RunAs) MayRun(uid int) error {
 // user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
 // another user, if an admin has chosen that user.
 func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
-	if each := (worker.Account{Each: true}); r.Home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
+	if each := (worker.Account{PerJob: true}); r.Home.External() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
 		return r.Rights.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
 	}
 	return nil

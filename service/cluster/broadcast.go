@@ -40,7 +40,7 @@ func (r *JobRouter) Broadcast(ctx context.Context, req NodeRequest) ([]NodeResul
 // SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
 // have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
 func (r *JobRouter) SendToNodes(ctx context.Context, nodes []store.NodeState, req NodeRequest) []NodeResult {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.Alive })
 	list := make([]NodeResult, len(nodes))
 	slots := make(chan struct{}, maxParallelRequests)
 	var all sync.WaitGroup
@@ -58,8 +58,8 @@ func (r *JobRouter) SendToNodes(ctx context.Context, nodes []store.NodeState, re
 
 // WaitIdle waits until no job runs on a draining node. It does not wait for the jobs of a lost node.
 func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
-	if n.This {
-		return r.Pool.Quiet(ctx)
+	if n.IsSelf {
+		return r.Pool.WaitIdle(ctx)
 	}
 	for {
 		reply, err := r.sendRequest(ctx, n.ID, NodeRequest{Command: "quiet"})
@@ -103,8 +103,8 @@ func (l *NodeList) LostNodes(ctx context.Context) (list []string) {
 		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
 	}
 	for i := range nodes {
-		if n := &nodes[i]; !n.This && !n.Alive && !n.Left {
-			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))
+		if n := &nodes[i]; !n.IsSelf && !n.Alive && !n.Stopped {
+			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.ShellWord(n.Name)))
 		}
 	}
 	return list

@@ -72,7 +72,7 @@ func (d *DrainState) EndCommand(node string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.node && !d.all {
-		return "queuectl node drain " + queue.Word(node) + " --off"
+		return "queuectl node drain " + queue.ShellWord(node) + " --off"
 	}
 	return "queuectl drain --off"
 }
@@ -91,7 +91,7 @@ func (d *Drains) BeginDrainRead() (record func(on bool)) {
 // accordingly.
 func (d *Drains) ReadDrained(ctx context.Context) error {
 	record := d.BeginDrainRead()
-	drained, err := d.Cluster.Drained(ctx)
+	drained, err := d.Cluster.IsDrained(ctx)
 	if err == nil {
 		record(drained)
 	}

@@ -86,7 +86,7 @@ type NodeReply struct {
 
 // namedErrors contains the errors that nodes send by name, so that the requesting node can compare them with
 // errors.Is.
-var namedErrors = map[string]error{"moved": store.ErrMoved, "leased": store.ErrLeased, "runs": worker.ErrRuns, "otherwise": worker.ErrOtherwise, "none": os.ErrNotExist}
+var namedErrors = map[string]error{"moved": store.ErrStateChanged, "leased": store.ErrLeased, "runs": worker.ErrAttemptStarted, "otherwise": worker.ErrAttemptEnded, "none": os.ErrNotExist}
 
 // livePiece is a piece of a running attempt's output, encoded by output.AppendChunks.
 type livePiece struct {
@@ -146,7 +146,7 @@ func (r *JobRouter) execRemote(ctx context.Context, req NodeRequest) (reply Node
 	if r.Cluster == nil {
 		return reply, false, nil
 	}
-	node, err := r.Cluster.Holder(ctx, req.Seq)
+	node, err := r.Cluster.LeaseHolder(ctx, req.Seq)
 	if err != nil || node == 0 {
 		return reply, false, err
 	}
@@ -284,14 +284,14 @@ func (r *JobRouter) route(ctx context.Context, req NodeRequest) (bool, error) {
 func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.Lease())
 	defer cancel()
-	holder, err := r.Cluster.Holder(ctx, seq)
+	holder, err := r.Cluster.LeaseHolder(ctx, seq)
 	for err == nil && holder != 0 && !r.NodeList.isNodeAlive(ctx, holder) {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(PollInterval):
 		}
-		holder, err = r.Cluster.Holder(ctx, seq)
+		holder, err = r.Cluster.LeaseHolder(ctx, seq)
 	}
 	return err == nil
 }
@@ -312,14 +312,14 @@ func (r *JobRouter) execLocal(ctx context.Context, req *NodeRequest) (reply Node
 	case "pause":
 		reply.Held, err = p.Pause(ctx, req.Seq, req.On, req.UID)
 	case "thaw":
-		reply.Held, err = p.Running(req.Seq) > 0, p.Thaw(ctx, req.Seq, req.UID)
+		reply.Held, err = p.Running(req.Seq) > 0, p.ResumeForSignal(ctx, req.Seq, req.UID)
 	case "change":
 		if req.Change.Verb == "" {
 			reply.Held, err = p.GiveBack(ctx, req.Seq)
 			break
 		}
 		g := req.Change
-		reply.Held, err = p.Change(ctx, req.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout, Alone: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser, MaxBytesUser: g.MaxBytesUser})
+		reply.Held, err = p.Change(ctx, req.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout, KeepDependants: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser, MaxBytesUser: g.MaxBytesUser})
 	case "read":
 		timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
@@ -367,7 +367,7 @@ func (r *JobRouter) Change(ctx context.Context, seq int64, g store.Change) (bool
 	if done || err != nil {
 		return done, err
 	}
-	change := &changeRequest{g.Verb, g.UID, g.Timeout, g.Alone, g.Only, g.MaxPending, g.MaxPendingUser, g.MaxBytesUser}
+	change := &changeRequest{g.Verb, g.UID, g.Timeout, g.KeepDependants, g.Only, g.MaxPending, g.MaxPendingUser, g.MaxBytesUser}
 	if g.Edit != nil {
 		change.Verb = ""
 	}
@@ -381,7 +381,7 @@ func (r *JobRouter) Running(ctx context.Context, j *queue.Job) int {
 	if n := r.Pool.Running(j.Seq); n > 0 || r.Cluster == nil || j.State != queue.Processing {
 		return n
 	}
-	if node, err := r.Cluster.Holder(ctx, j.Seq); err == nil && node != 0 {
+	if node, err := r.Cluster.LeaseHolder(ctx, j.Seq); err == nil && node != 0 {
 		return j.Runs + 1
 	}
 	return 0
@@ -421,7 +421,7 @@ func (l *NodeList) NodeOf(ctx context.Context, seq int64) string {
 	if l.Cluster == nil {
 		return l.Node
 	}
-	node, err := l.Cluster.Holder(ctx, seq)
+	node, err := l.Cluster.LeaseHolder(ctx, seq)
 	if err == nil && node != 0 {
 		list, err := l.Nodes(ctx)
 		for i := range list {

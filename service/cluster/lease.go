@@ -71,17 +71,17 @@ func (k *LeaseKeeper) ExtendLease(ctx context.Context) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
 	recordDrain := k.drains.BeginDrainRead()
-	m, err := k.cluster.Extend(timeoutCtx, k.nodeList.load())
+	m, err := k.cluster.ExtendLease(timeoutCtx, k.nodeList.load())
 	if err != nil {
 		return err
 	}
 	if k.settings.Current().OnPartition == "stop" {
-		k.pool.Prolong(sent.Add(lease - leaseMargin(lease)))
+		k.pool.SetLeaseDeadline(sent.Add(lease - leaseMargin(lease)))
 	} else {
-		k.pool.Prolong(time.Time{})
+		k.pool.SetLeaseDeadline(time.Time{})
 	}
 	recordDrain(m.Drained)
-	if m.Orphans {
+	if m.HasOrphans {
 		select {
 		case k.orphans <- struct{}{}:
 		default: // a take-over is already requested
@@ -127,12 +127,12 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 		if len(list) > 0 {
 			byNode := map[string]int{}
 			for i := range list {
-				byNode[list[i].From]++
+				byNode[list[i].NodeName]++
 			}
 			for _, name := range slices.Sorted(maps.Keys(byNode)) {
 				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name, "jobs", byNode[name])
 			}
-			k.pool.Lost(list)
+			k.pool.SettleLost(list)
 		}
 		more = len(list) == store.MaxTakeOver
 	}

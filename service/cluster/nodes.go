@@ -45,7 +45,7 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: l.Self.nodeRecord(), This: true, Alive: true, Version: l.Version, Joined: l.Started, Heard: l.Store.Now()}
+	n := store.NodeState{Node: l.Self.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.Started, LastHeartbeat: l.Store.Now()}
 	n.Workers, n.Running, n.Drained = l.Pool.Workers(), l.Pool.Busy(), l.Pool.Draining()
 	return []store.NodeState{n}, nil
 }
@@ -77,7 +77,7 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue m
 		return 0, byQueue
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.Alive && !n.This && n.Heard.Add(time.Minute) > l.Store.Now() {
+		if n := &nodes[i]; n.Alive && !n.IsSelf && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
 			sum += n.Ended
 			for name, ended := range n.EndedOf {
 				byQueue[name] += ended
@@ -131,7 +131,7 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store
 
 // nodeRecord describes this node as the settings define it.
 func (t *ThisNode) nodeRecord() store.Node {
-	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{}, Strangers: t.Owners.Strangers()}
+	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{}, UnknownUIDs: t.Owners.Strangers()}
 	for name, r := range t.Settings.Current().ResourcesByName() {
 		n.Resources[name] = len(r.IDs)
 	}

@@ -62,7 +62,7 @@ func (r *Responder) Answer(ctx context.Context, req *NodeRequest) (reply NodeRep
 		reply.Held = true
 		timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		if err = r.Pool.Quiet(timeoutCtx); err != nil && ctx.Err() == nil {
+		if err = r.Pool.WaitIdle(timeoutCtx); err != nil && ctx.Err() == nil {
 			reply.TryAgain, err = true, nil
 		}
 	case "why":
@@ -87,7 +87,7 @@ func (r *Responder) Answer(ctx context.Context, req *NodeRequest) (reply NodeRep
 // answerRequests also cancels the requests whose senders no longer wait.
 func (r *Responder) answerRequests(ctx context.Context) {
 	r.dropRequests(ctx)
-	var list []store.Asked
+	var list []store.NodeRequest
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
 			some, err := r.Requests.Asked(ctx, slow, maxParallelRequests)
@@ -105,16 +105,16 @@ func (r *Responder) answerRequests(ctx context.Context) {
 			defer cancel()
 			var req NodeRequest
 			var reply NodeReply
-			if err := json.Unmarshal(one.Ask, &req); err != nil || req.Command == "change" && req.Change == nil {
+			if err := json.Unmarshal(one.Payload, &req); err != nil || req.Command == "change" && req.Change == nil {
 				reply.fail(queue.Errorf(queue.CodeUnsupported, "node %s cannot read the request; run the same version of queuectl on all nodes", r.Node))
 			} else {
 				reply, err = r.Answer(timeoutCtx, &req)
 				reply.fail(err)
 			}
 			text, err := json.Marshal(reply)
-			if len(text) > store.MaxAnswer {
+			if len(text) > store.MaxReplyBytes {
 				reply = NodeReply{}
-				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.Node, store.MaxAnswer))
+				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.Node, store.MaxReplyBytes))
 				text, err = json.Marshal(reply)
 			}
 			for err == nil && timeoutCtx.Err() == nil {

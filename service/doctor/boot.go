@@ -35,7 +35,7 @@ func (d *Examiner) ExamineBoot() []store.Finding {
 		return nil
 	}
 	return []store.Finding{{
-		Check: "boot", Level: store.Warning, Next: advice,
+		Check: "boot", Level: store.LevelWarning, Next: advice,
 		Message: "the service does not start at boot: after a reboot, jobs and schedules wait until you start it",
 	}}
 }

@@ -29,10 +29,10 @@ import (
 
 // Examiner checks the queue and its environment.
 type Examiner struct {
-	Shares          *control.Shares
+	Shares          *control.UserLimits
 	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
 	Files           store.Maintainer                 // the store's maintenance operations; nil if it has none
-	Home            runner.Home
+	Home            runner.Location
 	Inherited       []string // restrictions that the service inherited; see Options
 	Places          config.Places
 	Pool            *worker.Pool
@@ -80,9 +80,9 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 	list = append(list, d.examineInherited()...)
 	list = append(list, d.ExamineBoot()...)
 	if problems, failing := d.Health.Problems(ctx); len(problems) > 0 {
-		level := store.Warning
+		level := store.LevelWarning
 		if failing {
-			level = store.Failure
+			level = store.LevelFailure
 		}
 		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
 	}
@@ -90,18 +90,18 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		return control.Diagnosis{}, ErrNoFiles
 	}
 	// If a slow disk delays the store, the check would only wait for the disk.
-	if p.Verify && d.Files.Slow() == nil {
+	if p.Verify && d.Files.SlowCommitError() == nil {
 		var lastReport time.Time
 		found, err := d.Files.Verify(ctx, d.OutputFiles.Outputs(), func(done, total int64) error {
 			if time.Since(lastReport) < ProgressInterval {
 				return nil
 			}
 			lastReport = time.Now()
-			return each(control.Progress{Done: done, Of: total})
+			return each(control.Progress{Done: done, Total: total})
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
-			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "the queue was not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
+			found, err = []store.Finding{{Check: "integrity", Level: store.LevelWarning, Message: "the queue was not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -113,12 +113,12 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 
 // Diagnose summarizes findings. It lists equal findings once.
 func Diagnose(list []store.Finding) control.Diagnosis {
-	d := control.Diagnosis{Level: string(store.Fine)}
+	d := control.Diagnosis{Level: string(store.LevelOK)}
 	for i, f := range list {
 		if slices.Contains(list[:i], f) {
 			continue // both the quick and the thorough check have found this; list it once
 		}
-		if f.Level == store.Failure || f.Level == store.Warning && d.Level == string(store.Fine) {
+		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.Level == string(store.LevelOK) {
 			d.Level = string(f.Level)
 		}
 		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message, Next: f.Next})
@@ -129,7 +129,7 @@ func Diagnose(list []store.Finding) control.Diagnosis {
 // ExamineAccess checks whether the names in [access] exist.
 func (d *Examiner) ExamineAccess() []store.Finding {
 	if unknown := d.Rights.UnknownNames(); unknown != "" {
-		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
+		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func (d *Examiner) ExamineAccess() []store.Finding {
 func (d *Examiner) examineInherited() (list []store.Finding) {
 	for _, attribute := range d.Inherited {
 		list = append(list, store.Finding{
-			Check: "start", Level: store.Warning, Message: attribute + "; the service inherited this from the process that started it",
+			Check: "start", Level: store.LevelWarning, Message: attribute + "; the service inherited this from the process that started it",
 			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}
@@ -152,7 +152,7 @@ func ExamineStoreFile(path string) []store.Finding {
 		// On Windows, the directory's access rights protect the file.
 		return nil
 	}
-	return []store.Finding{{Check: "store", Level: store.Warning, Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
+	return []store.Finding{{Check: "store", Level: store.LevelWarning, Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
 }
 
 // ProgramFile is the file of a program as it was when the service started.
@@ -167,13 +167,13 @@ func (d *Examiner) examinePrograms() (list []store.Finding) {
 		now, err := os.Stat(p.path)
 		switch {
 		case err != nil:
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install queuectl again; this file is needed to start the service and its runners"})
+			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install queuectl again; this file is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("the running version and the installed version are both %s", d.Version)})
+		list = append(list, store.Finding{Check: "program", Level: store.LevelOK, Message: fmt.Sprintf("the running version and the installed version are both %s", d.Version)})
 	}
 	return list
 }
@@ -204,10 +204,10 @@ func (d *Examiner) examineRunners() []store.Finding {
 	live, unresponsive := d.Pool.Runners(doctorTimeout)
 	var list []store.Finding
 	for _, pid := range unresponsive {
-		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: HowToEnd(pid)})
+		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: HowToEnd(pid)})
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.Busy())})
+		list = append(list, store.Finding{Check: "runner", Level: store.LevelOK, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.Busy())})
 	}
 	return list
 }
@@ -239,12 +239,12 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	f := store.Filter{Limit: store.MaxPage}
 	for more := true; more && len(former) > 0; more = f.Before != 0 {
 		var page store.Selected
-		err := d.Shares.Do(ctx, control.Many, func() (err error) {
+		err := d.Shares.Do(ctx, control.ClassMany, func() (err error) {
 			page, err = d.Store.Select(ctx, f)
 			return err
 		})
 		if err != nil {
-			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
+			return []store.Finding{{Check: "owners", Level: store.LevelWarning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
 			if name, isFormer := former[ref.UID]; isFormer {
@@ -262,7 +262,7 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 		list = append(list[:maxFormerNames], fmt.Sprintf("and %d more", more))
 	}
 	return []store.Finding{{
-		Check: "owners", Level: store.Warning,
+		Check: "owners", Level: store.LevelWarning,
 		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " + strings.Join(list, ", "),
 		Next:    "list them: queuectl list --user NAME; run a job as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove a job: queuectl rm ID",
 	}}
@@ -272,7 +272,7 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 func (d *Examiner) examineUsers() (list []store.Finding) {
 	most := d.Quota.MaxBytesUser()
 	for _, u := range d.Quota.NearQuota() {
-		list = append(list, store.Finding{Check: "users", Level: store.Warning,
+		list = append(list, store.Finding{Check: "users", Level: store.LevelWarning,
 			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused", d.Owners.UserName(u.UID), u.Bytes, most),
 			Next:    "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}

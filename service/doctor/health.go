@@ -19,7 +19,7 @@ import (
 // HealthCheck finds the problems that keep the queue from running jobs.
 type HealthCheck struct {
 	Files      store.Maintainer // the store's maintenance operations; nil if it has none
-	Home       runner.Home
+	Home       runner.Location
 	Node       string // name of this node
 	Pool       *worker.Pool
 	Store      store.Store
@@ -35,13 +35,13 @@ type HealthCheck struct {
 // cannot work at all. problems sends requests to the runners.
 func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool) {
 	if h.Files != nil {
-		if err := h.Files.Room(); err != nil {
+		if err := h.Files.SpaceError(); err != nil {
 			list, failing = append(list, err.Error()), true
 		}
-		if err := h.Files.Starved(); err != nil {
+		if err := h.Files.CheckpointError(); err != nil {
 			list = append(list, err.Error())
 		}
-		if err := h.Files.Slow(); err != nil {
+		if err := h.Files.SlowCommitError(); err != nil {
 			list, failing = append(list, err.Error()+"; check the disk"), true
 		}
 	}
@@ -57,13 +57,13 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 				queue.FormatDuration(h.Settings.Current().WorkerTimeout)))
 		}
 	}
-	unresponsive := h.Pool.Silent()
+	unresponsive := h.Pool.Unresponsive()
 	counts := h.Store.Counts()
 	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
 	switch workers := h.Pool.Workers(); {
 	case h.Pool.Stopping():
 		list = append(list, "the service is stopping, so no jobs start")
-	case waiting == 0 || h.Pool.Draining() || h.Pool.Frozen():
+	case waiting == 0 || h.Pool.Draining() || h.Pool.AllPaused():
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
 	case len(unresponsive) > 0 && h.Pool.Busy() >= workers:
@@ -76,11 +76,11 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 		list = append(list, problem)
 	}
 	for _, f := range examineLimits(h.Settings.Current()) {
-		if f.Level != store.Fine {
+		if f.Level != store.LevelOK {
 			list = append(list, f.Message+"; "+f.Next)
 		}
 	}
-	if pause := h.Pool.Paused(); pause != "" {
+	if pause := h.Pool.ThrottleReason(); pause != "" {
 		list = append(list, pause)
 	}
 	if paused := h.pausedHealth(); paused != "" {
@@ -131,7 +131,7 @@ func (h *HealthCheck) pausedHealth() string {
 // step for the user. The text is "" if there is a runner, or if the first try to start one is still in
 // progress. nodeReasons, status and doctor use it.
 func (h *HealthCheck) NoRunner() (text, next string) {
-	err := h.Pool.NoRunner()
+	err := h.Pool.RunnerError()
 	var launcher *runner.LauncherError
 	switch {
 	case err == nil:
@@ -158,8 +158,8 @@ func (h *HealthCheck) launcherProblem() string {
 // examineLauncher reports a launcher that does not start runners.
 func (d *Examiner) examineLauncher() []store.Finding {
 	var launcher *runner.LauncherError
-	if !errors.As(d.Home.CheckLauncher(), &launcher) && !errors.As(d.Pool.NoRunner(), &launcher) {
+	if !errors.As(d.Home.CheckLauncher(), &launcher) && !errors.As(d.Pool.RunnerError(), &launcher) {
 		return nil
 	}
-	return []store.Finding{{Check: "launcher", Level: store.Failure, Message: launcher.Error(), Next: launcher.Next}}
+	return []store.Finding{{Check: "launcher", Level: store.LevelFailure, Message: launcher.Error(), Next: launcher.Next}}
 }

@@ -57,14 +57,14 @@ func limitError(short queue.Shortfall, others []string, jobs int) error {
 	if short.Extent == queue.ForEach {
 		what = "this limit applies to each process of a job separately on this machine"
 	}
-	what += " (" + short.By + ")"
+	what += " (" + short.Mechanism + ")"
 	if len(others) > 0 {
 		what += "; also not fully enforced: " + strings.Join(others, ", ")
 	}
 	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit or parameter \"require_limits\"; see: queuectl doctor", what)
 	e.Field = short.Limit
 	if jobs > 1 {
-		return e.At(short.Index + 1)
+		return e.WithIndex(short.Index + 1)
 	}
 	return e
 }
@@ -76,12 +76,12 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 	defer cancel()
 	known, ok := d.Pool.Limits(timeoutCtx)
 	if !ok {
-		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
+		return []store.Finding{{Check: "enforcement", Level: store.LevelWarning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
-	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: d.enforcement(grouped)})
+	list = append(list, store.Finding{Check: "enforcement", Level: store.LevelOK, Message: d.enforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
 		list = append(list, enforcementFinding(e))
 	}
@@ -90,14 +90,14 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 
 // enforcementFinding returns the finding about one limit.
 func enforcementFinding(e queue.Enforcement) store.Finding {
-	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
+	f := store.Finding{Check: "enforcement", Level: store.LevelWarning, Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
 	switch e.Extent {
 	case queue.Enforced:
-		return store.Finding{Check: f.Check, Level: store.Fine, Message: e.Limit + " is enforced by " + e.By}
+		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: e.Limit + " is enforced by " + e.Mechanism}
 	case queue.ForEach:
-		f.Message = e.Limit + " is enforced for each process, not per job: " + e.By
+		f.Message = e.Limit + " is enforced for each process, not per job: " + e.Mechanism
 	default:
-		f.Message = e.Limit + " limits are not enforced (" + e.By + ")"
+		f.Message = e.Limit + " limits are not enforced (" + e.Mechanism + ")"
 	}
 	return f
 }

@@ -61,7 +61,7 @@ func Connections(c *config.Config) (all, user int) {
 // examineLimits checks whether the process's resource limits suffice for the settings.
 func examineLimits(c *config.Config) (list []store.Finding) {
 	warn := func(next, format string, args ...any) {
-		list = append(list, store.Finding{Check: "limits", Level: store.Warning, Message: fmt.Sprintf(format, args...), Next: next})
+		list = append(list, store.Finding{Check: "limits", Level: store.LevelWarning, Message: fmt.Sprintf(format, args...), Next: next})
 	}
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
 	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
@@ -74,7 +74,7 @@ func examineLimits(c *config.Config) (list []store.Finding) {
 		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s, so new jobs are refused once the database file is nearly that large", queue.DescribeSize(int64(n)))
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})
+		list = append(list, store.Finding{Check: "limits", Level: store.LevelOK, Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})
 	}
 	return list
 }

@@ -26,7 +26,7 @@ func ExaminePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	}{{p.Socket, socket}, {cluster.RunnersDir(p), 0o700}, {filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, queue.Word(c.path))})
+			list = append(list, store.Finding{Check: "permissions", Level: store.LevelFailure, Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, queue.ShellWord(c.path))})
 		}
 	}
 	return append(list, examineStateDir(p)...)
@@ -44,5 +44,5 @@ func examineStateDir(p config.Places) []store.Finding {
 	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.State && socket.Mode().Perm()&0o066 != 0 {
 		mode |= info.Mode().Perm() & 0o011
 	}
-	return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other users can list %s (mode %03o)", p.State, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", mode, queue.Word(p.State))}}
+	return []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: fmt.Sprintf("other users can list %s (mode %03o)", p.State, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", mode, queue.ShellWord(p.State))}}
 }

@@ -19,13 +19,13 @@ func ExaminePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	var others []string
 	sd, err := accounts.AccessTo(dir)
 	if err == nil {
-		others, err = accounts.OthersBy(sd, anything)
+		others, err = accounts.OthersWithRights(sd, anything)
 	}
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: err.Error()}}
+		return []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: err.Error()}}
 	case len(others) > 0:
-		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
+		return []store.Finding{{Check: "permissions", Level: store.LevelFailure, Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	with := func(settings map[string]string) *rig {
 		t.Helper()
 		d := &access.Directory{}
-		d.Ask = dora
+		d.Lookup = dora
 		return newRig(t, rigOptions{settings: settings, policy: "/etc/no.policy", directory: d})
 	}
 	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "access.admin": "none"})
@@ -55,7 +55,7 @@ func TestUsersOfADirectory(t *testing.T) {
 // blockDirectory makes the directory call wait before each answer. Each answer says that the user is
 // unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
-	d.Ask = func(string, string) (string, error) { wait(); return "", nil }
+	d.Lookup = func(string, string) (string, error) { wait(); return "", nil }
 }
 
 // While the change of one setting waits for a directory that hangs, another setting can be changed.

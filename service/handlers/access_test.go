@@ -77,7 +77,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 // If jobs run as their submitters, a job runs as the user that it names. If all jobs run as one account, a
 // waiting job is shown with that account. An ended job is always shown with its own user.
 func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
-	self := accounts.Self()
+	self := accounts.CurrentUser()
 	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}
 	ended := job
 	ended.State = queue.Completed

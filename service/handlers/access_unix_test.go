@@ -135,7 +135,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 
 // Doctor warns if the socket is more accessible than the settings or its systemd unit say.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
-	p := config.In(t.TempDir())
+	p := config.PlacesIn(t.TempDir())
 	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 // If other accounts can list the state directory, doctor warns and names the mode to set. If a socket in
 // the directory is open to other accounts, they can still reach it with that mode.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
-	p := config.In(filepath.Join(t.TempDir(), "a b"))
+	p := config.PlacesIn(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.State, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket), os.Chmod(p.State, c.dir)); err != nil {
 			t.Fatal(err)
 		}
-		want := []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
+		want := []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
 		if c.advice == "" {
 			want = nil
 		}

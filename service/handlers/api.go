@@ -74,10 +74,10 @@ type Data struct {
 	Files       store.Maintainer // the store's maintenance operations; nil if it has none
 	Cluster     store.Cluster    // nil if no other node can use the store
 	Pool        *worker.Pool
-	Home        runner.Home    // where the runners are
-	Account     worker.Account // account that jobs run as
+	Home        runner.Location // where the runners are
+	Account     worker.Account  // account that jobs run as
 	OutputFiles *cluster.OutputFiles
-	Shares      *control.Shares
+	Shares      *control.UserLimits
 	Log         *slog.Logger
 	LogFile     *os.File // the log, if the service must reopen it; otherwise nil
 }

@@ -28,7 +28,7 @@ func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each fun
 			return nil
 		}
 		lastReport = time.Now()
-		return each(control.BackupPiece{Done: done, Of: total})
+		return each(control.BackupPiece{Done: done, Total: total})
 	})
 	if err != nil {
 		return control.BackupEnd{}, err
@@ -40,7 +40,7 @@ func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each fun
 		if n > 0 {
 			sum.Write(piece[:n])
 			sent += int64(n)
-			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Of: made.Size()}); failed != nil {
+			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Total: made.Size()}); failed != nil {
 				return control.BackupEnd{}, failed
 			}
 		}

@@ -14,7 +14,7 @@ import (
 
 // bulk applies an operation to many jobs.
 type bulk struct {
-	shares  *control.Shares
+	shares  *control.UserLimits
 	store   store.Store
 	filters *filters
 	guard   *access.Guard
@@ -68,7 +68,7 @@ func (h *bulk) bulkByRef(ctx context.Context, method string, refs []store.Ref, d
 func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
-	err = r.shares.Do(ctx, control.One, func() error {
+	err = r.shares.Do(ctx, control.ClassOne, func() error {
 		for i, id := range ids {
 			j, err := r.guard.Get(ctx, &peer, id)
 			refs[i], errs[i] = store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
@@ -141,7 +141,7 @@ func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 		switch {
 		case err == nil:
 			v.Done = append(v.Done, b.ids[i])
-		case errors.Is(err, store.ErrMoved): // the job no longer matches the selection
+		case errors.Is(err, store.ErrStateChanged): // the job no longer matches the selection
 		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
 			v.Refused = append(v.Refused, refusalOf(b.ids[i], refused))
 		default:

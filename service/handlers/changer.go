@@ -68,7 +68,7 @@ type effects struct {
 type logFiles struct {
 	log  *slog.Logger
 	file *os.File // the log, if the service must reopen it; otherwise nil
-	home runner.Home
+	home runner.Location
 }
 
 func newChanger(d *Dependencies) *Changer {
@@ -180,12 +180,12 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 	}
 	ch.owners.Users.Clear()
 	pending = ch.apply(ctx)
-	if hidden := ch.settings.Current().Hides(config.FromFile); len(hidden) > 0 {
+	if hidden := ch.settings.Current().Overridden(config.FromFile); len(hidden) > 0 {
 		ch.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
 	ch.log.Info("settings reloaded")
 	var waits []string
-	for _, w := range ch.settings.Current().Waiting() {
+	for _, w := range ch.settings.Current().PendingRestart() {
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
@@ -212,7 +212,7 @@ func (ch *Changer) unknownRoles() string {
 
 // change stores a setting, or removes it if text is empty, and puts it into effect.
 func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
-	if k.Placed() {
+	if k.PerNode() {
 		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
 	err = ch.applyOnAllNodes(ctx, func() error {
@@ -233,7 +233,7 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 		// settings.
 		ch.rights.ResolveAccess()
 	}
-	strongest := ch.settings.Current().Strongest(k.Name)
+	strongest := ch.settings.Current().StrongestOrigin(k.Name)
 	switch unknown := ch.rights.UnknownNames(); {
 	case text != "" && strongest != config.FromStored:
 		v.Note = "stored, but no effect: overridden by the " + string(strongest)
@@ -350,7 +350,7 @@ func (ch *Changer) applyShared(ctx context.Context) error {
 			ch.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
 			ch.effects.apply()
 			ch.drains.ApplyDrain()
-			if paused := ch.pauses.Current() != nil; paused != ch.pool.Frozen() {
+			if paused := ch.pauses.Current() != nil; paused != ch.pool.AllPaused() {
 				ch.pool.PauseAll(paused)
 			}
 		}

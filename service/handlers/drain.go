@@ -112,7 +112,7 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 // endNodeDrain ends a node's drain, so that jobs start there again. A node that does not answer ends its
 // drain when it next reads the store.
 func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
-	if n.This {
+	if n.IsSelf {
 		return h.drains.ReadDrained(ctx)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
@@ -128,7 +128,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 	defer cancel()
 	thisNode := cluster.NodeResult{}
 	var local sync.WaitGroup
-	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); i >= 0 {
+	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsSelf }); i >= 0 {
 		thisNode.Node = nodes[i]
 		local.Go(func() { thisNode.Failed = h.confirmDrainHere(timeoutCtx) })
 	}
@@ -142,7 +142,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 			return ctx.Err()
 		case h.cluster == nil:
 			return err
-		case result.Node.This || result.Error != "":
+		case result.Node.IsSelf || result.Error != "":
 			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
 		default:
 			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", result.Node.Name, h.cluster.Lease()))

@@ -39,7 +39,7 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error 
 	return nil
 }
 
-func (c *drainCluster) Drained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
+func (c *drainCluster) IsDrained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
 
 func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
 	var req cluster.NodeRequest
@@ -70,7 +70,7 @@ func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
 // newDrainCluster returns a store that the nodes a and b share.
 func newDrainCluster() *drainCluster {
 	return &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
-		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
+		{Node: store.Node{ID: 1, Name: "a"}, IsSelf: true, Alive: true},
 		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
 	}}
 }

@@ -17,7 +17,7 @@ import (
 
 // EventLog sends events and removes old jobs.
 type EventLog struct {
-	shares *control.Shares
+	shares *control.UserLimits
 	store  store.Store
 	guard  *access.Guard
 	reader *jobReader
@@ -58,7 +58,7 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 	for {
 		last, changed := h.store.LastEvent()
 		more := false
-		err := h.shares.Step(ctx, control.Many, func() (err error) {
+		err := h.shares.Step(ctx, control.ClassMany, func() (err error) {
 			more, err = sender.step(ctx, last)
 			return err
 		})
@@ -176,8 +176,8 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 	}
 	before := h.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
 	var old int64
-	err := h.shares.Do(ctx, control.Many, func() (err error) {
-		old, err = h.store.CountEnded(ctx, store.Ended{States: states, Before: before})
+	err := h.shares.Do(ctx, control.ClassMany, func() (err error) {
+		old, err = h.store.CountEnded(ctx, store.EndedFilter{States: states, Before: before})
 		return err
 	})
 	if err != nil {
@@ -196,7 +196,7 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
-		n, err := h.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
+		n, err := h.store.Purge(ctx, store.EndedFilter{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
 		if err != nil {
 			return out, err
 		}
@@ -207,7 +207,7 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 		remaining -= int64(n)
 		if time.Since(lastReport) > 100*time.Millisecond {
 			lastReport = time.Now()
-			if err := each(control.Removed{Removed: out.Removed, Of: out.Removed + int(remaining)}); err != nil {
+			if err := each(control.Removed{Removed: out.Removed, Total: out.Removed + int(remaining)}); err != nil {
 				return out, err
 			}
 		}
@@ -224,5 +224,5 @@ func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control
 	if err != nil {
 		return control.Reloaded{}, err
 	}
-	return control.Reloaded{Hidden: append([]string{}, h.settings.Current().Hides(config.FromFile)...), Note: pending}, nil
+	return control.Reloaded{Hidden: append([]string{}, h.settings.Current().Overridden(config.FromFile)...), Note: pending}, nil
 }

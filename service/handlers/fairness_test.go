@@ -19,7 +19,7 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	for range 4 {
 		taken.Add(1)
 		places.Go(func() {
-			s.Shares.Do(asPeer(t, 0, control.Admin), control.One, func() error {
+			s.Shares.Do(asPeer(t, 0, control.Admin), control.ClassOne, func() error {
 				taken.Done()
 				<-done
 				return nil

@@ -27,7 +27,7 @@ func newServiceWithStore(t testing.TB) *rig {
 // newRigWithStore is newRig with a queue of its own.
 func newRigWithStore(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	o.home = runner.Home{Dir: t.TempDir()}
+	o.home = runner.Location{Dir: t.TempDir()}
 	o.store = openStore(t)
 	return newRig(t, o)
 }
@@ -86,7 +86,7 @@ func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out que
 	for i := range jobs {
 		a := out
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
-		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a, Decision: queue.Decision{State: state, Counts: true, Started: true}})
+		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a, Decision: queue.Decision{State: state, UsesAttempt: true, Started: true}})
 	}
 	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
 		t.Fatalf("%+v, %v", turned, err)

@@ -76,7 +76,7 @@ func FuzzSelection(f *testing.F) {
 		if older > 0 && older < int64(queue.MaxDuration/time.Millisecond) {
 			p.OlderThan = control.Span(time.Duration(older) * time.Millisecond)
 		}
-		states, bad := queue.VerbRemove.Takes(), error(nil)
+		states, bad := queue.VerbRemove.ActsIn(), error(nil)
 		if state != "" {
 			states, bad = queue.ParseStates(state)
 		}

@@ -19,7 +19,7 @@ import (
 type Gates struct {
 	cluster   store.Cluster // nil if no other node can use the store
 	node      string        // name of this node
-	shares    *control.Shares
+	shares    *control.UserLimits
 	store     store.Store
 	changes   *Changer
 	gateRules *settings.GateRules
@@ -47,7 +47,7 @@ func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateV
 	if err != nil {
 		return v, err
 	}
-	return h.viewGate(h.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
+	return h.viewGate(h.gateAs(ctx, &store.GateState{Demand: d, UID: queue.SharedOwner, Set: d.N > 0})), nil
 }
 
 // gateAs returns the current state of a shared gate. If the store does not know the gate, it returns the
@@ -56,7 +56,7 @@ func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateSta
 	// The list starts after a position. The key without its last byte is a position shortly before the
 	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
-	list, err := h.store.Gates(ctx, queue.Everybody, before)
+	list, err := h.store.Gates(ctx, queue.SharedOwner, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
 		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
 	})
@@ -76,7 +76,7 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
 	uid := control.PeerFrom(ctx).UID
 	var list []store.GateState
-	err = h.shares.Do(ctx, control.Many, func() (err error) {
+	err = h.shares.Do(ctx, control.ClassMany, func() (err error) {
 		list, err = h.store.Gates(ctx, uid, after)
 		return err
 	})
@@ -98,7 +98,7 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 		return out, err
 	}
 	var units []control.GateView
-	err = h.shares.Do(ctx, control.Many, func() (err error) {
+	err = h.shares.Do(ctx, control.ClassMany, func() (err error) {
 		units, err = h.localUnits(ctx)
 		return err
 	})
@@ -121,8 +121,8 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 // localUnits returns the resources of this node, sorted by name.
 func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
-	for after := (store.GateState{UID: queue.Everybody, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
-		page, err := h.store.Gates(ctx, queue.Everybody, after)
+	for after := (store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
+		page, err := h.store.Gates(ctx, queue.SharedOwner, after)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err er
 	}
 	for name, r := range all {
 		if _, known := used[name]; !known { // the resource has no state in the store, because no job uses it
-			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.Everybody}
+			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.SharedOwner}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
@@ -163,14 +163,14 @@ func positionOf(g *store.GateState) control.GatePosition {
 
 // viewGate converts a gate to its form in a reply.
 func (h *Gates) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: gateTexts[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
+	v := control.GateView{Key: g.Key, Kind: gateTexts[g.Kind].kind, Limit: g.N, Used: g.Used, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {
-		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Per))
+		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Period))
 	}
-	if g.Ruled() {
+	if g.HasLimit() {
 		v.Jobs = &g.Jobs
 	}
-	if g.UID != queue.Everybody {
+	if g.UID != queue.SharedOwner {
 		v.User = h.owners.UserName(g.UID)
 	}
 	return v

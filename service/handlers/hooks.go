@@ -21,7 +21,7 @@ func (h *Administration) HookTest(ctx context.Context, p control.HookName) (cont
 	if len(drafts) == 0 {
 		names := slices.Sorted(maps.Keys(m.Webhooks))
 		for _, moment := range queue.Hooks {
-			if m.Lines.At(moment) != "" {
+			if m.Lines.CommandFor(moment) != "" {
 				names = append(names, "on_"+moment.String())
 			}
 		}

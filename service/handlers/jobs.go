@@ -43,7 +43,7 @@ type filters struct {
 // intake validates new jobs and stores them.
 type intake struct {
 	account    worker.Account // account that jobs run as
-	shares     *control.Shares
+	shares     *control.UserLimits
 	store      store.Store
 	boot       *doctor.BootAdvisor
 	gateRules  *settings.GateRules
@@ -64,7 +64,7 @@ type Jobs struct {
 	log          *slog.Logger
 	node         string // name of this node
 	pool         *worker.Pool
-	shares       *control.Shares
+	shares       *control.UserLimits
 	store        store.Store
 	filters      *filters
 	guard        *access.Guard
@@ -234,7 +234,7 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
-			return r, notes, fault.At(i + 1)
+			return r, notes, fault.WithIndex(i + 1)
 		}
 		if err != nil {
 			return r, notes, err
@@ -242,7 +242,7 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		j.UID = uid
 		if err := in.checkDemands(&j, nodes); err != nil {
 			if errors.As(err, &fault) && len(a.specs) > 1 {
-				err = fault.At(i + 1)
+				err = fault.WithIndex(i + 1)
 			}
 			return r, notes, err
 		}
@@ -296,7 +296,7 @@ func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 
 // view converts a job, with all its fields, to its form in a reply.
 func (w *viewer) view(j *queue.Job) control.Job {
-	v := control.View{Units: w.units.UnitNames(j), Now: w.store.Now(), Order: w.store.Order(), Enqueued: w.store.Counts().Enqueued, Usual: w.store.Usual(j.Fingerprint())}
+	v := control.View{Units: w.units.UnitNames(j), Now: w.store.Now(), Order: w.store.Order(), Enqueued: w.store.Counts().Enqueued, TypicalRuntime: w.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = w.runAs.Names(j)
 	if pausedAt, pausedBy := w.pauses.PauseOf(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, w.owners.UserName(pausedBy)
@@ -344,12 +344,12 @@ const batchLabel = "batch"
 
 // filter converts the parameters of a list request to a filter of the store.
 func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, error) {
-	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Older: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
+	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
 		f.Limit = store.MaxPage
 	}
 	if !peer.Right.Covers(control.Operate) {
-		f.Knows = &peer.UID
+		f.Viewer = &peer.UID
 	}
 	if p.Failed {
 		f.States = []queue.State{queue.Dead, queue.Failed}
@@ -398,7 +398,7 @@ func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, erro
 
 func (h *Jobs) page(ctx context.Context, f store.Filter) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.Many, func() (control.JobPage, error) {
+	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.JobPage, error) {
 		page, err := h.store.List(ctx, f)
 		if err != nil {
 			return control.JobPage{}, err

@@ -21,7 +21,7 @@ import (
 // outputReader reads the output of attempts on any node.
 type outputReader struct {
 	node   string // name of this node
-	shares *control.Shares
+	shares *control.UserLimits
 	store  store.Store
 	router *cluster.JobRouter
 }
@@ -101,7 +101,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := f.h.pool.Connected()
+		connected := f.h.pool.RunnerConnected()
 		var retry <-chan time.Time
 		if now, err := f.h.reader.rereadOutline(ctx, &j); err == nil {
 			j = now
@@ -207,7 +207,7 @@ func (f *follower) send(c output.Chunk) error {
 	for rest := c.Data; ; {
 		data := rest
 		if len(data) > maxPiece {
-			data = data[:maxPiece-output.Unfinished(data[:maxPiece])]
+			data = data[:maxPiece-output.TrailingPartial(data[:maxPiece])]
 		}
 		rest = rest[len(data):]
 		p.Text, p.Base64 = "", nil
@@ -308,7 +308,7 @@ func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := r.eachChunk(ctx, control.Many, decoded(chunk.Data), each); err != nil {
+	if err := r.eachChunk(ctx, control.ClassMany, decoded(chunk.Data), each); err != nil {
 		return false, err
 	}
 	before := *c
@@ -321,7 +321,7 @@ func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor
 // a chunk that says so.
 func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
 	var a queue.Attempt
-	err := r.shares.Do(ctx, control.One, func() (err error) {
+	err := r.shares.Do(ctx, control.ClassOne, func() (err error) {
 		a, err = r.store.Attempt(ctx, seq, n)
 		return err
 	})
@@ -343,7 +343,7 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	}
 	if a.OutputRef == "" {
 		// A small output is stored in the attempt's row and not in a file.
-		return r.eachChunk(ctx, control.One, decoded(a.Output), sendRest)
+		return r.eachChunk(ctx, control.ClassOne, decoded(a.Output), sendRest)
 	}
 	f, _, err := r.router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
@@ -359,9 +359,9 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	// Read no further than the recorded size, since the job's account may have extended the file.
 	size := a.OutputBytes
 	if tail > 0 && size > 0 {
-		class := control.Many
+		class := control.ClassMany
 		if tail <= showTailBytes {
-			class = control.One
+			class = control.ClassOne
 		}
 		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
 		err = r.eachChunk(ctx, class, last, sendRest)
@@ -370,7 +370,7 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 		}
 	}
 	all := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return r.eachChunk(ctx, control.Many, all, sendRest)
+	return r.eachChunk(ctx, control.ClassMany, all, sendRest)
 }
 
 // chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
@@ -379,7 +379,7 @@ func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some b
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
 	c[chunk.Stream] -= skip
-	return chunk.After(skip), skip < length
+	return chunk.Skip(skip), skip < length
 }
 
 // decoded returns the chunks of an encoded output that is not stored in a file.

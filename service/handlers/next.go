@@ -32,7 +32,7 @@ func (in *intake) bestWaiting(
 	if b, known := in.nextBatches.priority(name, now, jobs); known {
 		return b.best, b.jobs, nil
 	}
-	err = in.shares.Do(ctx, control.One, func() (err error) {
+	err = in.shares.Do(ctx, control.ClassOne, func() (err error) {
 		best, err = in.store.BestWaiting(ctx, uid)
 		return err
 	})

@@ -105,7 +105,7 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	if err != nil || len(claimed.Jobs) != 1 {
 		t.Fatalf("claimed %d jobs, %v", len(claimed.Jobs), err)
 	}
-	failed := queue.Decision{State: queue.Failed, Counts: true, Started: true, Delay: time.Minute}
+	failed := queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true, Delay: time.Minute}
 	settlement := store.Settlement{Lease: claimed.Jobs[0].Lease(), Decision: failed}
 	if _, err := s.Store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{settlement}}); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 type Nodes struct {
 	cluster    store.Cluster // nil if no other node can use the store
 	pool       *worker.Pool
-	shares     *control.Shares
+	shares     *control.UserLimits
 	store      store.Store
 	changes    *Changer
 	drainState *cluster.DrainState
@@ -29,10 +29,10 @@ type Nodes struct {
 }
 
 func viewNode(n *store.NodeState) control.NodeView {
-	v := control.NodeView{Name: n.Name, State: "alive", This: n.This, Workers: n.Workers, Running: n.Running, Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
-		Version: n.Version, JoinedAt: control.Time(n.Joined), LastHeartbeat: control.Time(n.Heard)}
+	v := control.NodeView{Name: n.Name, State: "alive", This: n.IsSelf, Workers: n.Workers, Running: n.Running, Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
+		Version: n.Version, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
 	switch {
-	case n.Left:
+	case n.Stopped:
 		v.State = "stopped"
 	case !n.Alive:
 		v.State = "away"
@@ -52,7 +52,7 @@ func viewNode(n *store.NodeState) control.NodeView {
 
 // NodeList implements control.API.
 func (h *Nodes) NodeList(ctx context.Context, p control.Nodes) (control.NodeList, error) {
-	return control.Answer(ctx, h.shares, control.One, func() (control.NodeList, error) {
+	return control.Answer(ctx, h.shares, control.ClassOne, func() (control.NodeList, error) {
 		list := control.NodeList{Nodes: []control.NodeView{}}
 		read := h.nodeList.Nodes
 		if h.cluster != nil {

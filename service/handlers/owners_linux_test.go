@@ -53,7 +53,7 @@ func withOwnersOn(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	s := newRigWithStore(t, o)
 	// The uid without an answer must not make the look-ups of other uids fail for a minute.
-	s.Directory.Ask, s.Directory.Patient = directoryOfOwners, true
+	s.Directory.Lookup, s.Directory.AlwaysAsk = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
 			j := jobNamed(name + then)
@@ -95,7 +95,7 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 			return directoryOfOwners(database, key)
 		}, []string{"carol-waits"}},
 	} {
-		s.Directory.Ask = known.ask
+		s.Directory.Lookup = known.ask
 		s.Owners.Lookups = nil // drop the cached names, as if they had expired
 		s.admission.UpdateUnknownUsers(t.Context())
 		var names []string
@@ -170,7 +170,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		}
 	}
 	found := s.doctor.ExamineOwners(t.Context())
-	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.Warning {
+	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.LevelWarning {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
@@ -293,7 +293,7 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		may  bool
 	}{
 		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true}, {reusedUID, "", nil, true},
-		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(keptUID), false},
+		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true}, {accounts.CurrentUser(), "other", nil, true}, {-1, "alice", new(keptUID), false},
 		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true}, {reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
 	} {
 		if err := s.Owners.CheckOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
@@ -305,7 +305,7 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		t.Errorf("by a name that has changed a moment ago: %v", err)
 	}
 	unblock := make(chan struct{})
-	s.Directory.Ask = func(string, string) (string, error) { <-unblock; return "", nil }
+	s.Directory.Lookup = func(string, string) (string, error) { <-unblock; return "", nil }
 	began := time.Now()
 	for range 100 {
 		if err := s.Owners.CheckOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
@@ -328,7 +328,7 @@ func closed() chan struct{} {
 // block read slots.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := withOwners(t)
-	s.Directory.Ask = func(_, key string) (string, error) {
+	s.Directory.Lookup = func(_, key string) (string, error) {
 		t.Errorf("somebody was asked for %s", key)
 		return "", nil
 	}

@@ -31,7 +31,7 @@ func (h *Actions) pause(ctx context.Context, method string, p control.Selection,
 		case err != nil || runs:
 			return err
 		case len(only) > 0:
-			return store.ErrMoved
+			return store.ErrStateChanged
 		}
 		now, err := h.reader.rereadOutline(ctx, j)
 		if err != nil {
@@ -76,7 +76,7 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 			return err
 		}
 		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseKey })
-		if paused != on || h.pool.Frozen() != on {
+		if paused != on || h.pool.AllPaused() != on {
 			if err := h.storePause(ctx, on); err != nil {
 				return err
 			}

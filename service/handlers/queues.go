@@ -23,7 +23,7 @@ import (
 // queueReader reads the queues.
 type queueReader struct {
 	pool     *worker.Pool
-	shares   *control.Shares
+	shares   *control.UserLimits
 	store    store.Store
 	nodeList *cluster.NodeList
 	owners   *access.Owners
@@ -51,7 +51,7 @@ const maxSuggestedQueues = 10
 // newQueues returns the queues that a request has created.
 func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
-	for _, name := range r.Begun {
+	for _, name := range r.NewQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
 			list = append(list, control.NewQueue{Queue: name})
 		}
@@ -70,19 +70,19 @@ func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 		}
 	}
 	for i := range list {
-		list[i].Near = queue.NearestWord(list[i].Queue, names)
+		list[i].SimilarQueue = queue.NearestWord(list[i].Queue, names)
 	}
 	return list
 }
 
 // queues returns the existing queues, including the default queue even if it is empty.
 func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err error) {
-	err = l.shares.Do(ctx, control.One, func() error {
+	err = l.shares.Do(ctx, control.ClassOne, func() error {
 		list, err = l.store.Queues(ctx)
 		return err
 	})
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
-		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.Plain})
+		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
 		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return list, err
@@ -191,7 +191,7 @@ func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.Qu
 		v = list.Queues[0]
 		// The queue no longer exists, because it has neither settings nor jobs. Show the default settings.
 	} else {
-		v = h.queueList.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
+		v = h.queueList.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
 }
@@ -204,7 +204,7 @@ func (l *queueReader) queueNamed(ctx context.Context, name string) (store.QueueS
 			return q, nil
 		}
 	}
-	return store.QueueState{Name: name, Rule: store.Plain}, err
+	return store.QueueState{Name: name, Rule: store.DefaultQueueRule}, err
 }
 
 // ruleOf returns the settings of a queue. The caller holds the settings lock.
@@ -251,11 +251,11 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 	}
 	some := "true"
 	any := queue.Spec{Command: &some}
-	any.Over(&spec)
+	any.Override(&spec)
 	if _, err := queue.Resolve(&any, d); err != nil {
 		return "", err
 	}
-	setFields := spec.Given() // Given returns the fields in their canonical spelling
+	setFields := spec.GivenFields() // Given returns the fields in their canonical spelling
 	if len(setFields) == 0 {
 		return "", nil
 	}
@@ -277,7 +277,7 @@ func (h *Queues) checkDefaults(ctx context.Context, defaults string) error {
 		return err
 	}
 	any := queue.Spec{Command: new("true")}
-	any.Over(&spec)
+	any.Override(&spec)
 	j, err := queue.Resolve(&any, h.settings.Current().Defaults())
 	if err != nil {
 		return err
@@ -338,7 +338,7 @@ func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	for leased := int64(q.Leased); ; {
-		running, unstarted := h.pool.Withdraw(q.Name)
+		running, unstarted := h.pool.RecallQueue(q.Name)
 		if q.Rule.Frozen {
 			if err := h.pauseEach(ctx, running, true, q.Rule.PausedBy, paused); err != nil {
 				return err
@@ -427,9 +427,9 @@ func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.
 func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
 	return h.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
-			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
+			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState, "queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
 		}
-		return store.Plain, nil
+		return store.DefaultQueueRule, nil
 	}, func(*store.QueueState) error { return nil })
 }
 

@@ -35,14 +35,14 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, many := range []int{1, maxSuggestedQueues, maxSuggestedQueues + 1} {
-		r := store.Receipt{Begun: []string{"image"}}
+		r := store.Receipt{NewQueues: []string{"image"}}
 		for i := range many - 1 {
-			r.Begun = append(r.Begun, fmt.Sprint("of-another-kind-", i))
+			r.NewQueues = append(r.NewQueues, fmt.Sprint("of-another-kind-", i))
 		}
 		l.reads = 0
 		got := s.intake.newQueues(asPeer(t, 7, control.Submit), &r)
 		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
-		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.reads > 1 {
+		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", SimilarQueue: near}) || l.reads > 1 {
 			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)
 		}
 	}

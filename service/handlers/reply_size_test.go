@@ -59,7 +59,7 @@ func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.
 				t.Fatal(err)
 			}
 			for range runsShown {
-				f := store.Firing{Name: sched.Name, Gen: sched.Gen, Runs: []queue.Millis{1}, MaxPending: 1, IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
+				f := store.OccurrenceRequest{Name: sched.Name, Gen: sched.Gen, Runs: []queue.Millis{1}, MaxPending: 1, IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
 				if _, err := s.Store.Fire(ctx, f); err != nil {
 					t.Fatal(err)
 				}
@@ -98,7 +98,7 @@ func TestAnswersFit(t *testing.T) {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Pending, queue.Attempt{Error: sixfoldText(queue.MaxErrorBytes), Worker: sixfoldText(64), Node: sixfoldText(64)})
 	}
 	id := largest("first").ID
-	largestJob, err := s.Store.Whole(t.Context(), id)
+	largestJob, err := s.Store.GetFull(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAnswersFit(t *testing.T) {
 		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)), Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusal)}
 	}
 	verdict := func() []any { return []any{control.BulkResult{Done: names}, control.BulkResult{Refused: refused}} }
-	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Of: 1 << 62}} }
+	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Total: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
 	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Origin: "environment", Note: sixfoldText(queue.MaxErrorBytes)}
 
@@ -166,7 +166,7 @@ func TestAnswersFit(t *testing.T) {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
 				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))), tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
-				d.Hide(control.Whole)
+				d.Hide(control.VisibleWhole)
 				all = append(all, d)
 			}
 			return all
@@ -196,7 +196,7 @@ func TestAnswersFit(t *testing.T) {
 				v.Nodes = append(v.Nodes, control.TreeNode{ID: names[0], Seq: 1 << 62, State: "processing"})
 			}
 			for range maxEdges {
-				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, How: "completed", Met: "failed"})
+				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, Condition: "completed", Status: "failed"})
 			}
 			return []any{v}
 		},
@@ -219,7 +219,7 @@ func TestAnswersFit(t *testing.T) {
 			for _, most := range []struct {
 				periods int
 				buckets bool
-			}{{int(store.Minute.Kept()/store.Minute.Length()) + 1, false}, {control.MaxBucketPeriods, true}} {
+			}{{int(store.Minute.Retention()/store.Minute.Length()) + 1, false}, {control.MaxBucketPeriods, true}} {
 				v := control.Stats{Queues: make([]control.QueueStats, store.MaxStatsQueues+1), Periods: make([]control.PeriodStats, most.periods)}
 				for i := range v.Queues {
 					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueName), Figures: viewFigures(&f, most.buckets)}
@@ -234,7 +234,7 @@ func TestAnswersFit(t *testing.T) {
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
 			for range maxLinks + queue.MaxDemands + 4 {
-				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512), Next: sixfoldText(256), Used: new(1 << 62), Most: new(1 << 62)})
+				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512), Next: sixfoldText(256), Used: new(1 << 62), Limit: new(1 << 62)})
 			}
 			return []any{w}
 		},
@@ -250,7 +250,7 @@ func TestAnswersFit(t *testing.T) {
 			screen, err := retryTimeouts(func() (control.Screen, error) {
 				return s.overview.Screen(admin, control.ScreenRows{Rows: store.MaxScreen})
 			})
-			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.Kept)+len(screen.Timed)+len(screen.Running) == 0 {
+			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Timed)+len(screen.Running) == 0 {
 				t.Errorf("a screen: %+v, %v", screen, err)
 			}
 			return []any{screen}
@@ -267,7 +267,7 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return append(all, control.LogsEnd{State: "processing"})
 		},
-		"attach": func() []any { return []any{control.Attached{Attempt: 1 << 30, Taken: 1 << 30}} },
+		"attach": func() []any { return []any{control.Attached{Attempt: 1 << 30, Written: 1 << 30}} },
 		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict, "requeue": verdict, "kill": verdict, "edit": verdict,
 		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
 		"clear": removed, "dlq.clear": removed, "cleanup": removed,
@@ -296,7 +296,7 @@ func TestAnswersFit(t *testing.T) {
 			return []any{control.Event{ID: names[0], User: sixfoldText(256), Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Verb: "show", Target: sixfoldText(8192)}, control.EventsEnd{Last: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Of: 1 << 62}, control.BackupEnd{SHA256: sixfoldText(64)}}
+			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Total: 1 << 62}, control.BackupEnd{SHA256: sixfoldText(64)}}
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
@@ -319,7 +319,7 @@ func TestAnswersFit(t *testing.T) {
 		"gate.list": func() []any {
 			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: sixfoldText(256)}
 			for i := range list.Gates {
-				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Most: 1 << 30, Rate: sixfoldText(16), Used: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
+				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Limit: 1 << 30, Rate: sixfoldText(16), Used: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
 			}
 			return []any{list}
 		},

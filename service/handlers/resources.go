@@ -17,7 +17,7 @@ func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
-		if d.Ruled() && d.Owner(j.UID) == queue.Everybody {
+		if d.HasLimit() && d.Owner(j.UID) == queue.SharedOwner {
 			if err := in.gateRules.RuleOfGate(d); err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
 	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
 		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {
-			return d.Kind == queue.GateNode && !n.Is(d.Key) || d.Kind == queue.GateResource && d.N > n.Resources[d.Key]
+			return d.Kind == queue.GateNode && !n.Matches(d.Key) || d.Kind == queue.GateResource && d.N > n.Resources[d.Key]
 		})
 	}) {
 		return nil
@@ -85,7 +85,7 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 	var names []string
 	for i := range nodes {
-		if nodes[i].Is(d.Key) {
+		if nodes[i].Matches(d.Key) {
 			return nil
 		}
 		names = append(names, nodes[i].Name)

@@ -52,7 +52,7 @@ type rigOptions struct {
 	store     store.Store
 	cluster   store.Cluster
 	node      string
-	home      runner.Home
+	home      runner.Location
 	policy    string // path of the policy file of root's runners; "" if the service has its own runners
 	workers   string // number of workers; "" means none
 	each      bool   // jobs run as their submitters, whatever the settings say
@@ -64,7 +64,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d := &Dependencies{
 		About: About{Places: o.places, Node: o.node, Started: queue.MillisOf(time.Now())},
 		Data: Data{
-			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: &control.Shares{}, Log: slog.New(slog.DiscardHandler),
+			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: &control.UserLimits{}, Log: slog.New(slog.DiscardHandler),
 		},
 		Endpoint: noEndpoint{}, Reloading: func() {}, Reloaded: func() {}, SetTraces: func() string { return "" },
 		ExamineStoreDir: func(string) []store.Finding { return nil }, Stop: make(chan bool, 1),
@@ -78,11 +78,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Settings = newKeeperWith(t, o.settings, o.workers)
 	d.Directory = cmp.Or(o.directory, &access.Directory{})
 	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
-	d.Account.Each = d.Account.Each || o.each
+	d.Account.PerJob = d.Account.PerJob || o.each
 	var policy *launcher.Accounts
 	if o.policy != "" {
-		d.Home = runner.Home{Socket: "/run/q/spawn.sock", As: d.Settings.Current().FixedUser()}
-		policy = &launcher.Accounts{Policy: o.policy, Service: accounts.Self(), Directory: &d.Directory.Directory}
+		d.Home = runner.Location{Socket: "/run/q/spawn.sock", Account: d.Settings.Current().FixedUser()}
+		policy = &launcher.Accounts{Policy: o.policy, Service: accounts.CurrentUser(), Directory: &d.Directory.Directory}
 	}
 	d.AccountBy = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
 	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
@@ -106,8 +106,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	d.OutputFiles = &cluster.OutputFiles{Home: d.Home, Places: d.Places}
 	d.Pool = worker.New(d.Store, worker.Config{
-		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, Disowned: d.Owners.CheckOwner, Units: d.Units.UnitVariables,
-		UserQuota: d.Quota.MaxBytesUser, Frozen: d.QueueRules.IsFrozen, EndHung: doctor.HowToEnd, Node: d.Node,
+		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner, Units: d.Units.UnitVariables,
+		UserQuota: d.Quota.MaxBytesUser, Frozen: d.QueueRules.IsFrozen, HungRunnerAdvice: doctor.HowToEnd, Node: d.Node,
 		Policy:      func() queue.Policy { return d.Settings.Current().Policy() },
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
@@ -139,7 +139,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 // rigAccount returns the account that jobs run as with the given settings.
 func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.Account {
 	t.Helper()
-	a := d.AccountOf(accounts.Self())
+	a := d.AccountOf(accounts.CurrentUser())
 	if name := set.FixedUser(); name != "" {
 		known, err := d.AccountNamed(name)
 		if err != nil {
@@ -147,7 +147,7 @@ func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.
 		}
 		a = known
 	}
-	a.Each = set.RunAs == config.RunAsSubmitter
+	a.PerJob = set.RunAs == config.RunAsSubmitter
 	return a
 }
 

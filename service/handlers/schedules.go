@@ -26,7 +26,7 @@ import (
 
 // Schedules adds, changes and lists schedules.
 type Schedules struct {
-	shares   *control.Shares
+	shares   *control.UserLimits
 	store    store.Store
 	boot     *doctor.BootAdvisor
 	guard    *access.Guard
@@ -108,7 +108,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		}
 		return h.quota.WithRoom(ctx, put.UID, func() error {
 			_, err := h.store.PutSchedule(ctx, store.SchedulePut{
-				Schedule: put, Replaces: sched.Gen, By: want.UID, MaxBytesUser: h.quota.MaxBytesUser(),
+				Schedule: put, Replaces: sched.Gen, RequestedBy: want.UID, MaxBytesUser: h.quota.MaxBytesUser(),
 			})
 			return err
 		})
@@ -125,7 +125,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 // It tries at most scheduleTries times.
 func retryIfChanged(do func() error) (err error) {
 	for range scheduleTries {
-		if err = do(); !errors.Is(err, store.ErrChanged) {
+		if err = do(); !errors.Is(err, store.ErrScheduleChanged) {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func userFields(s *store.Schedule) map[string]any {
 	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
 		return map[string]any{}
 	}
-	return spec.Given()
+	return spec.GivenFields()
 }
 
 // jobOf returns a job that represents all jobs of a schedule when rights are checked.
@@ -262,7 +262,7 @@ func jobOf(s *store.Schedule) queue.Job {
 // ScheduleList implements control.API.
 func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.Many, func() (control.SchedulePage, error) {
+	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
 		list, err := h.store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
 		if err != nil {
@@ -311,7 +311,7 @@ func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (c
 // extend the reply.
 func (h *Schedules) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.One, func() (control.ScheduleDetail, error) {
+	return control.Answer(ctx, h.shares, control.ClassOne, func() (control.ScheduleDetail, error) {
 		sched, runs, err := h.store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
@@ -326,10 +326,10 @@ func (h *Schedules) showSchedule(ctx context.Context, name string, more func(*co
 		}
 		j := jobOf(&sched)
 		visibility := h.guard.VisibilityFor(&peer, &j)
-		if visibility == control.Whole && !h.guard.IsOwner(&peer, &j) {
+		if visibility == control.VisibleWhole && !h.guard.IsOwner(&peer, &j) {
 			// Leave out the environment: to see another user's environment, a caller must show a job,
 			// because that is audited.
-			visibility = control.Inside
+			visibility = control.VisibleInside
 		}
 		d.Hide(visibility)
 		more(&d)
@@ -354,8 +354,8 @@ func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
 // viewRun converts a past occurrence and the state of its job to their form in a reply.
 func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
 	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome), Note: r.Note}
-	if r.By != nil {
-		v.By = new(h.owners.UserName(*r.By))
+	if r.RequestedBy != nil {
+		v.RequestedBy = new(h.owners.UserName(*r.RequestedBy))
 	}
 	if r.ID == "" {
 		return v, nil
@@ -414,7 +414,7 @@ func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) 
 // SchedulePause implements control.API.
 func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.store.PauseSchedule(ctx, store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, Pause: true})
+		return h.store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Pause: true})
 	})
 }
 
@@ -426,7 +426,7 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name, cmp.Or(sched.Note, fmt.Sprint(err)))
 		}
-		resume := store.Pausing{Name: sched.Name, Gen: sched.Gen, By: &uid, LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
+		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
 		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
 		return h.store.PauseSchedule(ctx, resume)
 	})
@@ -438,15 +438,15 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 	_, err := h.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.settings.Current()
 		now := h.store.Now()
-		f := store.Firing{
-			Name: sched.Name, Gen: sched.Gen, By: &uid, Runs: []queue.Millis{now}, Owner: h.owners.OwnerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.MaxBytesUser(),
+		f := store.OccurrenceRequest{
+			Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Runs: []queue.Millis{now}, Owner: h.owners.OwnerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.MaxBytesUser(),
 			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name, sched.Note)
 		}
 		for {
-			var run store.Fired
+			var run store.OccurrenceResult
 			err := h.quota.WithRoom(ctx, sched.UID, func() (err error) {
 				run, err = h.store.Fire(ctx, f)
 				return err
@@ -458,7 +458,7 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 				got = control.Enqueued{ID: run.Runs[0].ID, Seq: run.Runs[0].Job}
 				return nil
 			case len(run.Leased) == 0:
-				return store.ErrChanged
+				return store.ErrScheduleChanged
 			}
 			for _, seq := range run.Leased {
 				if err := h.endLeased(ctx, seq, uid); err != nil {

@@ -35,14 +35,14 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	}
 	peer := control.PeerFrom(ctx)
 	f := store.ScreenFilter{Rows: p.Rows}
-	if control.Sees(peer.Right, false) == control.Outline {
+	if control.VisibilityFor(peer.Right, false) == control.VisibleOutline {
 		f.Submitter = &peer.UID
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
 	// Reply without lists: the status is known even while the store is unavailable.
 	if h.nodeList.IsStoreUnavailable(err) {
 		none := []control.Job{}
-		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
+		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, HeldOrBlocked: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
 	if err != nil {
 		return control.Screen{}, err
@@ -53,7 +53,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	if err != nil {
 		return control.Screen{}, err
 	}
-	return control.Answer(ctx, h.shares, control.Many, func() (control.Screen, error) {
+	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Screen, error) {
 		parts, err := h.store.Screen(ctx, f)
 		if err != nil {
 			return control.Screen{}, err
@@ -65,7 +65,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 			}
 			return list
 		}
-		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), HeldOrBlocked: views(parts.HeldOrBlocked), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
 		for _, j := range views(parts.Running) {
 			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
 		}
@@ -80,15 +80,15 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 // that are not available in time. At most one request of each user reads last lines at a time.
 func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var running, dead []queue.Job
-	err := h.shares.Do(ctx, control.Many, func() error {
+	err := h.shares.Do(ctx, control.ClassMany, func() error {
 		parts, err := h.store.Screen(ctx, f)
 		for i := range parts.Running {
-			if j := &parts.Running[i]; h.guard.VisibilityFor(peer, j) >= control.Inside {
+			if j := &parts.Running[i]; h.guard.VisibilityFor(peer, j) >= control.VisibleInside {
 				running = append(running, outline(j))
 			}
 		}
 		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.VisibilityFor(peer, j) >= control.Inside {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.VisibilityFor(peer, j) >= control.VisibleInside {
 				dead = append(dead, outline(j))
 			}
 		}

@@ -58,7 +58,7 @@ func (h *Administration) ConfigList(ctx context.Context, _ control.Nothing) (con
 
 // ConfigGet implements control.API.
 func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
-	k, _, err := config.Find(p.Key, "")
+	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
@@ -67,7 +67,7 @@ func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (co
 
 // ConfigSet implements control.API.
 func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
-	k, text, err := config.Find(p.Key, string(p.Value))
+	k, text, err := config.FindKey(p.Key, string(p.Value))
 	if err == nil {
 		err = k.Check(text)
 	}
@@ -79,7 +79,7 @@ func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (co
 
 // ConfigUnset implements control.API.
 func (h *Administration) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
-	k, _, err := config.Find(p.Key, "")
+	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}

@@ -16,7 +16,7 @@ import (
 
 // jobReader reads jobs that a peer may see.
 type jobReader struct {
-	shares *control.Shares
+	shares *control.UserLimits
 	store  store.Store
 	guard  *access.Guard
 }
@@ -34,12 +34,12 @@ const (
 
 // Show implements control.API.
 func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.Whole}
+	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.VisibleWhole}
 	if p.WithoutEnv {
-		req.maxVisibility = control.Inside
+		req.maxVisibility = control.VisibleInside
 	}
 	for {
-		d, err := control.Answer(ctx, h.shares, control.One, func() (control.JobDetail, error) { return req.readDetail(ctx) })
+		d, err := control.Answer(ctx, h.shares, control.ClassOne, func() (control.JobDetail, error) { return req.readDetail(ctx) })
 		switch {
 		case errors.Is(err, errTail):
 			req.tails, err = h.tails(ctx, &req.job)
@@ -87,7 +87,7 @@ type showRequest struct {
 // readDetail reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be
 // shown.
 func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
-	j, err := w.h.store.Whole(ctx, w.id)
+	j, err := w.h.store.GetFull(ctx, w.id)
 	if err == nil && w.h.guard.Hides(&w.peer, &j) {
 		err = access.ErrNoJob(w.id)
 	}
@@ -105,10 +105,10 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 	w.job = outline(&j)
 	isOwner := w.h.guard.IsOwner(&w.peer, &j)
 	sees := min(w.maxVisibility, w.h.guard.VisibilityFor(&w.peer, &j))
-	if sees == control.Whole && !isOwner && len(j.Env) > 0 && !w.recorded {
+	if sees == control.VisibleWhole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
-	if sees >= control.Inside && !w.tailsRead { // with less visibility, none of the output is shown
+	if sees >= control.VisibleInside && !w.tailsRead { // with less visibility, none of the output is shown
 		if err := w.readTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
@@ -175,7 +175,7 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 			tail := p.AppendTo(tails[s])
 			if len(tail) > showTailBytes {
 				// Copy the end, so that the memory of a large chunk can be freed.
-				tail = bytes.Clone(output.End(tail, showTailBytes))
+				tail = bytes.Clone(output.Tail(tail, showTailBytes))
 			}
 			tails[s] = tail
 		}
@@ -188,11 +188,11 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 func (h *Jobs) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := h.guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
-		return control.Inside
+		return control.VisibleInside
 	}
 	peer := control.PeerFrom(ctx)
 	h.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
-	return control.Whole
+	return control.VisibleWhole
 }
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
@@ -202,7 +202,7 @@ func (r *jobReader) findJob(ctx context.Context, id control.Name) (j queue.Job, 
 	if id == "" {
 		return j, errNoID
 	}
-	err = r.shares.Do(ctx, control.One, func() error {
+	err = r.shares.Do(ctx, control.ClassOne, func() error {
 		got, err := r.guard.Get(ctx, new(control.PeerFrom(ctx)), string(id))
 		j = outline(&got)
 		return err
@@ -216,7 +216,7 @@ func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.Jo
 	views := []control.Job{h.views.view(j)}
 	h.nodeList.NameNodes(ctx, views)
 	h.waits.setWaitsFor(ctx, []queue.Job{*j}, views)
-	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
+	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{}, HistoryTotal: j.Runs}
 	history, err := h.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err

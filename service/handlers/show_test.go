@@ -28,7 +28,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}
 	l := turned.Jobs[0].Lease()
 	if _, err := s.Store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{
-		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true},
+		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true},
 	}}}); err != nil {
 		t.Fatal(err)
 	}

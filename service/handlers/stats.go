@@ -11,7 +11,7 @@ import (
 
 // Statistics computes statistics of attempts.
 type Statistics struct {
-	shares *control.Shares
+	shares *control.UserLimits
 	store  store.Store
 }
 
@@ -21,8 +21,8 @@ const statsRange = 24 * time.Hour
 // Stats implements control.API.
 func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.store.Now()
-	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", Ever: p.Ever}
-	if p.Ever && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", AllTime: p.AllTime}
+	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
 		return control.Stats{}, queue.Invalid("ever", `covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
 	if f.Since == 0 {
@@ -40,7 +40,7 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 	if g, since, until := f.Range(now); p.Buckets && f.Series && time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
 		return control.Stats{}, queue.Invalid("buckets", `histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`, control.MaxBucketPeriods)
 	}
-	return control.Answer(ctx, h.shares, control.Many, func() (control.Stats, error) {
+	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Stats, error) {
 		got, err := h.store.Stats(ctx, f)
 		if err != nil {
 			return control.Stats{}, err

@@ -210,7 +210,7 @@ func (s *Submissions) submit(ctx context.Context, server *control.Server, job *s
 	peer, err := s.Directory.PeerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.Owners.HasOtherNodes() {
+		if none := accounts.NoAccountError(""); !errors.As(err, &none) || s.Owners.HasOtherNodes() {
 			// Try again later: the look-up may have failed only for now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
@@ -221,7 +221,7 @@ func (s *Submissions) submit(ctx context.Context, server *control.Server, job *s
 		return err
 	}
 	peer.Submission = job.N
-	client := server.As(peer)
+	client := server.ClientAs(peer)
 	defer client.Close()
 	_, err = client.Enqueue(ctx, control.Enqueue{Spec: spec})
 	return err

@@ -184,7 +184,7 @@ func (r *ring) add(c output.Cursor) {
 	}
 	room := cap(r.list)
 	r.list = append(r.list, c)
-	control.Charge(r.ctx, (cap(r.list)-room)*cursorBytes)
+	control.ChargeBytes(r.ctx, (cap(r.list)-room)*cursorBytes)
 }
 
 // forget removes all cursors.

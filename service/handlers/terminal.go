@@ -48,7 +48,7 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.Attached
 	if err == nil && !ok {
 		err = errEnded
 	}
-	joined.Taken = int(typed.Taken)
+	joined.Written = int(typed.Written)
 	if p.Controls {
 		joined.Controls = typed.Controls
 	}
@@ -68,7 +68,7 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 	defer watching.Stop()
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := h.pool.Connected()
+		connected := h.pool.RunnerConnected()
 		if *j, err = h.reader.rereadOutline(ctx, j); err != nil {
 			return running, err
 		}

@@ -55,7 +55,7 @@ type Actions struct {
 
 // Cancel implements control.API.
 func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	takes := append(queue.VerbCancel.Takes(), queue.Processing)
+	takes := append(queue.VerbCancel.ActsIn(), queue.Processing)
 	return h.bulk.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if len(only) > 0 && !slices.Contains(only, queue.Processing) {
 			// The selection excludes running jobs, so a job that has started in the meantime is not
@@ -107,10 +107,10 @@ func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change
 	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.quota.MaxBytesUser()
 	return h.retryWhileLeased(ctx, func() error {
 		done, err := h.router.Change(ctx, j.Seq, c)
-		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
-			return store.ErrMoved
+		if errors.Is(err, worker.ErrAttemptStarted) && len(c.Only) > 0 {
+			return store.ErrStateChanged
 		}
-		if errors.Is(err, worker.ErrRuns) {
+		if errors.Is(err, worker.ErrAttemptStarted) {
 			next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
 			if c.Verb == queue.VerbRemove {
 				next = "to stop it and remove it: queuectl rm --force " + j.ID
@@ -126,7 +126,7 @@ func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change
 
 // changeJobs applies a verb from the table of verbs to many jobs.
 func (h *jobChanger) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.ActsIn(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
 		c.Only = only
 		return h.changeJob(ctx, j, c)
@@ -146,12 +146,12 @@ func (h *Actions) Release(ctx context.Context, p control.Selection) (control.Bul
 // Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
 // the filter names that state.
 func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
-	takes := queue.VerbRetry.Takes()
+	takes := queue.VerbRetry.ActsIn()
 	if p.Chosen() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
 	return h.bulk.onJobs(ctx, "retry", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, Alone: p.Only})
+		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, KeepDependants: p.Only})
 	})
 }
 
@@ -202,7 +202,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.ActsIn(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
 	if err == nil && len(v.Done) > 0 {
@@ -216,7 +216,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 
 // Remove implements control.API.
 func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
-	takes := queue.VerbRemove.Takes()
+	takes := queue.VerbRemove.ActsIn()
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
@@ -231,13 +231,13 @@ func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 }
 
 // Clear implements control.API.
-func (h *Actions) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	return h.jobChanges.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
+func (h *Actions) Clear(ctx context.Context, p control.ClearParams) (control.Removed, error) {
+	return h.jobChanges.removeAll(ctx, "clear", p, queue.VerbRemove.ActsIn())
 }
 
 // removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
 // With p.DryRun, it only counts them.
-func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
+func (h *jobChanger) removeAll(ctx context.Context, method string, p control.ClearParams, states []queue.State) (control.Removed, error) {
 	var removed control.Removed
 	peer := control.PeerFrom(ctx)
 	f, err := h.filters.filter(&peer, control.List{Batch: p.Batch})
@@ -276,14 +276,14 @@ func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.Bul
 	return h.bulk.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		held, err := h.router.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		switch {
-		case errors.Is(err, worker.ErrOtherwise):
+		case errors.Is(err, worker.ErrAttemptEnded):
 			if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
 				return err
 			}
 		case err != nil || held || j.State == queue.Pending:
 			return err
 		case len(only) > 0:
-			return store.ErrMoved
+			return store.ErrStateChanged
 		}
 		next := ""
 		if j.State.Ended() {
@@ -315,7 +315,7 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 		case err != nil || runs:
 			return err
 		case len(only) > 0:
-			return store.ErrMoved
+			return store.ErrStateChanged
 		}
 		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
 	})
@@ -360,7 +360,7 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 }
 
 // DLQClear implements control.API.
-func (h *Actions) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
+func (h *Actions) DLQClear(ctx context.Context, p control.ClearParams) (control.Removed, error) {
 	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
@@ -369,7 +369,7 @@ func (h *Actions) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 func countInStates(takes []queue.State) func(context.Context, *queue.Job) error {
 	return func(_ context.Context, j *queue.Job) error {
 		if !slices.Contains(takes, j.State) {
-			return store.ErrMoved
+			return store.ErrStateChanged
 		}
 		return nil
 	}
@@ -411,12 +411,12 @@ func (h *bulk) onSelected(ctx context.Context, method string, p control.Selectio
 	}
 	if onlyUID := access.OnlyOwnUID(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
-			return v, h.rights.Refuse(&peer, method+" on another user's jobs", control.Needs(method, false))
+			return v, h.rights.Refuse(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
 		}
 		f.UID = onlyUID
 	}
 	if p.OlderThan != 0 {
-		f.Older = h.store.Now().Add(-time.Duration(p.OlderThan))
+		f.Until = h.store.Now().Add(-time.Duration(p.OlderThan))
 	}
 	page, err := h.reader.selected(ctx, f)
 	if err != nil {
@@ -438,7 +438,7 @@ func (h *bulk) onSelected(ctx context.Context, method string, p control.Selectio
 
 // selected reads one page of references to the jobs that match a filter.
 func (r *jobReader) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
-	err = r.shares.Do(ctx, control.Many, func() (err error) {
+	err = r.shares.Do(ctx, control.ClassMany, func() (err error) {
 		page, err = r.store.Select(ctx, f)
 		return err
 	})

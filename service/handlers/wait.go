@@ -36,7 +36,7 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.Ended
 	}
 	for timedOut := false; ; {
 		// Report the jobs that have already ended, even if the timeout has passed.
-		if err := req.reportEnded(ctx, watching.Changed()); err != nil {
+		if err := req.reportEnded(ctx, watching.ChangedJobs()); err != nil {
 			return control.Waited{}, err
 		}
 		if timedOut || req.done() {
@@ -93,7 +93,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 			i++
 			continue
 		}
-		err := w.h.shares.Step(ctx, control.One, func() error {
+		err := w.h.shares.Step(ctx, control.ClassOne, func() error {
 			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
 				if w.ended[i] || !isChanged[w.seqs[i]] {
 					continue
@@ -136,7 +136,7 @@ func (w *waitRequest) openIDs() []string {
 
 // rereadOutline takes a read slot and reads a job again. It returns the job without its large fields.
 func (r *jobReader) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
-	err = r.shares.Do(ctx, control.One, func() error {
+	err = r.shares.Do(ctx, control.ClassOne, func() error {
 		got, err := r.reread(ctx, old)
 		j = outline(&got)
 		return err

@@ -135,10 +135,10 @@ func (w *waitReasons) ownReason(j *queue.Job, now queue.Millis) (r control.Reaso
 	switch {
 	case j.State == queue.Held:
 		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: "queuectl release " + j.ID}, true
-	case j.State == queue.Blocked && len(j.After) > 0:
-		name := dependencyName(j.After[0].Job, j.After[0].ID, j.After[0].How)
+	case j.State == queue.Blocked && len(j.DependsOn) > 0:
+		name := dependencyName(j.DependsOn[0].Job, j.DependsOn[0].ID, j.DependsOn[0].Condition)
 		id, _, _ := strings.Cut(name, ":")
-		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.After[0].How), Next: "queuectl why " + id}, true
+		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.DependsOn[0].Condition), Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
 		return w.pauseReason(j)
 	case !j.State.Runnable() || j.DueAt <= now:
@@ -151,7 +151,7 @@ func (w *waitReasons) ownReason(j *queue.Job, now queue.Millis) (r control.Reaso
 
 // mustEnd returns the end of a sentence about the parent job. It says how the parent must end to meet the
 // dependency.
-func mustEnd(how queue.ParentEnd) string {
+func mustEnd(how queue.DependencyCondition) string {
 	if how == queue.ParentEnded {
 		return "must end"
 	}
@@ -183,7 +183,7 @@ func (w *waitReasons) stopReasons() (list []control.Reason) {
 	case w.pool.Draining():
 		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: w.drainState.EndCommand(w.node)})
 	case w.pool.Workers() == 0:
-		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
+		list = append(list, control.Reason{Kind: "workers", Used: new(0), Limit: new(0), Text: "there are no workers", Next: "queuectl worker start"})
 	}
 	if text, next := w.health.NoRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
@@ -204,17 +204,17 @@ func (w *waitReasons) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []co
 		if workers == 1 {
 			text = "the only worker is busy"
 		}
-		list = append(list, control.Reason{Kind: "workers", Used: &busy, Most: &workers, Text: text, Next: "queuectl worker start"})
+		list = append(list, control.Reason{Kind: "workers", Used: &busy, Limit: &workers, Text: text, Next: "queuectl worker start"})
 	}
 	return list
 }
 
 // gateReason converts an obstacle to a reason.
 func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
-	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
+	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Limit: new(o.Limit), Next: "queuectl list -s processing"}
 	if o.Paused {
-		r.Used, r.Most = nil, nil
-		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.Word(o.Key)
+		r.Used, r.Limit = nil, nil
+		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.ShellWord(o.Key)
 		return r
 	}
 	gateTexts[o.Gate].describe(o, j, &r)

@@ -33,8 +33,8 @@ const webListen = "web.listen"
 // passed to the service for the page.
 func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client, listeners []net.Listener) *WebPage {
 	web := dashboard.New(dashboard.Options{
-		As: as, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID}, Scraper: control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
-		Handed: listeners, Log: log,
+		ClientAs: as, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID}, Scraper: control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
+		Listeners: listeners, Log: log,
 	})
 	return &WebPage{log: log, guard: g, settings: settings, web: web, webListeners: listeners}
 }
@@ -47,7 +47,7 @@ func (p *WebPage) Close() { p.web.Close() }
 func (p *WebPage) SetWeb() (trouble string) {
 	if err := p.web.Set(dashboardConfig(&p.settings.Current().Settings)); err != nil {
 		p.log.Error("the web page does not use the new settings", "error", err)
-		if p.web.Listening() != "" {
+		if p.web.Address() != "" {
 			return "the web page keeps its previous settings: " + err.Error()
 		}
 		return "the web page is not served: " + err.Error()
@@ -63,18 +63,18 @@ func dashboardConfig(c *config.Settings) dashboard.Config {
 // WebStart implements control.API.
 func (h *Administration) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
 	err = h.lock.With(ctx, func() error {
-		if len(h.page.webListeners) > 0 && p.Listen == "" && h.page.web.Listening() != "" {
+		if len(h.page.webListeners) > 0 && p.Listen == "" && h.page.web.Address() != "" {
 			return nil
 		}
 		return h.page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.settings.Current().WebListen, control.DefaultWeb))
 	})
-	return control.WebState{Listen: h.page.web.Listening()}, err
+	return control.WebState{Listen: h.page.web.Address()}, err
 }
 
 // WebStop implements control.API.
 func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
 	err = h.lock.With(ctx, func() error { return h.page.runWeb(ctx, "web.stop", "none") })
-	return control.WebState{Listen: h.page.web.Listening()}, err
+	return control.WebState{Listen: h.page.web.Address()}, err
 }
 
 // runWeb serves the web page at an address until the service ends. The address overrides all other sources
@@ -83,7 +83,7 @@ func (p *WebPage) runWeb(ctx context.Context, verb, listen string) error {
 	if len(p.webListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", p.webListeners[0].Addr())
 	}
-	k, text, err := config.Find(webListen, listen)
+	k, text, err := config.FindKey(webListen, listen)
 	if err == nil {
 		err = k.Check(text)
 	}

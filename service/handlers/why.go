@@ -19,7 +19,7 @@ type Explanations struct {
 	cluster  store.Cluster // nil if no other node can use the store
 	node     string        // name of this node
 	readOnly bool          // read-only mode: no service runs, and only the queue's files are read; see Look
-	shares   *control.Shares
+	shares   *control.UserLimits
 	store    store.Store
 	guard    *access.Guard
 	nodeList *cluster.NodeList
@@ -37,14 +37,14 @@ const maxLinks = 1000
 func linkNames(list []store.Link) []string {
 	names := make([]string, 0, len(list))
 	for _, l := range list {
-		names = append(names, dependencyName(l.Seq, l.ID, l.How))
+		names = append(names, dependencyName(l.Seq, l.ID, l.Condition))
 	}
 	return names
 }
 
 // dependencyName returns the name of a dependency in the syntax of enqueue. A removed job has no id, so its
 // number is used.
-func dependencyName(seq int64, id string, how queue.ParentEnd) string {
+func dependencyName(seq int64, id string, how queue.DependencyCondition) string {
 	name := cmp.Or(id, fmt.Sprintf("#%d", seq))
 	if how != queue.ParentCompleted {
 		name += ":" + how.String()
@@ -121,22 +121,22 @@ func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(co
 	if j.Reason != queue.ReasonDependency {
 		return nil
 	}
-	return h.shares.Do(ctx, control.One, func() error {
+	return h.shares.Do(ctx, control.ClassOne, func() error {
 		parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
 		failed := false
 		for _, l := range parents {
-			if l.Met != store.Failed {
+			if l.Status != store.Broken {
 				continue
 			}
 			failed = true
 			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
-			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.How, l.State), Next: "queuectl retry " + id}
+			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State), Next: "queuectl retry " + id}
 			switch {
 			case l.State == queue.Cancelled:
 				r.Next = "queuectl why " + id
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.How.Met(l.State): // a user has retried the parent without this job
+			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
 				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
@@ -159,15 +159,15 @@ func because(j *queue.Job) string {
 
 // whyBlocked adds a reason for each dependency that the job is waiting for.
 func (h *Explanations) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
-	return h.shares.Do(ctx, control.One, func() error {
+	return h.shares.Do(ctx, control.ClassOne, func() error {
 		parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
 		for _, l := range parents {
-			if l.Met != store.Open {
+			if l.Status != store.Unresolved {
 				continue
 			}
 			name := linkNames([]store.Link{l})[0]
 			id, _, _ := strings.Cut(name, ":")
-			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.How), l.State)
+			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.Condition), l.State)
 			add(control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
 		}
 		return err
@@ -229,7 +229,7 @@ func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (contro
 		p.Next = simulatedJobs
 	}
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.Many, func() (control.Simulated, error) {
+	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Simulated, error) {
 		next, err := h.store.Simulate(ctx, p.Next)
 		out := control.Simulated{Jobs: h.views.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
@@ -263,7 +263,7 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
 			seq := list[0]
 			var links []store.Link
-			err := h.shares.Do(ctx, control.Many, func() error {
+			err := h.shares.Do(ctx, control.ClassMany, func() error {
 				parents, children, err := h.store.Links(ctx, seq, maxLinks)
 				if links = children; toParents {
 					links = parents
@@ -294,7 +294,7 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 				}
 				if v.More = v.More || len(v.Edges) == maxEdges; len(v.Edges) < maxEdges {
 					known[e] = true
-					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, How: l.How.String(), Met: dependencyTexts[l.Met]})
+					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, Condition: l.Condition.String(), Status: dependencyTexts[l.Status]})
 				}
 			}
 			v.More = v.More || len(links) == maxLinks
@@ -303,4 +303,4 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 	return v, nil
 }
 
-var dependencyTexts = map[store.Met]string{store.Open: "open", store.Well: "met", store.Failed: "failed"}
+var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met", store.Broken: "failed"}

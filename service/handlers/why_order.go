@@ -19,7 +19,7 @@ const maxAheadUsers = 5
 // it, and why.
 func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
-	return h.shares.Do(ctx, control.Many, func() error {
+	return h.shares.Do(ctx, control.ClassMany, func() error {
 		screen, err := h.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ type Overview struct {
 	places       config.Places
 	pool         *worker.Pool
 	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see Look
-	shares       *control.Shares
+	shares       *control.UserLimits
 	started      queue.Millis // when the service started
 	store        store.Store
 	version      string
@@ -50,12 +50,12 @@ type Administration struct {
 	account     worker.Account   // account that jobs run as
 	background  bool             // a client started the service on demand
 	files       store.Maintainer // the store's maintenance operations; nil if it has none
-	home        runner.Home
+	home        runner.Location
 	log         *slog.Logger
 	node        string // name of this node
 	places      config.Places
 	pool        *worker.Pool
-	shares      *control.Shares
+	shares      *control.UserLimits
 	stop        chan<- bool // a value stops the service; true keeps the jobs
 	store       store.Store
 	changes     *Changer
@@ -107,14 +107,14 @@ func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (
 	if err != nil {
 		return control.WorkerCount{}, err
 	}
-	err = h.pool.Settle(ctx, timeout, new(control.PeerFrom(ctx).UID))
+	err = h.pool.WaitForScaleDown(ctx, timeout, new(control.PeerFrom(ctx).UID))
 	return control.WorkerCount{Workers: h.pool.Workers()}, err
 }
 
 // WorkerList implements control.API.
 func (h *Administration) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
 	workers := h.pool.List(ctx) // List may send requests to the runners
-	return control.Answer(ctx, h.shares, control.One, func() (control.WorkerList, error) {
+	return control.Answer(ctx, h.shares, control.ClassOne, func() (control.WorkerList, error) {
 		return viewWorkers(workers, h.node, new(control.PeerFrom(ctx))), nil
 	})
 }
@@ -123,14 +123,14 @@ func (h *Administration) WorkerList(ctx context.Context, _ control.Nothing) (con
 func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
-		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.Heard)), State: "idle"}
+		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.LastHeartbeat)), State: "idle"}
 		if w.Job != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
 		}
 		if !access.MayRead(p, w.Private) {
 			view.Job, view.PID, view.StartedAt = nil, nil, 0
 		}
-		if w.Leaving {
+		if w.Surplus {
 			view.State = "stopping"
 		}
 		if w.Paused {
@@ -156,8 +156,8 @@ func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop)
 	case h.stop <- p.KeepJobs:
 	default: // the service is already stopping
 	}
-	stopping := control.Stopping{PID: os.Getpid(), Folder: h.places.State}
-	if h.home.Foreign() {
+	stopping := control.Stopping{PID: os.Getpid(), Dir: h.places.State}
+	if h.home.External() {
 		stopping.RunnerDir = h.home.Dir
 	}
 	return stopping, nil
@@ -175,7 +175,7 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 	last, _ := h.store.LastEvent()
 	counts := h.store.Counts()
 	var oldest queue.Millis
-	err := h.shares.Do(ctx, control.One, func() (err error) {
+	err := h.shares.Do(ctx, control.ClassOne, func() (err error) {
 		oldest, err = h.store.Oldest(ctx)
 		return err
 	})
@@ -201,8 +201,8 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 		st.Throughput += ended
 		st.Health = doctor.Health(h.health.Problems(ctx))
 	} else {
-		st.Away = unavailable.Error()
-		st.Health = doctor.Health([]string{st.Away + "; the job counts may be outdated"}, true)
+		st.StoreError = unavailable.Error()
+		st.Health = doctor.Health([]string{st.StoreError + "; the job counts may be outdated"}, true)
 	}
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]

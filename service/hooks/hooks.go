@@ -74,7 +74,7 @@ type hookMaker struct {
 // NewHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
 // NewHookMaker also returns an error, and the hookMaker creates only the hooks that jobs define.
 func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
-	m := &hookMaker{h: h, defaults: c.Defaults(), Lines: c.Hooks, Webhooks: c.WebhooksByName(), Account: h.Directory.AccountOf(accounts.Self()), runAsSubmitter: h.Account.Each}
+	m := &hookMaker{h: h, defaults: c.Defaults(), Lines: c.Hooks, Webhooks: c.WebhooksByName(), Account: h.Directory.AccountOf(accounts.CurrentUser()), runAsSubmitter: h.Account.PerJob}
 	if !m.runAsSubmitter {
 		m.Account = h.Account
 	}
@@ -110,7 +110,7 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 	if missing != nil {
 		h.Log.Error("cannot use the hooks in the settings", "error", missing)
 	}
-	err := h.Store.SetHooks(ctx, store.Hooks{On: m.moments(), Make: m.make, UID: m.Account.UID, Owner: m.Account.User, MaxBytesUser: h.Quota.MaxBytesUser()})
+	err := h.Store.SetHooks(ctx, store.Hooks{Moments: m.moments(), Make: m.make, UID: m.Account.UID, Owner: m.Account.User, MaxBytesUser: h.Quota.MaxBytesUser()})
 	return cmp.Or(err, missing)
 }
 
@@ -121,7 +121,7 @@ func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Jo
 		if moment&moments == 0 {
 			continue
 		}
-		if line := j.At(moment); line != "" {
+		if line := j.CommandFor(moment); line != "" {
 			drafts = append(drafts, m.ownHook(j, moment, line, jobJSON))
 		}
 		drafts = append(drafts, m.settingsHooks(j, moment, jobJSON)...)
@@ -131,7 +131,7 @@ func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Jo
 
 // settingsHooks returns the hooks that the settings define for one moment of a job's life.
 func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, jobJSON string) (drafts []queue.Job) {
-	if line := m.Lines.At(moment); line != "" {
+	if line := m.Lines.CommandFor(moment); line != "" {
 		drafts = append(drafts, m.lineHook(j, moment, line, jobJSON))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
@@ -258,7 +258,7 @@ func (m *hookMaker) Test(name string, now queue.Millis) (drafts []queue.Job) {
 		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, jobJSON)}
 	}
 	for _, moment := range queue.Hooks {
-		if line := m.Lines.At(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
+		if line := m.Lines.CommandFor(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
 			return []queue.Job{m.lineHook(&j, moment, line, jobJSON)}
 		}
 	}

@@ -27,7 +27,7 @@ func (r *GateRules) LoadGates(ctx context.Context) error {
 	rules := map[gateName]queue.Demand{}
 	var after store.GateState
 	for {
-		list, err := r.Store.Gates(ctx, queue.Everybody, after)
+		list, err := r.Store.Gates(ctx, queue.SharedOwner, after)
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (r *GateRules) RuleOfGate(d *queue.Demand) error {
 	case *d != rule:
 		most := strconv.Itoa(rule.N)
 		if d.Kind == queue.GateRate {
-			most += "/" + queue.FormatPeriod(rule.Per)
+			most += "/" + queue.FormatPeriod(rule.Period)
 		}
 		return queue.Invalid(field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
 	}

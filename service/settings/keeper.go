@@ -84,7 +84,7 @@ func (s *Keeper) mergeLocked() error {
 		return err
 	}
 	if s.atStart != nil {
-		c.Hold(s.atStart)
+		c.KeepUntilRestart(s.atStart)
 	}
 	s.Level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
@@ -143,8 +143,8 @@ func (s *Keeper) MergeWaiting(layers []config.Layer) (c config.Config, waiting b
 		return c, false, err
 	}
 	held := c
-	held.Hold(s.atStart)
-	return c, len(held.Waiting()) > 0, nil
+	held.KeepUntilRestart(s.atStart)
+	return c, len(held.PendingRestart()) > 0, nil
 }
 
 // ReplaceFile replaces the content of the settings file. If it is invalid, the old content stays in effect.
@@ -205,7 +205,7 @@ func (s *Keeper) SwapRunning(name, text string, set bool) (before string, existe
 func (s *Keeper) value(k *config.Key, shown func(text string) string) control.ConfigValue {
 	c := s.config.Load()
 	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
-	for _, w := range c.Waiting() {
+	for _, w := range c.PendingRestart() {
 		if w.Name == k.Name {
 			v.Note = fmt.Sprintf("changed to %s, which takes effect after a restart of the service", shown(w.Value))
 		}

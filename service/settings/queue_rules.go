@@ -71,7 +71,7 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	if err := json.Unmarshal([]byte(text), &merged); err != nil {
 		return nil, fmt.Errorf("cannot read the defaults of queue %s: %w", name, err)
 	}
-	merged.Over(spec)
+	merged.Override(spec)
 	return &merged, nil
 }
 

@@ -70,7 +70,7 @@ func (q *Quota) WithRoom(ctx context.Context, uid int, request func() error) err
 // MakeRoom removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
 // reports whether the request now fits. If removing all of them would not be enough, it removes nothing.
 func (q *Quota) MakeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
-	keep := full.Most - full.More
+	keep := full.Limit - full.Needed
 	if keep < 0 {
 		return false
 	}

@@ -116,9 +116,9 @@ func (s *Store) Parents(ctx context.Context, seq int64) ([]store.Parent, error) 
 	return call(ctx, s, "Parents", seq, func() ([]store.Parent, error) { return s.Store.Parents(ctx, seq) })
 }
 
-// Left implements store.Store.
-func (s *Store) Left(ctx context.Context) (store.Left, error) {
-	return call(ctx, s, "Left", nil, func() (store.Left, error) { return s.Store.Left(ctx) })
+// PreviousSession implements store.Store.
+func (s *Store) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
+	return call(ctx, s, "Left", nil, func() (store.PreviousSession, error) { return s.Store.PreviousSession(ctx) })
 }
 
 // NextEpoch implements store.Store.
@@ -136,9 +136,9 @@ func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 	return call(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.Get(ctx, id) })
 }
 
-// Whole implements store.Store.
-func (s *Store) Whole(ctx context.Context, id string) (queue.Job, error) {
-	return call(ctx, s, "Whole", id, func() (queue.Job, error) { return s.Store.Whole(ctx, id) })
+// GetFull implements store.Store.
+func (s *Store) GetFull(ctx context.Context, id string) (queue.Job, error) {
+	return call(ctx, s, "Whole", id, func() (queue.Job, error) { return s.Store.GetFull(ctx, id) })
 }
 
 // History implements store.Store.
@@ -255,7 +255,7 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) ([]st
 
 // SetHooks implements store.Store.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
-	return callErr(ctx, s, "SetHooks", h.On, func() error { return s.Store.SetHooks(ctx, h) })
+	return callErr(ctx, s, "SetHooks", h.Moments, func() error { return s.Store.SetHooks(ctx, h) })
 }
 
 // SetMaxRunningUser implements store.Store.
@@ -269,18 +269,18 @@ func (s *Store) Promote(ctx context.Context) (time.Duration, error) {
 }
 
 // Purge implements store.Store.
-func (s *Store) Purge(ctx context.Context, ended store.Ended, limit int, by *int) (int, error) {
+func (s *Store) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (int, error) {
 	return call(ctx, s, "Purge", ended.States, func() (int, error) { return s.Store.Purge(ctx, ended, limit, by) })
 }
 
 // CountEnded implements store.Store.
-func (s *Store) CountEnded(ctx context.Context, ended store.Ended) (int64, error) {
+func (s *Store) CountEnded(ctx context.Context, ended store.EndedFilter) (int64, error) {
 	return call(ctx, s, "CountEnded", ended.States, func() (int64, error) { return s.Store.CountEnded(ctx, ended) })
 }
 
 // Keeping implements store.Store.
-func (s *Store) Keeping(ctx context.Context) ([]store.KeepingQueue, error) {
-	return call(ctx, s, "Keeping", nil, func() ([]store.KeepingQueue, error) { return s.Store.Keeping(ctx) })
+func (s *Store) Keeping(ctx context.Context) ([]store.OwnRetentionQueue, error) {
+	return call(ctx, s, "Keeping", nil, func() ([]store.OwnRetentionQueue, error) { return s.Store.Keeping(ctx) })
 }
 
 // TrimJobs implements store.Store.
@@ -308,9 +308,9 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (bool, error)
 	return call(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, owner) })
 }
 
-// Unowned implements store.Store.
-func (s *Store) Unowned(ctx context.Context, refs []string) ([]string, error) {
-	return call(ctx, s, "Unowned", refs, func() ([]string, error) { return s.Store.Unowned(ctx, refs) })
+// UnownedOutputs implements store.Store.
+func (s *Store) UnownedOutputs(ctx context.Context, refs []string) ([]string, error) {
+	return call(ctx, s, "Unowned", refs, func() ([]string, error) { return s.Store.UnownedOutputs(ctx, refs) })
 }
 
 // DeletableOutputs implements store.Store.
@@ -370,7 +370,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 }
 
 // PauseSchedule implements store.Store.
-func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
+func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
 	return callErr(ctx, s, "PauseSchedule", p, func() error { return s.Store.PauseSchedule(ctx, p) })
 }
 
@@ -384,6 +384,6 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 }
 
 // Fire implements store.Store.
-func (s *Store) Fire(ctx context.Context, f store.Firing) (store.Fired, error) {
-	return call(ctx, s, "Fire", f, func() (store.Fired, error) { return s.Store.Fire(ctx, f) })
+func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error) {
+	return call(ctx, s, "Fire", f, func() (store.OccurrenceResult, error) { return s.Store.Fire(ctx, f) })
 }

@@ -117,7 +117,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	case !known && open >= store.MaxStagedUser:
 		return store.Receipt{}, store.ErrManyBatches
 	case !known && s.wasDiscarded(r):
-		return store.Receipt{}, store.ErrForgotten
+		return store.Receipt{}, store.ErrBatchDiscarded
 	case n == 0 || n > queue.MaxBatch:
 		return store.Receipt{}, errDrafts(n)
 	case b.jobs()+int64(n) > store.MaxStagedJobs:
@@ -148,7 +148,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.Begun = s.missingQueues(countByQueue(r.Drafts))
+	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(afterSeqs(draft, receipt))

@@ -19,8 +19,8 @@ func storedBytes(j *queue.Job) int64 {
 		return store.JobBytes
 	}
 	dependencies := j.Parents
-	if j.After != nil {
-		dependencies = len(j.After)
+	if j.DependsOn != nil {
+		dependencies = len(j.DependsOn)
 	}
 	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
 }

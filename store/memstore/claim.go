@@ -24,7 +24,7 @@ func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d
 func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.fixedRules[g] || g.owner == queue.Everybody && d.Ruled() && s.gateNamed(g, except) {
+		if s.fixedRules[g] || g.owner == queue.SharedOwner && d.HasLimit() && s.gateNamed(g, except) {
 			continue
 		}
 		s.forgetStarts(g, now)
@@ -34,7 +34,7 @@ func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 
 // forgetStarts deletes the starts that are older than a rate's period.
 func (s *Store) forgetStarts(g gate, now queue.Millis) {
-	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Per) < now })
+	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
 }
 
 // recordRateStarts records a start for each rate that a job names.
@@ -58,7 +58,7 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 		}
 	}
 	for _, at := range s.starts[g] {
-		if at.Add(s.gateRules[g].Per) >= now { // includes one more millisecond, because times are rounded
+		if at.Add(s.gateRules[g].Period) >= now { // includes one more millisecond, because times are rounded
 			n++
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 func (s *Store) totalUnits(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
-		if s.node.Is(g.key) {
+		if s.node.Matches(g.key) {
 			return len(s.jobs) // no limit, so the gate has room for every stored job
 		}
 		return 0
@@ -93,7 +93,7 @@ func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 			continue
 		}
 		for _, at := range starts {
-			if at = at.Add(s.gateRules[g].Per) + 1; at > now && (next == 0 || at < next) {
+			if at = at.Add(s.gateRules[g].Period) + 1; at > now && (next == 0 || at < next) {
 				next = at
 			}
 		}
@@ -256,7 +256,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 			s.expire(j, now)
 			continue
 		}
-		if s.node.Strangers[j.UID] || s.maxUser > 0 && leasedByUser[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
+		if s.node.UnknownUIDs[j.UID] || s.maxUser > 0 && leasedByUser[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
 			g := gateOf(j, d)
 			fits := s.usedUnits(g, now, leased)+d.Units() <= s.totalUnits(g)
 			if d.Kind == queue.GateResource {

@@ -13,19 +13,19 @@ import (
 // SetGate stores the rule of a shared lock or rate.
 func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		g := gate{queue.Everybody, rule.Kind, rule.Key}
+		g := gate{queue.SharedOwner, rule.Kind, rule.Key}
 		checked := rule
 		if rule.N == 0 {
 			checked.N = 1
 			if rule.Kind == queue.GateRate {
-				checked.Per = time.Second
+				checked.Period = time.Second
 			}
 		}
 		if err := queue.CheckDemands([]queue.Demand{checked}); err != nil {
 			return err
 		}
 		switch {
-		case !rule.Ruled() || !strings.HasPrefix(rule.Key, "@"):
+		case !rule.HasLimit() || !strings.HasPrefix(rule.Key, "@"):
 			return queue.Invalid("key", "%q is not a shared key", rule.Key)
 		case rule.N == 0:
 			delete(s.fixedRules, g)
@@ -57,7 +57,7 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 				if _, seen := jobs[g]; !seen && !j.State.Ended() {
 					jobs[g] = 0
 				}
-				if d.Ruled() && !j.State.Ended() {
+				if d.HasLimit() && !j.State.Ended() {
 					jobs[g]++
 				}
 			}
@@ -76,7 +76,7 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 			if g.kind == queue.GateResource {
 				state.Demand, state.Jobs = queue.Demand{Kind: g.kind, Key: g.key, N: s.node.Resources[g.key]}, 0
 			}
-			if (g.owner == queue.Everybody || g.owner == uid) && (after.Kind == 0 || state.Follows(&after)) {
+			if (g.owner == queue.SharedOwner || g.owner == uid) && (after.Kind == 0 || state.Follows(&after)) {
 				list = append(list, state)
 			}
 		}
@@ -117,5 +117,5 @@ func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if room == 0 {
 		return 0
 	}
-	return starts[len(starts)-room].Add(s.gateRules[g].Per) + 1
+	return starts[len(starts)-room].Add(s.gateRules[g].Period) + 1
 }

@@ -4,7 +4,7 @@ import "github.com/queuectl/queuectl/queue"
 
 // createHooks creates the hooks for the moments that a job has reached.
 func (s *Store) createHooks(j *job, moments queue.HookSet, now queue.Millis) {
-	if moments &= j.Hooks | s.hooks.On; moments == 0 || j.Hooks&queue.HookItself != 0 || s.hooks.Make == nil {
+	if moments &= j.Hooks | s.hooks.Moments; moments == 0 || j.Hooks&queue.HookItself != 0 || s.hooks.Make == nil {
 		return
 	}
 	if j.UID < 0 || j.disownAs != 0 {

@@ -12,7 +12,7 @@ import (
 func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
 	var dependsOnStart func(from, depth int) bool
 	dependsOnStart = func(from, depth int) bool {
-		for _, d := range drafts[from].After {
+		for _, d := range drafts[from].DependsOn {
 			if d.Draft == 0 || depth == 0 {
 				continue
 			}
@@ -32,17 +32,17 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 }
 
 // linksOf returns the dependencies of a job with their current status.
-func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise) (links []link) {
+func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependencyFailure) (links []link) {
 	for _, d := range after {
-		l := link{Dependency: queue.Dependency{Job: d.Job, How: d.How}}
+		l := link{Dependency: queue.Dependency{Job: d.Job, Condition: d.Condition}}
 		switch parent := s.jobs[d.Job]; {
 		// Unresolved: the parent has not ended, or it is a later draft of the request, which is not stored
 		// yet.
 		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended():
-		case do == queue.OtherwiseRun || parent != nil && d.How.Met(parent.State):
-			l.status = store.Well
+		case do == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
+			l.status = store.Satisfied
 		default:
-			l.status = store.Failed
+			l.status = store.Broken
 		}
 		links = append(links, l)
 	}
@@ -57,7 +57,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	}
 	var dependsOn func(from, to, depth int) bool
 	dependsOn = func(from, to, depth int) bool {
-		for _, d := range drafts[from].After {
+		for _, d := range drafts[from].DependsOn {
 			if d.Draft != 0 && depth > 0 && (d.Draft-1 == to || dependsOn(d.Draft-1, to, depth-1)) {
 				return true
 			}
@@ -68,14 +68,14 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 		if err := queue.CheckDemands(drafts[i].Demands); err != nil {
 			return err
 		}
-		for _, d := range drafts[i].After {
+		for _, d := range drafts[i].DependsOn {
 			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && d.ID == "" && s.jobs[d.Job] == nil {
 				return queue.Invalid("depends_on", "the job does not exist")
 			}
 		}
 	}
 	for i := range drafts {
-		if len(drafts[i].After) > queue.MaxDependencies || dependsOn(i, i, len(drafts)) {
+		if len(drafts[i].DependsOn) > queue.MaxDependencies || dependsOn(i, i, len(drafts)) {
 			return queue.Invalid("depends_on", "jobs would wait for each other, or have too many dependencies")
 		}
 	}
@@ -92,19 +92,19 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	var dependsOnJob func(from int64) bool
 	dependsOnJob = func(from int64) bool {
 		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool {
-			return l.status == store.Open && dependsOnJob(l.Job)
+			return l.status == store.Unresolved && dependsOnJob(l.Job)
 		})
 	}
-	for _, d := range drafts[0].After {
+	for _, d := range drafts[0].DependsOn {
 		parent := s.jobs[d.Job]
 		switch {
 		case parent == nil, dependsOnJob(d.Job),
-			parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
+			parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) && edited.OnDependencyFailure != queue.DependencyFailureRun:
 			return queue.Invalid("depends_on", "the job cannot wait for this dependency")
 		}
 	}
-	links := s.linksOf(drafts[0].After, j.Seq, edited.OtherwiseDo)
-	j.links, j.onDependencyFailure, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
+	links := s.linksOf(drafts[0].DependsOn, j.Seq, edited.OnDependencyFailure)
+	j.links, j.onDependencyFailure, edited.DependsOn, edited.OnDependencyFailure = links, edited.OnDependencyFailure, nil, 0
 	edited.Parents = len(links)
 	return nil
 }
@@ -112,8 +112,8 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 // resolveParents finds the jobs that drafts depend on, by their ids.
 func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
-		for k := range drafts[i].After {
-			d := &drafts[i].After[k]
+		for k := range drafts[i].DependsOn {
+			d := &drafts[i].DependsOn[k]
 			if d.ID == "" {
 				continue
 			}

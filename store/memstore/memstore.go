@@ -81,7 +81,7 @@ type job struct {
 	hookMoment          queue.HookSet // event of the job for which its hooks are not created yet
 	notYetDue           bool          // the job has never been due, so its ageing has not started
 	links               []link        // the job's dependencies, including those that are already decided
-	onDependencyFailure queue.Otherwise
+	onDependencyFailure queue.OnDependencyFailure
 	attempts            []queue.Attempt
 	records             int64 // bytes that the records of the job's attempts count for
 }
@@ -89,11 +89,11 @@ type job struct {
 // link is a dependency of a job, with its status.
 type link struct {
 	queue.Dependency
-	status store.Met
+	status store.DependencyStatus
 }
 
 // hasLink reports whether any of a job's dependencies has the given status.
-func (j *job) hasLink(status store.Met) bool {
+func (j *job) hasLink(status store.DependencyStatus) bool {
 	return slices.ContainsFunc(j.links, func(l link) bool { return l.status == status })
 }
 
@@ -162,7 +162,7 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, w := range s.waiters {
-		close(w.served)
+		close(w.claimed)
 	}
 	s.waiters = nil
 	return nil
@@ -215,7 +215,7 @@ func (s *Store) rankNewlyDue(now queue.Millis) {
 
 // setState changes a job's state. It panics if the state table does not allow the transition.
 func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
-	if to != j.State && !j.State.May(to) {
+	if to != j.State && !j.State.CanBecome(to) {
 		panic("memstore: " + j.State.String() + " cannot change to " + to.String())
 	}
 	ends := to.Ended() && !j.State.Ended()
@@ -223,13 +223,13 @@ func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.Kept = (to == queue.Completed || to == queue.Cancelled) && s.queueRule(j.Queue).Keep != store.Retention{}
+	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) && s.queueRule(j.Queue).Keep != store.Retention{}
 	j.UpdatedAt = now
 	j.EndedAt = 0
 	if to.Ended() {
 		j.EndedAt = now
 	}
-	s.watchers.Tell(j.Seq)
+	s.watchers.Notify(j.Seq)
 	if ends {
 		s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, state: to})
 		j.hookMoment = queue.HooksAt(to)
@@ -254,14 +254,14 @@ func (s *Store) decideDependencies(now queue.Millis) {
 				switch {
 				case l.Job != e.seq:
 				case e.runsAgain:
-					if l.status == store.Failed {
-						l.status = store.Open
+					if l.status == store.Broken {
+						l.status = store.Unresolved
 						s.reopenDependant(j, now)
 					}
-				case l.status == store.Open:
-					satisfied := l.How.Met(e.state) || j.onDependencyFailure == queue.OtherwiseRun
-					if l.status = store.Well; !satisfied {
-						l.status = store.Failed
+				case l.status == store.Unresolved:
+					satisfied := l.Condition.SatisfiedBy(e.state) || j.onDependencyFailure == queue.DependencyFailureRun
+					if l.status = store.Satisfied; !satisfied {
+						l.status = store.Broken
 					}
 					s.applyDependency(j, satisfied, now)
 				}
@@ -273,7 +273,7 @@ func (s *Store) decideDependencies(now queue.Millis) {
 // reopenDependant makes a job that was cancelled because of its dependencies wait again. It does so only if
 // no dependency has failed, the job still has its input, and no unfinished job has its unique key.
 func (s *Store) reopenDependant(j *job, now queue.Millis) {
-	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Failed) {
+	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Broken) {
 		return
 	}
 	if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
@@ -294,13 +294,13 @@ func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {
 	case j.State != queue.Blocked && j.State != queue.Held:
-	case satisfied && (j.State == queue.Held || j.hasLink(store.Open)):
+	case satisfied && (j.State == queue.Held || j.hasLink(store.Unresolved)):
 	case satisfied:
 		s.restartWait(j, max(now, j.RunAt))
 		s.setState(j, queue.Pending, now)
 		j.Reason = ""
 		s.addEvent(j, queue.EventReleased, detail, now)
-	case j.onDependencyFailure == queue.OtherwiseCancel:
+	case j.onDependencyFailure == queue.DependencyFailureCancel:
 		s.setState(j, queue.Cancelled, now)
 		j.Reason = queue.ReasonDependency
 		s.addEvent(j, queue.EventCancelled, detail, now)
@@ -357,7 +357,7 @@ func (s *Store) jobsBySeq() []*job {
 // copyJob returns a deep copy of j.
 func copyJob(j queue.Job) queue.Job {
 	j.Demands = slices.Clone(j.Demands)
-	j.After = slices.Clone(j.After)
+	j.DependsOn = slices.Clone(j.DependsOn)
 	j.Deps = slices.Clone(j.Deps)
 	j.Argv = slices.Clone(j.Argv)
 	j.Env = slices.Clone(j.Env)

@@ -64,7 +64,7 @@ func TestAwaitReturnsJobOnceDue(t *testing.T) {
 		}
 		synctest.Wait()
 		enqueueAfter(0)
-		left, err := s.Left(context.Background())
+		left, err := s.PreviousSession(context.Background())
 		if err != nil || len(left.Leased) != 3 {
 			t.Errorf("got %d leased jobs and error %v, want all 3", len(left.Leased), err)
 		}
@@ -136,7 +136,7 @@ func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
 // TrimOutputs and TrimOutputsOf return even if the recorded sums do not match the outputs.
 func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
 	s := New(queue.Order{})
-	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", Outputs: 5, Kept: true}}
+	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", Outputs: 5, OwnRetention: true}}
 	s.jobs[2] = &job{Job: queue.Job{Seq: 2, UID: 2}, attempts: []queue.Attempt{{OutputBytes: 3}}}
 	for range 2 {
 		if _, err := s.TrimOutputsOf(t.Context(), "own", 0); err != nil {

@@ -86,7 +86,7 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 		j.Reason = queue.ReasonDisowned
 		s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: queue.ReasonDisowned}, now)
 	}
-	s.watchers.Tell(j.Seq)
+	s.watchers.Notify(j.Seq)
 }
 
 // giveBack ends the lease of a job that was not started.
@@ -97,9 +97,9 @@ func (s *Store) giveBack(j *job, now queue.Millis) {
 	}
 }
 
-// Unowned returns which of these output files belong to no attempt, lease or garbage, and adds them to the
+// UnownedOutputs returns which of these output files belong to no attempt, lease or garbage, and adds them to the
 // garbage.
-func (s *Store) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
+func (s *Store) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		owned := slices.Clone(s.garbage)
 		for _, j := range s.jobs {

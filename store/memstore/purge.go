@@ -11,9 +11,9 @@ import (
 )
 
 // endedJobs returns the ended jobs that match a selection, in the order in which they ended.
-func (s *Store) endedJobs(selection store.Ended) (list []*job) {
+func (s *Store) endedJobs(selection store.EndedFilter) (list []*job) {
 	for _, j := range s.jobsBySeq() {
-		matches := selection.Of == nil || *selection.Of == "" && !j.Kept || j.Kept && *selection.Of == j.Queue
+		matches := selection.RetentionQueue == nil || *selection.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention && *selection.RetentionQueue == j.Queue
 		if j.State.Ended() && slices.Contains(selection.States, j.State) && j.EndedAt < selection.Before && matches {
 			list = append(list, j)
 		}
@@ -23,7 +23,7 @@ func (s *Store) endedJobs(selection store.Ended) (list []*job) {
 }
 
 // Purge removes matching ended jobs.
-func (s *Store) Purge(ctx context.Context, selection store.Ended, limit int, by *int) (removed int, err error) {
+func (s *Store) Purge(ctx context.Context, selection store.EndedFilter, limit int, by *int) (removed int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(selection)
 		for _, j := range list[:min(limit, len(list))] {
@@ -36,7 +36,7 @@ func (s *Store) Purge(ctx context.Context, selection store.Ended, limit int, by 
 }
 
 // CountEnded returns the number of matching ended jobs.
-func (s *Store) CountEnded(ctx context.Context, selection store.Ended) (n int64, err error) {
+func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n int64, err error) {
 	err = s.read(ctx, func() error {
 		n = int64(len(s.endedJobs(selection)))
 		return nil
@@ -63,20 +63,20 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 }
 
 // Keeping lists the queues with jobs that ended while the queue had its own retention.
-func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err error) {
+func (s *Store) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
-			if !j.Kept {
+			if !j.OwnRetention {
 				continue
 			}
-			index := slices.IndexFunc(list, func(q store.KeepingQueue) bool { return q.Name == j.Queue })
+			index := slices.IndexFunc(list, func(q store.OwnRetentionQueue) bool { return q.Name == j.Queue })
 			if index < 0 {
-				index, list = len(list), append(list, store.KeepingQueue{Name: j.Queue})
+				index, list = len(list), append(list, store.OwnRetentionQueue{Name: j.Queue})
 			}
 			list[index].Jobs++
 			list[index].Outputs += j.Outputs
 		}
-		slices.SortFunc(list, func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
 		return nil
 	})
 	return list, err
@@ -86,7 +86,7 @@ func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err err
 // ended first.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.endedJobs(store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &name})
+		list := s.endedJobs(store.EndedFilter{States: store.BoundedStates, Before: math.MaxInt64, RetentionQueue: &name})
 		excess := int64(len(list)) - keep
 		if excess <= 0 {
 			return nil
@@ -133,7 +133,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 // TrimOutputsOf removes outputs of the jobs that ended while the given queue had its own retention.
 func (s *Store) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		selected := func(j *job) bool { return j.Kept && j.Queue == name }
+		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
 		outputBytes := func() (n int64) {
 			for _, j := range s.jobs {
 				if selected(j) {

@@ -48,7 +48,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		return s.commit(b, r, now)
 	}
 	if r.Batch != "" && s.wasDiscarded(r) {
-		return store.Receipt{}, store.ErrForgotten
+		return store.Receipt{}, store.ErrBatchDiscarded
 	}
 	n := len(r.Drafts)
 	if n == 0 || n > queue.MaxBatch {
@@ -61,7 +61,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.Begun = s.missingQueues(countByQueue(r.Drafts))
+	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
 	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // checked before anything is changed
 		return store.Receipt{}, err
@@ -147,9 +147,9 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 
 // afterSeqs returns a copy of a draft in which dependencies on other drafts name these drafts by their seqs.
 func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
-	draft.After = slices.Clone(draft.After)
-	for k := range draft.After {
-		if d := &draft.After[k]; d.Draft != 0 {
+	draft.DependsOn = slices.Clone(draft.DependsOn)
+	for k := range draft.DependsOn {
+		if d := &draft.DependsOn[k]; d.Draft != 0 {
 			d.Job, d.Draft = r.Seqs[d.Draft-1], 0
 		}
 	}
@@ -197,7 +197,7 @@ func idTaken(id string, i, n int) error {
 	e := queue.Errorf(queue.CodeExists, "another job has the id %q; choose another id, or leave the id out", id)
 	e.Field = "id"
 	if n > 1 {
-		return e.At(i + 1)
+		return e.WithIndex(i + 1)
 	}
 	return e
 }
@@ -223,12 +223,12 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	j.Delay = 0
 	s.setRank(j, max(now, j.RunAt), s.enqueued+1)
 	j.notYetDue = j.RunAt > now
-	j.onDependencyFailure, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
-	j.links = s.linksOf(draft.After, j.Seq, j.onDependencyFailure)
+	j.onDependencyFailure, j.DependsOn, j.OnDependencyFailure, j.OnConflict = draft.OnDependencyFailure, nil, 0, 0
+	j.links = s.linksOf(draft.DependsOn, j.Seq, j.onDependencyFailure)
 	j.Parents = len(j.links)
-	failed := j.hasLink(store.Failed)
+	failed := j.hasLink(store.Broken)
 	first := queue.Pending
-	if j.hasLink(store.Open) || failed {
+	if j.hasLink(store.Unresolved) || failed {
 		first = queue.Blocked
 	}
 	s.setState(j, first, now)
@@ -273,7 +273,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
 			return queue.Errorf(queue.CodeExists, "job %s already has the unique key", other.ID)
 		}
-		if !c.Alone {
+		if !c.KeepDependants {
 			s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
 		}
 	}
@@ -300,9 +300,9 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	switch {
 	// The job had met its dependencies before it ran, so it does not wait for parents that run again.
 	case j.State == queue.Completed, j.State == queue.Dead:
-	case to == queue.Pending && j.hasLink(store.Open), to == queue.Failed && j.hasLink(store.Open):
+	case to == queue.Pending && j.hasLink(store.Unresolved), to == queue.Failed && j.hasLink(store.Unresolved):
 		to = queue.Blocked
-	case to == queue.Blocked && !j.hasLink(store.Open):
+	case to == queue.Blocked && !j.hasLink(store.Unresolved):
 		s.restartWait(j, max(now, j.RunAt))
 		to = queue.Pending
 	}
@@ -349,7 +349,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	if edited.Unique != j.Unique && s.keyHolder(edited.UID, edited.Unique, now) != nil {
 		return queue.Errorf(queue.CodeExists, "another job already has the unique key")
 	}
-	if edited.After != nil {
+	if edited.DependsOn != nil {
 		if err := s.replaceLinks(j, &edited); err != nil {
 			return err
 		}
@@ -480,7 +480,7 @@ func (s *Store) remove(j *job) {
 		}
 	}
 	delete(s.jobs, j.Seq)
-	s.watchers.Tell(j.Seq)
+	s.watchers.Notify(j.Seq)
 }
 
 func (s *Store) find(seq int64) (*job, error) {

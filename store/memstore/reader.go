@@ -12,12 +12,12 @@ import (
 
 // Get reads one job by id, without its Env and Stdin.
 func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
-	j, err := s.Whole(ctx, id)
-	return shown(j), err
+	j, err := s.GetFull(ctx, id)
+	return withoutLargeParts(j), err
 }
 
-// Whole reads one complete job by id.
-func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err error) {
+// GetFull reads one complete job by id.
+func (s *Store) GetFull(ctx context.Context, id string) (found queue.Job, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.ID == id {
@@ -30,8 +30,8 @@ func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err erro
 	return found, err
 }
 
-// shown returns a job as lists show it, without the parts that may be large.
-func shown(j queue.Job) queue.Job {
+// withoutLargeParts returns a job as lists show it, without the parts that may be large.
+func withoutLargeParts(j queue.Job) queue.Job {
 	j.Env, j.Stdin = nil, ""
 	return j
 }
@@ -154,30 +154,30 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	}
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
-		list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Need: 1, Paused: r.Paused})
+		list = append(list, store.Obstacle{Key: j.Queue, Used: running, Limit: r.Concurrency, Need: 1, Paused: r.Paused})
 	}
 	if timed {
 		return list
 	}
 	switch {
-	case s.node.Strangers[j.UID]:
+	case s.node.UnknownUIDs[j.UID]:
 		list = append(list, store.Obstacle{Gate: queue.GateUser, Need: 1})
 	case s.maxUser > 0 && ofUser >= s.maxUser:
-		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: ofUser, Most: s.maxUser, Need: 1})
+		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: ofUser, Limit: s.maxUser, Need: 1})
 	}
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
 		used := s.usedUnits(g, now, leased)
-		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: used, Most: s.totalUnits(g), Need: d.Units()}
+		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: used, Limit: s.totalUnits(g), Need: d.Units()}
 		if d.Kind == queue.GateNode {
-			o.Used, o.Most = 0, min(0, o.Most)
+			o.Used, o.Limit = 0, min(0, o.Limit)
 		}
 		switch {
 		case used+d.Units() > s.totalUnits(g):
-			o.Opens = s.rateOpensAt(g, leased)
+			o.OpensAt = s.rateOpensAt(g, leased)
 			list = append(list, o)
 		case d.Kind == queue.GateResource && s.waitsBehind(j, d, now, leased):
-			o.Barred = true
+			o.KeptForOther = true
 			list = append(list, o)
 		}
 	}
@@ -211,7 +211,7 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 			return err
 		}
 		linkTo := func(other int64, l link) store.Link {
-			result := store.Link{Seq: other, How: l.How, Met: l.status}
+			result := store.Link{Seq: other, Condition: l.Condition, Status: l.status}
 			if j := s.jobs[other]; j != nil {
 				result.ID, result.State = j.ID, j.State
 			}
@@ -229,7 +229,7 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 		}
 		return nil
 	})
-	byStatus := func(a, b store.Link) int { return cmp.Compare(a.Met, b.Met) }
+	byStatus := func(a, b store.Link) int { return cmp.Compare(a.Status, b.Status) }
 	slices.SortStableFunc(parents, byStatus)
 	slices.SortStableFunc(children, byStatus)
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
@@ -242,12 +242,12 @@ func (s *Store) visibleJob(j *job) queue.Job {
 		return visible
 	}
 	for _, l := range j.links {
-		if l.status == store.Open && len(visible.After) < store.MaxAfter {
+		if l.status == store.Unresolved && len(visible.DependsOn) < store.MaxDependsOn {
 			d := l.Dependency
 			if parent := s.jobs[d.Job]; parent != nil {
 				d.ID = parent.ID
 			}
-			visible.After = append(visible.After, d)
+			visible.DependsOn = append(visible.DependsOn, d)
 		}
 	}
 	return visible
@@ -319,7 +319,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 				page.Next = page.Jobs[len(page.Jobs)-1].Seq
 				return
 			}
-			page.Jobs = append(page.Jobs, shown(s.visibleJob(j)))
+			page.Jobs = append(page.Jobs, withoutLargeParts(s.visibleJob(j)))
 		}
 	})
 	return page, err
@@ -368,9 +368,9 @@ func matchesFilter(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
-		(f.Knows == nil || j.Hooks&queue.HookSettings == 0 || *f.Knows == j.UID) &&
+		(f.Viewer == nil || j.Hooks&queue.HookSettings == 0 || *f.Viewer == j.UID) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
-		(f.Older == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Older) &&
+		(f.Until == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Until) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
 		(f.Before == 0 || j.Seq < f.Before)
 }
@@ -386,8 +386,8 @@ func (s *Store) counts() store.Counts {
 	c := store.Counts{Enqueued: s.enqueued, Outputs: s.outputBytes()}
 	for _, j := range s.jobs {
 		c.States[j.State]++
-		if j.Kept {
-			c.Kept++
+		if j.OwnRetention {
+			c.UnderOwnRetention++
 		}
 	}
 	return c
@@ -424,7 +424,7 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			slices.SortStableFunc(matching, order)
 			bytes := 0
 			for _, j := range matching[:min(len(matching), f.Rows)] {
-				shownJob := shown(s.visibleJob(j))
+				shownJob := withoutLargeParts(s.visibleJob(j))
 				if f.Submitter != nil && shownJob.UID != *f.Submitter {
 					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
 				}
@@ -446,9 +446,9 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			Timed: part(func(j *job) bool { return j.State.Runnable() && j.DueAt > now }, func(a, b *job) int {
 				return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
 			}),
-			Kept: part(inState(queue.Held, queue.Blocked), age),
-			Dead: part(inState(queue.Dead), lastEnded),
-			Done: part(inState(queue.Completed, queue.Cancelled), lastEnded),
+			HeldOrBlocked: part(inState(queue.Held, queue.Blocked), age),
+			Dead:          part(inState(queue.Dead), lastEnded),
+			Done:          part(inState(queue.Completed, queue.Cancelled), lastEnded),
 		}
 		return nil
 	})
@@ -515,4 +515,4 @@ func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 }
 
 // Watch sends hints about changes of some jobs.
-func (s *Store) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
+func (s *Store) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }

@@ -27,7 +27,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[put.Name]
 		if known == nil && put.Replaces != 0 || known != nil && known.Gen != put.Replaces {
-			return store.ErrChanged
+			return store.ErrScheduleChanged
 		}
 		ofUser := 0
 		for name, other := range s.schedules {
@@ -58,7 +58,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 		}
 		s.schedules[put.Name] = created
 		s.dueAt(put.DueAt)
-		s.addEvent(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.By, Schedule: put.Name}, now)
+		s.addEvent(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.RequestedBy, Schedule: put.Name}, now)
 		return nil
 	})
 	return stored, err
@@ -118,7 +118,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 		case known == nil:
 			return errNoSchedule(name)
 		case known.Gen != gen:
-			return store.ErrChanged
+			return store.ErrScheduleChanged
 		}
 		delete(s.schedules, name)
 		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name}, now)
@@ -127,18 +127,18 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 }
 
 // PauseSchedule pauses or resumes a schedule.
-func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
+func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[p.Name]
 		switch {
 		case known == nil:
 			return errNoSchedule(p.Name)
 		case known.Gen != p.Gen:
-			return store.ErrChanged
+			return store.ErrScheduleChanged
 		}
-		detail := queue.EventDetail{UID: p.By, Schedule: p.Name, Target: p.Note}
+		detail := queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note}
 		if p.Pause && known.PausedAt == 0 {
-			known.PausedAt, known.PausedBy, known.Note, known.NextAt, known.DueAt = now, p.By, p.Note, 0, 0
+			known.PausedAt, known.PausedBy, known.Note, known.NextAt, known.DueAt = now, p.RequestedBy, p.Note, 0, 0
 			s.addEvent(&job{}, queue.EventSchedulePaused, detail, now)
 		}
 		if !p.Pause && known.PausedAt != 0 {
@@ -192,14 +192,14 @@ func roundRobin(list []store.Schedule) (turns []store.Schedule) {
 }
 
 // Fire carries out and records occurrences of a schedule.
-func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
+func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[f.Name]
 		if known == nil {
 			return errNoSchedule(f.Name)
 		}
 		expected := known.PausedAt == 0 && known.LastAt == f.Last && known.Boot == f.Boot
-		if known.Gen != f.Gen || known.UID < 0 || f.By == nil && !expected {
+		if known.Gen != f.Gen || known.UID < 0 || f.RequestedBy == nil && !expected {
 			return nil
 		}
 		var unfinished []*job
@@ -227,7 +227,7 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 		checkCreate := func() error {
 			return cmp.Or(rejection, s.withoutJobs(replaced, now, func() error { return s.checkCreate(known, &f, now) }))
 		}
-		if f.By != nil && len(f.Runs) > 0 {
+		if f.RequestedBy != nil && len(f.Runs) > 0 {
 			if err := s.checkFire(known, unfinished, checkCreate); err != nil {
 				return err
 			}
@@ -246,7 +246,7 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 			}
 		}
 		s.fireOccurrences(known, &f, unfinished, replaced, checkCreate, &fired.Runs, now)
-		if fired.Done = true; f.By == nil {
+		if fired.Done = true; f.RequestedBy == nil {
 			known.LastAt, known.NextAt, known.DueAt, known.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
 		}
 		return nil
@@ -256,7 +256,7 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 
 // fireOccurrences creates the jobs of the occurrences in f.Runs. When the first of them is created, it
 // replaces the jobs in replaced.
-func (s *Store) fireOccurrences(known *schedule, f *store.Firing, unfinished, replaced []*job, checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
+func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job, checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
 	unfinishedBefore := len(unfinished)
 	for _, at := range f.Runs {
 		if len(replaced) > 0 && checkCreate() == nil {
@@ -276,7 +276,7 @@ func (s *Store) fireOccurrences(known *schedule, f *store.Firing, unfinished, re
 		if run.Outcome != store.OutcomeFired {
 			kind = queue.EventScheduleSkipped
 		}
-		s.addEvent(created[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.By}, now)
+		s.addEvent(created[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.RequestedBy}, now)
 	}
 }
 
@@ -292,7 +292,7 @@ func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func()
 }
 
 // checkCreate returns an error if the job of a schedule cannot be created.
-func (s *Store) checkCreate(known *schedule, f *store.Firing, now queue.Millis) error {
+func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now queue.Millis) error {
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
 	counts := map[string]int64{draft.Queue: 1}
@@ -325,8 +325,8 @@ func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Mill
 
 // fireOccurrence creates the job of an occurrence, or records the reason why no job was created.
 // unfinishedBefore is the number of unfinished jobs that existed before this firing.
-func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
-	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
+func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
+	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, RequestedBy: f.RequestedBy}
 	refuse := func(outcome store.Outcome, note string) (store.ScheduleRun, []*job) {
 		run.Outcome, run.Note = outcome, note
 		return run, nil
@@ -341,10 +341,10 @@ func (s *Store) fireOccurrence(known *schedule, f *store.Firing, at queue.Millis
 		if len(unfinished) == unfinishedBefore && known.Overlap == store.OverlapSkip {
 			return refuse(store.OutcomeSkipped, newest.ID)
 		}
-		if len(draft.After) == 0 {
-			draft.OtherwiseDo = queue.OtherwiseRun
+		if len(draft.DependsOn) == 0 {
+			draft.OnDependencyFailure = queue.DependencyFailureRun
 		}
-		draft.After = append(draft.After, queue.Dependency{Job: newest.Seq, How: queue.ParentEnded})
+		draft.DependsOn = append(draft.DependsOn, queue.Dependency{Job: newest.Seq, Condition: queue.ParentEnded})
 	}
 	if err := checkCreate(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())

@@ -13,9 +13,9 @@ import (
 // waiter is an active call of Await. The transaction that gives it jobs also removes it from Store.waiters,
 // so it gets jobs at most once. Close closes the channel served.
 type waiter struct {
-	want   int
-	served chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake   chan struct{}    // receives a value when a job may become due earlier than the call expects
+	want    int
+	claimed chan []queue.Job // receives the claimed jobs; has a buffer for one value
+	wake    chan struct{}    // receives a value when a job may become due earlier than the call expects
 }
 
 // Exchange records what happened to leases and claims up to t.Want jobs.
@@ -95,7 +95,7 @@ func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		j := s.currentLease(p.Lease)
 		if j == nil {
-			return store.ErrMoved
+			return store.ErrStateChanged
 		}
 		if j.State != queue.Processing {
 			return store.ErrLeased
@@ -111,7 +111,7 @@ func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 			return nil
 		}
 		j.UpdatedAt = now
-		s.watchers.Tell(j.Seq)
+		s.watchers.Notify(j.Seq)
 		return nil
 	})
 }
@@ -134,13 +134,13 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if j.State.Ended() && a.EndedAt != 0 {
 		j.EndedAt = a.EndedAt
 	}
-	if d.Counts {
+	if d.UsesAttempt {
 		j.Attempts++
 	}
-	if d.Defers {
+	if d.UsesDeferral {
 		j.Deferred++
 	}
-	if d.Refunds {
+	if d.UsesRefund {
 		j.Refunds++
 	}
 	if !d.Started { // no attempt ran, so the job keeps the values of its last attempt
@@ -158,7 +158,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.recordRateStarts(j, a.StartedAt, now)
 	}
 	s.addAttempt(j, &a, e, wasRunning)
-	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}
+	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}
@@ -195,7 +195,7 @@ func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunn
 
 // Await waits until a job is runnable, and claims at most want jobs.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: max(1, want), served: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
+	w := &waiter{want: max(1, want), claimed: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
 	addWaiter := func(queue.Millis) error {
 		s.waiters = append(s.waiters, w)
 		return nil
@@ -208,7 +208,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	for {
 		timer := time.NewTimer(s.untilRunnable())
 		select {
-		case jobs, open := <-w.served:
+		case jobs, open := <-w.claimed:
 			timer.Stop()
 			if !open {
 				return nil, queue.ErrUnavailable
@@ -236,7 +236,7 @@ func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 		return nil, reason
 	}
-	if jobs, open := <-w.served; open {
+	if jobs, open := <-w.claimed; open {
 		return jobs, nil
 	}
 	return nil, queue.ErrUnavailable
@@ -251,7 +251,7 @@ func (s *Store) serveWaiters(now queue.Millis) {
 			break
 		}
 		s.waiters = s.waiters[1:]
-		w.served <- jobs
+		w.claimed <- jobs
 	}
 	for _, w := range s.waiters {
 		hint(w.wake)
@@ -302,9 +302,9 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	return list, err
 }
 
-// Left returns the leases and runners of an earlier service. Moved is always false, because a store in memory
+// PreviousSession returns the leases and runners of an earlier service. Moved is always false, because a store in memory
 // is never a copy.
-func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
+func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobsBySeq() {
 			if j.leased {

@@ -40,7 +40,7 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 			separateQueues[other.queue] = true
 		}
 	}
-	if !s.hasOwnStats(m.queue) && !separateQueues[m.queue] && len(separateQueues) >= store.MaxNamed {
+	if !s.hasOwnStats(m.queue) && !separateQueues[m.queue] && len(separateQueues) >= store.MaxNamedQueues {
 		m.queue = store.OtherQueues
 	}
 	s.samples = append(s.samples, m)
@@ -68,15 +68,15 @@ func (s *Store) hasOwnStats(name string) bool {
 
 // Stats sums up the samples of the selected periods.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
-	if f.Ever {
-		f = store.StatsFilter{Ever: true}
+	if f.AllTime {
+		f = store.StatsFilter{AllTime: true}
 	}
 	err = s.read(ctx, func() error {
 		out.Grain, out.Since, out.Until = f.Range(s.now())
 		periods := map[queue.Millis]map[string]*store.Figures{}
 		for _, m := range s.samples {
 			start := out.Grain.Floor(m.minute)
-			if f.Ever {
+			if f.AllTime {
 				start = 0
 			} else if start < out.Since || start >= out.Until {
 				continue
@@ -97,7 +97,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		}
 		queues := map[string]*store.Figures{}
 		for _, start := range slices.Sorted(maps.Keys(periods)) {
-			sum := store.PeriodFigures{At: start}
+			sum := store.PeriodStatistics{At: start}
 			for name, figures := range periods[start] {
 				if f.Queue != "" && name != f.Queue {
 					continue
@@ -113,15 +113,15 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			}
 		}
 		for name, figures := range queues {
-			out.Queues = append(out.Queues, store.QueueFigures{Queue: name, Figures: *figures})
+			out.Queues = append(out.Queues, store.QueueStatistics{Queue: name, Figures: *figures})
 		}
-		last := func(q store.QueueFigures) int {
+		last := func(q store.QueueStatistics) int {
 			if q.Queue == store.OtherQueues {
 				return 1
 			}
 			return 0
 		}
-		slices.SortFunc(out.Queues, func(a, b store.QueueFigures) int {
+		slices.SortFunc(out.Queues, func(a, b store.QueueStatistics) int {
 			return cmp.Or(cmp.Compare(last(a), last(b)), strings.Compare(a.Queue, b.Queue))
 		})
 		return nil
@@ -151,7 +151,7 @@ func (s *Store) Usual(fingerprint uint64) time.Duration {
 	defer s.mu.Unlock()
 	for i := range s.runtimeEstimates {
 		if s.runtimeEstimates[i].fingerprint == fingerprint {
-			return s.runtimeEstimates[i].Usual()
+			return s.runtimeEstimates[i].TypicalRuntime()
 		}
 	}
 	return 0

@@ -42,7 +42,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if set.Value == "" {
 			delete(s.settings, set.Key)
 		}
-		s.addEvent(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()}, now)
+		s.addEvent(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()}, now)
 		return nil
 	})
 }
@@ -83,7 +83,7 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.queueRules[name] = rule
-		if rule == store.Plain {
+		if rule == store.DefaultQueueRule {
 			delete(s.queueRules, name)
 		}
 		s.nextTurns, s.turn = map[string]int64{}, 0
@@ -96,7 +96,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 func (s *Store) endDuePauses(now queue.Millis) {
 	for _, name := range slices.Sorted(maps.Keys(s.queueRules)) {
 		if r := s.queueRules[name]; r.Until != 0 && r.Until <= now {
-			if s.queueRules[name] = r.Resumed(); r.Resumed() == store.Plain {
+			if s.queueRules[name] = r.Resumed(); r.Resumed() == store.DefaultQueueRule {
 				delete(s.queueRules, name)
 			}
 			s.nextTurns, s.turn = map[string]int64{}, 0

@@ -49,10 +49,10 @@ func AdmitBytes(c Counters, uid int, added, limit int64) error {
 // the number of its new jobs.
 func AdmitQueues(queues Queues, newJobs map[string]int64) error {
 	for name, n := range newJobs {
-		if q := queues.Queue(name); q.Most > 0 && q.Waiting+n > q.Most {
+		if q := queues.Queue(name); q.MaxWaiting > 0 && q.Waiting+n > q.MaxWaiting {
 			return queue.Errorf(queue.CodeFull,
 				"queue %s is full: %d jobs are waiting, and the queue's setting max_pending is %d; try again later",
-				name, q.Waiting, q.Most)
+				name, q.Waiting, q.MaxWaiting)
 		}
 	}
 	return nil

@@ -9,14 +9,14 @@ import (
 
 // partNeededBy returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they
 // also work for a large or a damaged job.
-func partNeededBy(verb queue.Verb) Part {
+func partNeededBy(verb queue.Verb) ReadScope {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
-		return Summary
+		return ReadSummary
 	case queue.VerbEdit:
-		return Whole
+		return ReadFull
 	}
-	return Terms
+	return ReadTerms
 }
 
 // Change applies a verb to a job.
@@ -52,7 +52,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		r.restartWait(&j, max(r.clock.Now(), j.RunAt)) // a released job does not wait for its backoff delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
-			j.Timeout, j.Rewrite = *c.Timeout, WithTerms
+			j.Timeout, j.WriteScope = *c.Timeout, WriteTerms
 		}
 		none := ""
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes = 0, 0, 0, 0
@@ -79,11 +79,11 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 // job was blocked and has none. If the state table does not let an ended job become blocked, the job does not
 // wait for parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, error) {
-	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.May(queue.Blocked) || !j.State.Ended()
+	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.edges.HasEdges() {
 		return to, nil
 	}
-	waits, err := r.edges.Waits(j.Seq, store.Open)
+	waits, err := r.edges.Waits(j.Seq, store.Unresolved)
 	switch {
 	case waits:
 		return queue.Blocked, err
@@ -110,11 +110,11 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s now has its unique key %[3]q; "+
 			"wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
-	if c.Alone || !r.edges.HasEdges() {
+	if c.KeepDependants || !r.edges.HasEdges() {
 		return nil
 	}
 	r.clock.WakeAt(r.clock.Now())
-	return addParentNote(r.edges, j, Anew)
+	return addParentNote(r.edges, j, Rerun)
 }
 
 // restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
@@ -142,7 +142,7 @@ func (r *Rules) checkEdit(old, j *Job) error {
 			return keyTaken("the unique key %q is already used by job %s", j.Unique, other.ID)
 		}
 	}
-	if j.After != nil {
+	if j.DependsOn != nil {
 		return r.checkParents(j)
 	}
 	return nil
@@ -175,8 +175,8 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 		r.counters.Moved(&old, old.State, 0)
 		r.counters.Moved(j, 0, old.State)
 	}
-	if j.After != nil {
-		j.Parents = len(j.After)
+	if j.DependsOn != nil {
+		j.Parents = len(j.DependsOn)
 		if err := r.replaceEdges(j); err != nil {
 			return err
 		}
@@ -187,18 +187,18 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	if j.RunAt != old.RunAt {
 		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.clock.Now(), j.RunAt), r.counters.Counts().Enqueued
 	}
-	j.Rewrite = WithEverything
+	j.WriteScope = WriteFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
 		if err := r.gates.CountNaming(&old, -1); err != nil {
 			return err
 		}
 	}
-	if old.Standing == Ready { // the edit may move the job to another lane
+	if old.Slot == Ready { // the edit may move the job to another lane
 		if err := r.leaveLane(&old); err != nil {
 			return err
 		}
-		j.Standing = Nowhere
+		j.Slot = NotQueued
 	}
 	// The edit can change the limits of locks and rates only if it has changed the demands.
 	if !demandsChanged {

@@ -130,8 +130,8 @@ func TestChangeAppliesInListedStates(t *testing.T) {
 	err := f.try(func(r *Rules) error {
 		return r.Change(seq, store.Change{Verb: queue.VerbCancel, UID: userA, Only: []queue.State{queue.Held}})
 	})
-	if err != store.ErrMoved {
-		t.Errorf("the change returned %v; want %v", err, store.ErrMoved)
+	if err != store.ErrStateChanged {
+		t.Errorf("the change returned %v; want %v", err, store.ErrStateChanged)
 	}
 	f.wantStates("1", "pending")
 }

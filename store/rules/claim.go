@@ -18,9 +18,9 @@ type Queue struct {
 	// served first.
 	Pass int64
 
-	Waiting int64 // number of waiting jobs
-	Most    int64 // limit of Waiting; 0 means unlimited
-	Keeps   bool  // the queue has its own retention
+	Waiting      int64 // number of waiting jobs
+	MaxWaiting   int64 // limit of Waiting; 0 means unlimited
+	OwnRetention bool  // the queue has its own retention
 }
 
 // claimer chooses jobs and leases them.
@@ -58,10 +58,10 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			return nil, false, err
 		}
 		if q == nil {
-			more = c.keeper.mem.Left() > 0 // a gate that is still to be checked may open a lane
+			more = c.keeper.mem.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
 			break
 		}
-		if more = c.keeper.claimSteps >= StepsMost; more {
+		if more = c.keeper.claimSteps >= MaxSteps; more {
 			break
 		}
 		c.keeper.claimSteps++
@@ -73,8 +73,8 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			continue
 		}
 		l := &scan.Lane
-		scan.Likely = min(n, scan.Likely)
-		scan.Part, scan.Steps, scan.Bytes = Whole, StepsMost-c.keeper.claimSteps, bytes
+		scan.ExpectedJobs = min(n, scan.ExpectedJobs)
+		scan.Scope, scan.Steps, scan.Bytes = ReadFull, MaxSteps-c.keeper.claimSteps, bytes
 		scan.Want = min(n, scan.Want, want-len(jobs), q.Room)
 		if err := c.limitScan(&scan); err != nil {
 			return nil, false, err
@@ -90,7 +90,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			}
 		}
 		closedBy := Open
-		if scan.End {
+		if scan.Exhausted {
 			closedBy = Empty
 		}
 		l.Priority = scan.NextPriority
@@ -110,7 +110,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 }
 
 // leaseFound leases the jobs that Find has found, except expired ones, which it cancels.
-func (c *claimer) leaseFound(jobs []queue.Job, scan *Look, q *Queue) ([]queue.Job, error) {
+func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queue.Job, error) {
 	if jobs == nil && len(scan.Jobs) > 0 {
 		jobs = make([]queue.Job, 0, len(scan.Jobs))
 	}
@@ -141,9 +141,9 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *Look, q *Queue) ([]queue.Jo
 // position from which on a job of another lane or queue goes first. While all queues have the same weight,
 // queues are ordered by the rank of their best heads. While weights differ, stride scheduling chooses the
 // queue for each job.
-func (c *claimer) chooseQueue() (q *Queue, scan Look, err error) {
+func (c *claimer) chooseQueue() (q *Queue, scan LaneScan, err error) {
 	weighted := c.queues.Weighted()
-	nextHead := End
+	nextHead := EndPosition
 	err = c.queues.Queues(func(other *Queue) bool {
 		switch {
 		case q == nil:
@@ -159,12 +159,12 @@ func (c *claimer) chooseQueue() (q *Queue, scan Look, err error) {
 	if err != nil || q == nil {
 		return nil, scan, err
 	}
-	scan.Lane, scan.Upto, err = c.lanes.Best(q)
+	scan.Lane, scan.StopAt, err = c.lanes.Best(q)
 	scan.Want = math.MaxInt
 	if weighted {
 		scan.Want = 1
-	} else if scan.Upto.After(nextHead) {
-		scan.Upto = nextHead
+	} else if scan.StopAt.After(nextHead) {
+		scan.StopAt = nextHead
 	}
 	return q, scan, err
 }
@@ -187,11 +187,11 @@ func (c *claimer) advanceTurn(q *Queue) {
 
 // limitScan lowers scan.Upto to the best head among the lanes that this lane's gates have closed. From that
 // position on, the job of the closed lane ranks first, and may have room by then.
-func (c *claimer) limitScan(scan *Look) error {
+func (c *claimer) limitScan(scan *LaneScan) error {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {
-		if scan.Upto.After(other.Head) && !l.Head.After(other.Head) {
-			scan.Upto = other.Head
+		if scan.StopAt.After(other.Head) && !l.Head.After(other.Head) {
+			scan.StopAt = other.Head
 		}
 	}
 	limitAtGate := func(gate int64, sameQueueOnly bool) error {

@@ -81,7 +81,7 @@ func TestClaimDoesNotChangeJob(t *testing.T) {
 	before := f.job("1")
 	f.wantClaim(1, "1")
 	after := f.job("1")
-	if after.State != before.State || after.Fence != before.Fence || after.Standing != before.Standing {
+	if after.State != before.State || after.Fence != before.Fence || after.Slot != before.Slot {
 		t.Errorf("the claim changed the row from %+v to %+v", *before, *after)
 	}
 	f.wantClaim(1, "")
@@ -115,17 +115,17 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 }
 
 // A claim that has used up its steps leases nothing and asks to be continued. Each transaction takes at most
-// StepsMost steps.
+// MaxSteps steps.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
-	for i := range StepsMost / 2 {
+	for i := range MaxSteps / 2 {
 		f.add(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.now.Add(time.Second)})
 	}
 	f.add(queue.Job{ID: "next"})
 	f.now = f.now.Add(time.Second)
 	f.do(func(r *Rules) error {
 		jobs, more, err := r.Claim(1)
-		if len(jobs) != 0 || !more || r.claimSteps > StepsMost+3 {
+		if len(jobs) != 0 || !more || r.claimSteps > MaxSteps+3 {
 			t.Errorf("the claim got %d jobs in %d steps, more: %t; want none, and more", len(jobs), r.claimSteps, more)
 		}
 		return err

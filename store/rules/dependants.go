@@ -12,27 +12,27 @@ import (
 type Edge struct {
 	ID        int64
 	Child     int64
-	How       queue.ParentEnd
-	Otherwise queue.Otherwise
+	Condition queue.DependencyCondition
+	OnFailure queue.OnDependencyFailure
 }
 
 // EndedParent is a note that a parent has ended in State, or was removed if State is 0, or runs again if
-// State is Anew. Because of the note, the parent's edges with ids up to Upto are decided, or reopened for
-// Anew.
+// State is Rerun. Because of the note, the parent's edges with ids up to StopAt are decided, or reopened for
+// Rerun.
 type EndedParent struct {
-	ID     int64
-	Parent int64
-	State  queue.State
-	Upto   int64
+	ID         int64
+	Parent     int64
+	State      queue.State
+	LastEdgeID int64
 }
 
-// Anew is the state of a parent that is to run again. Dependants that were cancelled because of the parent
+// Rerun is the state of a parent that is to run again. Dependants that were cancelled because of the parent
 // wait for it again.
-const Anew = ^queue.State(0)
+const Rerun = ^queue.State(0)
 
-// NotesMost limits the notes about one parent until its edges are decided. The limit keeps a user who ends
+// MaxNotes limits the notes about one parent until its edges are decided. The limit keeps a user who ends
 // and retries a job again and again from adding any number of notes.
-const NotesMost = 8
+const MaxNotes = 8
 
 // noteParentEnded adds a note for a job's dependants: the job has ended in state, or is being removed if
 // state is 0.
@@ -44,8 +44,8 @@ func noteParentEnded(edges Dependencies, j *Job, state queue.State) error {
 }
 
 // addParentNote adds a note about a parent. If the newest earlier note also says that the parent has ended,
-// the new note applies only to edges that were added since. If state is Anew and the parent already has
-// NotesMost notes, addParentNote adds none. Instead, it drops the notes that are newer than the last Anew
+// the new note applies only to edges that were added since. If state is Rerun and the parent already has
+// MaxNotes notes, addParentNote adds none. Instead, it drops the notes that are newer than the last Rerun
 // note, and extends that note to all current edges.
 func addParentNote(edges Dependencies, j *Job, state queue.State) error {
 	n, newest, err := edges.Noted(j.Seq)
@@ -54,9 +54,9 @@ func addParentNote(edges Dependencies, j *Job, state queue.State) error {
 	}
 	after := int64(0)
 	switch {
-	case n > 0 && state != Anew && newest.State != Anew:
-		after = newest.Upto
-	case n >= NotesMost && state == Anew:
+	case n > 0 && state != Rerun && newest.State != Rerun:
+		after = newest.LastEdgeID
+	case n >= MaxNotes && state == Rerun:
 		if found, err := edges.BackToAnew(j.Seq); found || err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		done := 0
 		for ; done < len(edges) && r.HookBytes < MaxHookBytes; done++ {
 			decide := r.decideEdge
-			if e.State == Anew {
+			if e.State == Rerun {
 				decide = r.reopenEdge
 			}
 			if err := decide(&edges[done], e.State); err != nil {
@@ -113,27 +113,27 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 // for in that case. A child that no longer waits for this edge keeps its state. A held child may be
 // cancelled, but is never released here.
 func (r *Rules) decideEdge(e *Edge, parent queue.State) error {
-	status := store.Well
-	if !e.How.Met(parent) && e.Otherwise != queue.OtherwiseRun {
-		status = store.Failed
+	status := store.Satisfied
+	if !e.Condition.SatisfiedBy(parent) && e.OnFailure != queue.DependencyFailureRun {
+		status = store.Broken
 	}
 	if err := r.edges.SetEdge(e, status); err != nil {
 		return err
 	}
-	j, err := r.jobs.Job(e.Child, Summary)
+	j, err := r.jobs.Job(e.Child, ReadSummary)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil
 	}
 	if err != nil || j.State != queue.Blocked && j.State != queue.Held {
 		return err
 	}
-	if status == store.Failed {
-		return r.applyDependencyFailure(&j, e.Otherwise)
+	if status == store.Broken {
+		return r.applyDependencyFailure(&j, e.OnFailure)
 	}
 	if j.State == queue.Held {
 		return nil
 	}
-	waits, err := r.edges.Waits(j.Seq, store.Open)
+	waits, err := r.edges.Waits(j.Seq, store.Unresolved)
 	if waits || err != nil {
 		return err
 	}
@@ -146,17 +146,17 @@ func (r *Rules) decideEdge(e *Edge, parent queue.State) error {
 // cancelled because of this parent and no other. It must still have its input, and no other job may have
 // taken its unique key.
 func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
-	if err := r.edges.SetEdge(e, store.Open); err != nil {
+	if err := r.edges.SetEdge(e, store.Unresolved); err != nil {
 		return err
 	}
-	j, err := r.jobs.Job(e.Child, Summary)
+	j, err := r.jobs.Job(e.Child, ReadSummary)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil
 	}
 	if err != nil || j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return err
 	}
-	if failed, err := r.edges.Waits(j.Seq, store.Failed); failed || err != nil {
+	if failed, err := r.edges.Waits(j.Seq, store.Broken); failed || err != nil {
 		return err
 	}
 	if _, taken, err := r.successorWithKey(&j); taken || err != nil {
@@ -166,7 +166,7 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if err := r.applyDeclaredLimits(&j); err != nil {
 		return err
 	}
-	if err := addParentNote(r.edges, &j, Anew); err != nil {
+	if err := addParentNote(r.edges, &j, Rerun); err != nil {
 		return err
 	}
 	return r.Move(&j, queue.Blocked, queue.EventRetried, dependencyDetail)
@@ -174,9 +174,9 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 
 // applyDependencyFailure cancels or holds a job, as it asked for, after a parent ended in a state that its
 // dependency does not accept.
-func (r *Rules) applyDependencyFailure(j *Job, do queue.Otherwise) error {
+func (r *Rules) applyDependencyFailure(j *Job, do queue.OnDependencyFailure) error {
 	switch {
-	case do == queue.OtherwiseCancel:
+	case do == queue.DependencyFailureCancel:
 		j.Reason = queue.ReasonDependency
 		return r.Move(j, queue.Cancelled, queue.EventCancelled, dependencyDetail)
 	case j.State != queue.Held:

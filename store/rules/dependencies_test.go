@@ -9,8 +9,8 @@ import (
 )
 
 // after returns a draft that depends on a job.
-func after(id, parent string, how queue.ParentEnd) queue.Job {
-	return queue.Job{ID: id, After: []queue.Dependency{{ID: parent, How: how}}}
+func after(id, parent string, how queue.DependencyCondition) queue.Job {
+	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ID: parent, Condition: how}}}
 }
 
 // parentEnds are the ways in which a test lets a parent end.
@@ -25,37 +25,37 @@ var parentEnds = map[string]func(*fixture){
 // The end of a parent decides what happens to its dependant.
 func TestEndOfParentDecidesDependant(t *testing.T) {
 	cases := []struct {
-		how  queue.ParentEnd
-		do   queue.Otherwise
+		how  queue.DependencyCondition
+		do   queue.OnDependencyFailure
 		end  string
 		want string
 	}{
-		{queue.ParentCompleted, queue.OtherwiseCancel, "failed", "blocked"},
-		{queue.ParentCompleted, queue.OtherwiseCancel, "completed", "pending"},
-		{queue.ParentCompleted, queue.OtherwiseCancel, "dead", "cancelled"},
-		{queue.ParentCompleted, queue.OtherwiseCancel, "cancelled", "cancelled"},
-		{queue.ParentCompleted, queue.OtherwiseCancel, "removed", "cancelled"},
-		{queue.ParentCompleted, queue.OtherwiseHold, "dead", "held"},
-		{queue.ParentCompleted, queue.OtherwiseHold, "removed", "held"},
-		{queue.ParentCompleted, queue.OtherwiseRun, "dead", "pending"},
-		{queue.ParentCompleted, queue.OtherwiseRun, "removed", "pending"},
-		{queue.ParentDead, queue.OtherwiseCancel, "dead", "pending"},
-		{queue.ParentDead, queue.OtherwiseCancel, "completed", "cancelled"},
-		{queue.ParentDead, queue.OtherwiseCancel, "cancelled", "cancelled"},
-		{queue.ParentEnded, queue.OtherwiseCancel, "completed", "pending"},
-		{queue.ParentEnded, queue.OtherwiseCancel, "dead", "pending"},
-		{queue.ParentEnded, queue.OtherwiseCancel, "cancelled", "pending"},
-		{queue.ParentEnded, queue.OtherwiseCancel, "removed", "cancelled"},
-		{queue.ParentEnded, queue.OtherwiseCancel, "failed", "blocked"},
+		{queue.ParentCompleted, queue.DependencyFailureCancel, "failed", "blocked"},
+		{queue.ParentCompleted, queue.DependencyFailureCancel, "completed", "pending"},
+		{queue.ParentCompleted, queue.DependencyFailureCancel, "dead", "cancelled"},
+		{queue.ParentCompleted, queue.DependencyFailureCancel, "cancelled", "cancelled"},
+		{queue.ParentCompleted, queue.DependencyFailureCancel, "removed", "cancelled"},
+		{queue.ParentCompleted, queue.DependencyFailureHold, "dead", "held"},
+		{queue.ParentCompleted, queue.DependencyFailureHold, "removed", "held"},
+		{queue.ParentCompleted, queue.DependencyFailureRun, "dead", "pending"},
+		{queue.ParentCompleted, queue.DependencyFailureRun, "removed", "pending"},
+		{queue.ParentDead, queue.DependencyFailureCancel, "dead", "pending"},
+		{queue.ParentDead, queue.DependencyFailureCancel, "completed", "cancelled"},
+		{queue.ParentDead, queue.DependencyFailureCancel, "cancelled", "cancelled"},
+		{queue.ParentEnded, queue.DependencyFailureCancel, "completed", "pending"},
+		{queue.ParentEnded, queue.DependencyFailureCancel, "dead", "pending"},
+		{queue.ParentEnded, queue.DependencyFailureCancel, "cancelled", "pending"},
+		{queue.ParentEnded, queue.DependencyFailureCancel, "removed", "cancelled"},
+		{queue.ParentEnded, queue.DependencyFailureCancel, "failed", "blocked"},
 	}
 	how := []string{queue.ParentCompleted: "completed", queue.ParentDead: "dead", queue.ParentEnded: "ended"}
-	do := []string{queue.OtherwiseCancel: "cancel", queue.OtherwiseHold: "hold", queue.OtherwiseRun: "run"}
+	do := []string{queue.DependencyFailureCancel: "cancel", queue.DependencyFailureHold: "hold", queue.DependencyFailureRun: "run"}
 	for _, c := range cases {
 		name := fmt.Sprintf("requires %s, else %s, parent %s", how[c.how], do[c.do], c.end)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			child := after("child", "parent", c.how)
-			child.OtherwiseDo = c.do
+			child.OnDependencyFailure = c.do
 			f.add(queue.Job{ID: "parent"})
 			f.add(child)
 			f.wantStates("child", "blocked")
@@ -68,16 +68,16 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 // The same rules hold for a job that is enqueued after its parent has ended.
 func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	cases := map[string]struct {
-		how  queue.ParentEnd
-		do   queue.Otherwise
+		how  queue.DependencyCondition
+		do   queue.OnDependencyFailure
 		end  string
 		want string
 	}{
-		"satisfied":          {queue.ParentCompleted, queue.OtherwiseCancel, "completed", "pending"},
-		"broken, cancel":     {queue.ParentCompleted, queue.OtherwiseCancel, "dead", "cancelled"},
-		"broken, hold":       {queue.ParentCompleted, queue.OtherwiseHold, "dead", "held"},
-		"broken, run":        {queue.ParentCompleted, queue.OtherwiseRun, "dead", "pending"},
-		"parent is retrying": {queue.ParentCompleted, queue.OtherwiseCancel, "failed", "blocked"},
+		"satisfied":          {queue.ParentCompleted, queue.DependencyFailureCancel, "completed", "pending"},
+		"broken, cancel":     {queue.ParentCompleted, queue.DependencyFailureCancel, "dead", "cancelled"},
+		"broken, hold":       {queue.ParentCompleted, queue.DependencyFailureHold, "dead", "held"},
+		"broken, run":        {queue.ParentCompleted, queue.DependencyFailureRun, "dead", "pending"},
+		"parent is retrying": {queue.ParentCompleted, queue.DependencyFailureCancel, "failed", "blocked"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 			f.add(queue.Job{ID: "parent"})
 			parentEnds[c.end](f)
 			child := after("child", "parent", c.how)
-			child.OtherwiseDo = c.do
+			child.OnDependencyFailure = c.do
 			f.add(child)
 			f.wantStates("child", c.want)
 		})
@@ -96,7 +96,7 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 func TestDependantWaitsForAllParents(t *testing.T) {
 	f := newFixture(t)
 	both := after("child", "p1", queue.ParentCompleted)
-	both.After = append(both.After, queue.Dependency{ID: "p2", How: queue.ParentCompleted})
+	both.DependsOn = append(both.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
 	other := both
 	other.ID = "other"
 	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
@@ -151,7 +151,7 @@ func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 	f := newFixture(t)
 	child := after("child", "parent", queue.ParentCompleted)
-	child.OtherwiseDo = queue.OtherwiseHold
+	child.OnDependencyFailure = queue.DependencyFailureHold
 	f.add(queue.Job{ID: "parent"})
 	f.add(child)
 	f.run("parent", queue.Dead)
@@ -208,7 +208,7 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 			c.prepare(f)
 			seq := f.job("parent").Seq
 			f.do(func(r *Rules) error {
-				return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, Alone: c.alone})
+				return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, KeepDependants: c.alone})
 			})
 			f.wantStates("child", c.want)
 		})
@@ -219,7 +219,7 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f := newFixture(t)
 	child := after("child", "p1", queue.ParentCompleted)
-	child.After = append(child.After, queue.Dependency{ID: "p2", How: queue.ParentCompleted})
+	child.DependsOn = append(child.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
 	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
 	f.add(child)
 	f.run("p1", queue.Dead)
@@ -259,21 +259,21 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 	}
 }
 
-// A user who ends and retries a parent again and again cannot store more than NotesMost notes about it.
+// A user who ends and retries a parent again and again cannot store more than MaxNotes notes about it.
 func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
 	f.add(after("child", "parent", queue.ParentCompleted))
 	edges, parent := fakeDependencies{f.fakeData}, f.job("parent")
-	for range 2 * NotesMost {
-		for _, state := range []queue.State{queue.Dead, Anew} {
+	for range 2 * MaxNotes {
+		for _, state := range []queue.State{queue.Dead, Rerun} {
 			if err := addParentNote(edges, parent, state); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if n := len(f.notes); n > NotesMost+1 {
-		t.Errorf("%d notes are stored; want at most %d", n, NotesMost+1)
+	if n := len(f.notes); n > MaxNotes+1 {
+		t.Errorf("%d notes are stored; want at most %d", n, MaxNotes+1)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 	draft := func(id string, parents ...string) queue.Job {
 		j := queue.Job{ID: id}
 		for _, p := range parents {
-			j.After = append(j.After, queue.Dependency{ID: p, How: queue.ParentCompleted})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{ID: p, Condition: queue.ParentCompleted})
 		}
 		return j
 	}
@@ -294,7 +294,7 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 		"itself":                    {[]queue.Job{draft("a", "a")}, "a waits for a"},
 		"a cycle": {[]queue.Job{draft("a", "c"), draft("b", "a"), draft("c", "b")},
 			"a waits for c waits for b waits for a"},
-		"a number beyond the request": {[]queue.Job{{ID: "a", After: []queue.Dependency{{Draft: 2, How: queue.ParentEnded}}}},
+		"a number beyond the request": {[]queue.Job{{ID: "a", DependsOn: []queue.Dependency{{Draft: 2, Condition: queue.ParentEnded}}}},
 			"refers to job 2 of the request"},
 	}
 	for name, c := range cases {
@@ -328,7 +328,7 @@ func TestEditedParents(t *testing.T) {
 		seq := f.job(id).Seq
 		return f.try(func(r *Rules) error {
 			return r.Change(seq, store.Change{Verb: queue.VerbEdit, UID: userA, Edit: func(j *queue.Job) error {
-				j.After = []queue.Dependency{{ID: parent, How: queue.ParentCompleted}}
+				j.DependsOn = []queue.Dependency{{ID: parent, Condition: queue.ParentCompleted}}
 				return nil
 			}})
 		})

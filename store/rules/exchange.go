@@ -43,7 +43,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		}
 		var rejection *queue.Error
 		switch err := r.Change(c.Seq, c.Change); {
-		case errors.As(err, &rejection), errors.Is(err, store.ErrMoved):
+		case errors.As(err, &rejection), errors.Is(err, store.ErrStateChanged):
 			if g.Refused == nil {
 				g.Refused = map[queue.Lease]error{}
 			}
@@ -150,7 +150,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 	}
 	// If no attempt ran, the job keeps the values of its last attempt.
 	if !d.Started {
-		j.Refunds += bit(d.Refunds)
+		j.Refunds += bit(d.UsesRefund)
 		if d.Error != "" {
 			j.NewError = &d.Error
 		}
@@ -170,7 +170,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		r.measureStart(l, a.StartedAt)
 	}
 	took := elapsed(a.StartedAt, a.EndedAt)
-	r.history.Measure(Measured{Queue: j.Queue, End: d.State, Took: took, Fingerprint: e.Fingerprint})
+	r.history.Measure(Measurement{Queue: j.Queue, End: d.State, Duration: took, Fingerprint: e.Fingerprint})
 	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
 	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
@@ -199,15 +199,15 @@ func applyResult(j *Job, e *store.Settlement) {
 	j.EndedAt = a.EndedAt
 	j.Outputs, j.Stored = j.Outputs+store.OutputSize(a), j.Stored+store.RecordSize(e, j.Runs)
 	j.Runs++
-	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
+	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.UsesAttempt), j.Deferred+bit(d.UsesDeferral), j.Crashes+bit(d.Crashed)
 	j.Refunds, j.Suspect = 0, d.Suspect
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// Foresee returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
+// PredictRow returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
 // predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited. Foresee changes
 // nothing.
-func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
+func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	l := r.currentLease(e.Lease)
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
@@ -219,7 +219,7 @@ func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
 	j := l.Job
 	clearRunningFields(&j, e)
 	applyResult(&j, e)
-	j.Units, j.Standing = "", Nowhere
+	j.Units, j.Slot = "", NotQueued
 	r.setState(&j, e.Decision.State)
 	return &j
 }
@@ -228,7 +228,7 @@ func (r *Rules) Foresee(e *store.Settlement, maxBytes int64) *Job {
 // was due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
-	r.history.Measure(Measured{Queue: j.Queue, Took: elapsed(max(j.DueAt, j.Since), at)})
+	r.history.Measure(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.Since), at)})
 }
 
 // elapsed returns the time from one instant to another. It is 0 if the clock was set back in between.
@@ -241,7 +241,7 @@ func (r *Rules) Pause(p store.Pause) error {
 	l := r.currentLease(p.Lease)
 	switch {
 	case l == nil:
-		return store.ErrMoved
+		return store.ErrStateChanged
 	case !l.Running:
 		return store.ErrLeased
 	case p.On == (l.Job.PausedAt != 0):
@@ -298,8 +298,8 @@ func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	if e.Decision.Reason != "" {
 		b = appendText(append(b, `,"reason":`...), string(e.Decision.Reason))
 	}
-	if e.By != nil {
-		b = strconv.AppendInt(append(b, `,"uid":`...), int64(*e.By), 10)
+	if e.EndedBy != nil {
+		b = strconv.AppendInt(append(b, `,"uid":`...), int64(*e.EndedBy), 10)
 		b = appendText(append(b, `,"verb":`...), e.Verb)
 	}
 	if len(a.Output) > 0 || a.OutputRef != "" {

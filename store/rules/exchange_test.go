@@ -26,7 +26,7 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 			return store.Report{Released: []queue.Lease{l}}
 		},
 		"changed": func(_ *fixture, l queue.Lease) store.Report {
-			return store.Report{Changed: []store.Changed{{Lease: l, Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
+			return store.Report{Changed: []store.LeasedChange{{Lease: l, Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
 		},
 	}
 	lose := map[string]func(*fixture) queue.Lease{
@@ -107,7 +107,7 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	e := store.Settlement{Lease: f.lease("1")}
-	e.Decision = queue.Decision{State: queue.Pending, Refunds: true, Delay: time.Minute, Error: "no memory"}
+	e.Decision = queue.Decision{State: queue.Pending, UsesRefund: true, Delay: time.Minute, Error: "no memory"}
 	f.exchange(store.Report{Ended: []store.Settlement{e}})
 	j := f.job("1")
 	if j.Runs != 0 || j.Refunds != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
@@ -151,7 +151,7 @@ func TestChangeDuringLease(t *testing.T) {
 		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrLeased)
 	}
 	second := f.lease("2")
-	g := f.exchange(store.Report{Changed: []store.Changed{
+	g := f.exchange(store.Report{Changed: []store.LeasedChange{
 		{Lease: f.lease("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
 		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, Only: []queue.State{queue.Held}}},
 	}})
@@ -219,10 +219,10 @@ func TestForeseeMatchesSettlement(t *testing.T) {
 	e := f.ended(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
 	var foreseen *Job
-	f.do(func(r *Rules) error { foreseen = r.Foresee(&e, 0); return nil })
+	f.do(func(r *Rules) error { foreseen = r.PredictRow(&e, 0); return nil })
 	f.exchange(store.Report{Ended: []store.Settlement{e}})
 	got, want := f.job("1"), foreseen
-	if got.State != want.State || got.Standing != want.Standing || got.Runs != want.Runs || got.Stored != want.Stored ||
+	if got.State != want.State || got.Slot != want.Slot || got.Runs != want.Runs || got.Stored != want.Stored ||
 		got.Outputs != want.Outputs || got.EndedAt != want.EndedAt || got.Units != want.Units || got.PID != want.PID {
 		t.Errorf("the row is %+v; Foresee predicted %+v", *got, *want)
 	}

@@ -20,7 +20,7 @@ type fakeDependencyTables struct {
 type fakeEdge struct {
 	Edge
 	parent int64
-	status store.Met
+	status store.DependencyStatus
 }
 
 type fakeNote struct {
@@ -32,13 +32,13 @@ type fakeDependencies struct{ d *fakeData }
 
 func (f fakeDependencies) HasEdges() bool { return len(f.d.edges) > 0 }
 
-func (f fakeDependencies) AddEdge(child int64, d queue.Dependency, do queue.Otherwise, status store.Met) error {
-	e := Edge{ID: f.d.newID(), Child: child, How: d.How, Otherwise: do}
+func (f fakeDependencies) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error {
+	e := Edge{ID: f.d.newID(), Child: child, Condition: d.Condition, OnFailure: do}
 	f.d.edges = append(f.d.edges, fakeEdge{e, d.Job, status})
 	return nil
 }
 
-func (f fakeDependencies) SetEdge(e *Edge, status store.Met) error {
+func (f fakeDependencies) SetEdge(e *Edge, status store.DependencyStatus) error {
 	f.d.edges[slices.IndexFunc(f.d.edges, func(x fakeEdge) bool { return x.ID == e.ID })].status = status
 	return nil
 }
@@ -48,13 +48,13 @@ func (f fakeDependencies) DropEdges(child int64) error {
 	return nil
 }
 
-func (f fakeDependencies) Waits(child int64, status store.Met) (bool, error) {
+func (f fakeDependencies) Waits(child int64, status store.DependencyStatus) (bool, error) {
 	return slices.ContainsFunc(f.d.edges, func(e fakeEdge) bool { return e.Child == child && e.status == status }), nil
 }
 
 func (f fakeDependencies) Parents(child int64, n int) (list []int64, err error) {
 	for _, e := range f.d.edges {
-		if e.Child == child && e.status == store.Open && len(list) < n {
+		if e.Child == child && e.status == store.Unresolved && len(list) < n {
 			list = append(list, e.parent)
 		}
 	}
@@ -62,12 +62,12 @@ func (f fakeDependencies) Parents(child int64, n int) (list []int64, err error) 
 }
 
 func (f fakeDependencies) Edges(note EndedParent, n int) (list []Edge, err error) {
-	status := store.Open
-	if note.State == Anew {
-		status = store.Failed
+	status := store.Unresolved
+	if note.State == Rerun {
+		status = store.Broken
 	}
 	for _, e := range f.d.edges {
-		if e.parent == note.Parent && e.status == status && e.ID <= note.Upto && len(list) < n {
+		if e.parent == note.Parent && e.status == status && e.ID <= note.LastEdgeID && len(list) < n {
 			list = append(list, e.Edge)
 		}
 	}
@@ -77,7 +77,7 @@ func (f fakeDependencies) Edges(note EndedParent, n int) (list []Edge, err error
 // newestEdge returns the highest id of a parent's edges, except those that are already satisfied.
 func (f fakeDependencies) newestEdge(parent int64) (id int64) {
 	for _, e := range f.d.edges {
-		if e.parent == parent && e.status != store.Well {
+		if e.parent == parent && e.status != store.Satisfied {
 			id = max(id, e.ID)
 		}
 	}
@@ -86,7 +86,7 @@ func (f fakeDependencies) newestEdge(parent int64) (id int64) {
 
 func (f fakeDependencies) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	if upto := f.newestEdge(parent); upto > after {
-		e := EndedParent{ID: f.d.newID(), Parent: parent, State: state, Upto: upto}
+		e := EndedParent{ID: f.d.newID(), Parent: parent, State: state, LastEdgeID: upto}
 		f.d.notes = append(f.d.notes, fakeNote{e, uid})
 	}
 	return nil
@@ -103,8 +103,8 @@ func (f fakeDependencies) Noted(parent int64) (n int64, newest EndedParent, err 
 
 func (f fakeDependencies) BackToAnew(parent int64) (found bool, err error) {
 	for i := len(f.d.notes) - 1; i >= 0; i-- {
-		if note := &f.d.notes[i]; note.Parent == parent && note.State == Anew {
-			note.Upto = f.newestEdge(parent)
+		if note := &f.d.notes[i]; note.Parent == parent && note.State == Rerun {
+			note.LastEdgeID = f.newestEdge(parent)
 			id := note.ID
 			f.d.notes = slices.DeleteFunc(f.d.notes, func(n fakeNote) bool { return n.Parent == parent && n.ID > id })
 			return true, nil

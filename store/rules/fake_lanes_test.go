@@ -28,10 +28,10 @@ type fakeQueues struct{ d *fakeData }
 func (f fakeQueues) Queue(name string) *Queue {
 	rule, found := f.d.queueRules[name]
 	if !found {
-		rule = store.Plain
+		rule = store.DefaultQueueRule
 	}
-	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: End, Pass: f.d.passes[name]}
-	q.Most, q.Keeps = rule.MaxPending, rule.Keep != store.Retention{}
+	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, Pass: f.d.passes[name]}
+	q.MaxWaiting, q.OwnRetention = rule.MaxPending, rule.Keep != store.Retention{}
 	if rule.Concurrency > 0 {
 		q.Room = max(0, rule.Concurrency-f.leased(name))
 	}
@@ -41,7 +41,7 @@ func (f fakeQueues) Queue(name string) *Queue {
 	for _, j := range f.d.jobs {
 		q.Waiting += int64(bit(j.Queue == name && j.State.Waiting()))
 	}
-	if open := f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open && l.Queue == name }); len(open) > 0 {
+	if open := f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == name }); len(open) > 0 {
 		q.Head = open[0].Head
 	}
 	return q
@@ -56,7 +56,7 @@ func (f fakeQueues) leased(name string) (n int) {
 
 func (f fakeQueues) Queues(each func(*Queue) bool) error {
 	seen := map[string]bool{}
-	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open }) {
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open }) {
 		if q := f.Queue(l.Queue); !seen[l.Queue] && q.Room > 0 && !each(q) {
 			return nil
 		}
@@ -67,7 +67,7 @@ func (f fakeQueues) Queues(each func(*Queue) bool) error {
 
 func (f fakeQueues) QueueObstacle(name string) store.Obstacle {
 	rule := f.d.queueRules[name]
-	return store.Obstacle{Key: name, Used: f.leased(name), Most: rule.Concurrency, Need: 1, Paused: rule.Paused}
+	return store.Obstacle{Key: name, Used: f.leased(name), Limit: rule.Concurrency, Need: 1, Paused: rule.Paused}
 }
 
 func (f fakeQueues) Weighted() bool {
@@ -116,7 +116,7 @@ func (f fakeLanes) Lane(j *Job) (Lane, error) {
 			return l.Lane, nil
 		}
 	}
-	l := Lane{ID: f.d.newID(), Queue: j.Queue, UID: j.UID, Head: End, Priority: Unknown, Shut: Empty, HeapIndex: -1}
+	l := Lane{ID: f.d.newID(), Queue: j.Queue, UID: j.UID, Head: EndPosition, Priority: UnknownPriority, ClosedBy: Empty, HeapIndex: -1}
 	for _, d := range j.Demands {
 		l.Needs = append(l.Needs, Need{Gate: fakeGates(f).gate(j.UID, d), Kind: d.Kind, Units: d.Units()})
 	}
@@ -130,17 +130,17 @@ func (f fakeLanes) SetLane(l Lane) error {
 }
 
 func (f fakeLanes) Best(q *Queue) (Lane, Position, error) {
-	list := f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open && l.Queue == q.Name })
+	list := f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == q.Name })
 	if len(list) > 1 {
 		return list[0], list[1].Head, nil
 	}
-	return list[0], End, nil
+	return list[0], EndPosition, nil
 }
 
 // ready returns the jobs of a lane from a position on, in order.
 func (f fakeLanes) ready(lane int64, from Position) []Job {
 	list := f.d.sortedJobs(func(j *Job) bool {
-		return j.Standing == Ready && j.Lane == lane && !from.After(j.Position())
+		return j.Slot == Ready && j.Lane == lane && !from.After(j.Position())
 	})
 	slices.SortFunc(list, func(a, b Job) int {
 		return bit(a.Position().After(b.Position())) - bit(b.Position().After(a.Position()))
@@ -148,13 +148,13 @@ func (f fakeLanes) ready(lane int64, from Position) []Job {
 	return list
 }
 
-func (f fakeLanes) Find(l *Look) error {
-	l.Next, l.NextPriority, l.End = l.Lane.Head, Unknown, true
+func (f fakeLanes) Find(l *LaneScan) error {
+	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, UnknownPriority, true
 	full := false
 	for _, j := range f.ready(l.Lane.ID, l.Lane.Head) {
 		p, leased := j.Position(), f.d.leases[j.Seq] != nil
-		if p.After(l.Upto) || full && !leased {
-			if l.Next, l.End = p, false; !leased {
+		if p.After(l.StopAt) || full && !leased {
+			if l.Next, l.Exhausted = p, false; !leased {
 				l.NextPriority = priorityToStore(&j)
 			}
 			return nil
@@ -164,17 +164,17 @@ func (f fakeLanes) Find(l *Look) error {
 		case leased:
 			continue
 		case j.Damaged || !j.State.Runnable():
-			l.Damaged = append(l.Damaged, readPart(j, l.Part))
+			l.Damaged = append(l.Damaged, readPart(j, l.Scope))
 			if len(l.Damaged) >= l.Steps {
-				l.End = false
+				l.Exhausted = false
 				return nil
 			}
 			continue
 		}
-		l.Jobs = append(l.Jobs, readPart(j, l.Part))
+		l.Jobs = append(l.Jobs, readPart(j, l.Scope))
 		l.Bytes += len(j.Command) + len(j.Stdin)
-		if full = len(l.Jobs) >= l.Want || l.Bytes >= MaxClaimBytes; full && !l.Peek {
-			l.End = false
+		if full = len(l.Jobs) >= l.Want || l.Bytes >= MaxClaimBytes; full && !l.PeekPriority {
+			l.Exhausted = false
 			return nil
 		}
 	}
@@ -183,7 +183,7 @@ func (f fakeLanes) Find(l *Look) error {
 
 func (f fakeLanes) Shut(gate int64, after List, each func(Lane) (bool, error)) error {
 	best := map[List]Lane{}
-	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.Shut == gate && l.List().Compare(after) > 0 }) {
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.List().Compare(after) > 0 }) {
 		if _, found := best[l.List()]; !found {
 			best[l.List()] = l
 		}
@@ -197,11 +197,11 @@ func (f fakeLanes) Shut(gate int64, after List, each func(Lane) (bool, error)) e
 }
 
 func (f fakeLanes) NextShut(gate int64, list List) (Lane, bool, error) {
-	return first(f.d.sortedLanes(func(l *Lane) bool { return l.Shut == gate && l.List() == list }))
+	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.List() == list }))
 }
 
 func (f fakeLanes) FirstShut(gate int64, name string) (Lane, bool, error) {
-	return first(f.d.sortedLanes(func(l *Lane) bool { return l.Shut == gate && l.Queue == name }))
+	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.Queue == name }))
 }
 
 type fakeUserTurns struct{ d *fakeData }
@@ -214,7 +214,7 @@ func (f fakeUserTurns) Shared(q *Queue) bool {
 
 func (f fakeUserTurns) Contenders(q *Queue, each func(l *Lane, served int64)) {
 	seen := map[int]bool{}
-	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.Shut == Open && l.Queue == q.Name }) {
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == q.Name }) {
 		if !seen[l.UID] {
 			each(&l, f.d.lastTurns[l.List()])
 		}
@@ -224,13 +224,13 @@ func (f fakeUserTurns) Contenders(q *Queue, each func(l *Lane, served int64)) {
 
 func (f fakeUserTurns) ServeUser(q *Queue, uid int) Turn {
 	f.d.turnCount++
-	turn := Turn{At: f.d.turnCount, Before: f.d.lastTurns[List{q.Name, uid}]}
-	f.d.lastTurns[List{q.Name, uid}] = turn.At
+	turn := Turn{Number: f.d.turnCount, Previous: f.d.lastTurns[List{q.Name, uid}]}
+	f.d.lastTurns[List{q.Name, uid}] = turn.Number
 	return turn
 }
 
 func (f fakeUserTurns) Unserve(q *Queue, uid int, t Turn) {
-	f.d.lastTurns[List{q.Name, uid}] = min(f.d.lastTurns[List{q.Name, uid}], t.Before)
+	f.d.lastTurns[List{q.Name, uid}] = min(f.d.lastTurns[List{q.Name, uid}], t.Previous)
 }
 
 // fakeGate is a gate with its owner, the number of unfinished jobs that name it, and whether KeepRule has set
@@ -330,26 +330,26 @@ func (f fakeGates) SetOpens(gate int64, at queue.Millis) error {
 func (f fakeGates) SetRule(j *Job, d queue.Demand) (int64, error) {
 	id := f.gate(j.UID, d)
 	g := f.d.gates[id]
-	if g.fixed || g.uid == queue.Everybody && g.named > 0 || g.N == d.N && g.Per == d.Per {
+	if g.fixed || g.uid == queue.SharedOwner && g.named > 0 || g.N == d.N && g.Period == d.Period {
 		return 0, nil
 	}
-	f.change(id, func(g *fakeGate) { g.N, g.Per = d.N, d.Per })
+	f.change(id, func(g *fakeGate) { g.N, g.Period = d.N, d.Period })
 	return id, nil
 }
 
 func (f fakeGates) KeepRule(d queue.Demand) (int64, error) {
-	id := f.gate(queue.Everybody, d)
+	id := f.gate(queue.SharedOwner, d)
 	if d.N == 0 {
 		f.change(id, func(g *fakeGate) { g.fixed = false })
 		return 0, nil
 	}
-	f.change(id, func(g *fakeGate) { g.N, g.Per, g.fixed = d.N, d.Per, true })
+	f.change(id, func(g *fakeGate) { g.N, g.Period, g.fixed = d.N, d.Period, true })
 	return id, nil
 }
 
 func (f fakeGates) CountNaming(j *Job, by int) error {
 	for _, d := range j.Demands {
-		if d.Ruled() {
+		if d.HasLimit() {
 			f.change(f.gate(j.UID, d), func(g *fakeGate) { g.named += by })
 		}
 	}

@@ -63,7 +63,7 @@ type fakeJobTables struct {
 	events   []fakeEvent
 	attempts map[int64][]store.Settlement
 	garbage  []string
-	measured []Measured
+	measured []Measurement
 
 	states map[queue.State]int // counted by Moved, to be compared with the jobs
 	kept   int                 // counted by CountKept
@@ -149,7 +149,7 @@ func (f fakeSettings) Hooks() *store.Hooks                    { return &f.d.hook
 
 type fakeJobs struct{ d *fakeData }
 
-func (f fakeJobs) Job(seq int64, part Part) (Job, error) {
+func (f fakeJobs) Job(seq int64, part ReadScope) (Job, error) {
 	j, found := f.d.jobs[seq]
 	if !found {
 		return j, queue.ErrNotFound
@@ -157,11 +157,11 @@ func (f fakeJobs) Job(seq int64, part Part) (Job, error) {
 	return readPart(j, part), nil
 }
 
-func readPart(j Job, part Part) Job {
-	if part < Whole {
+func readPart(j Job, part ReadScope) Job {
+	if part < ReadFull {
 		j.Env, j.Stdin = nil, ""
 	}
-	if part < Terms {
+	if part < ReadTerms {
 		j.Execution = queue.Execution{}
 	}
 	return j
@@ -184,7 +184,7 @@ func (f fakeJobs) Taken(id string) (bool, error) {
 func (f fakeJobs) Holder(uid int, key string) (holder Job, found bool, err error) {
 	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
 		if !found || !j.State.Ended() || holder.State.Ended() && j.EndedAt > holder.EndedAt {
-			holder, found = readPart(j, Summary), true
+			holder, found = readPart(j, ReadSummary), true
 		}
 	}
 	return holder, found, nil
@@ -201,15 +201,15 @@ func (f fakeJobs) NewJob(draft *queue.Job) (at int, seq int64, id string, err er
 func (f fakeJobs) Insert(j *Job, _ int) error {
 	j.Stored, _ = f.StoredSize(&j.Job)
 	stored := *j
-	stored.After = nil
+	stored.DependsOn = nil
 	f.d.jobs[j.Seq] = stored
 	return nil
 }
 
 func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 	dependencies := j.Parents
-	if j.After != nil {
-		dependencies = len(j.After)
+	if j.DependsOn != nil {
+		dependencies = len(j.DependsOn)
 	}
 	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
 }
@@ -220,16 +220,16 @@ func (f fakeJobs) Put(j *Job) error {
 	if old.Seq == 0 {
 		return queue.ErrNotFound
 	}
-	switch j.Rewrite {
-	case RowAlone:
+	switch j.WriteScope {
+	case WriteRow:
 		stored.Execution, stored.Damaged = old.Execution, old.Damaged
-	case WithTerms:
+	case WriteTerms:
 		stored.Env, stored.Stdin, stored.Labels = old.Env, old.Stdin, old.Labels
 	}
 	if stored.Error = old.Error; j.NewError != nil {
 		stored.Error = *j.NewError
 	}
-	stored.Progress, stored.After, stored.NewError, stored.Rewrite = old.Progress, nil, nil, RowAlone
+	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteRow
 	f.d.jobs[j.Seq] = stored
 	return nil
 }
@@ -287,7 +287,7 @@ func (f fakeHistory) TrimUser(uid int, keep int64) error {
 	return nil
 }
 
-func (f fakeHistory) Measure(m Measured) { f.d.measured = append(f.d.measured, m) }
+func (f fakeHistory) Measure(m Measurement) { f.d.measured = append(f.d.measured, m) }
 
 type fakeCounters struct{ d *fakeData }
 
@@ -337,7 +337,7 @@ type fakeSavepoints struct {
 }
 
 func (f fakeSavepoints) Attempt(part func() error) error {
-	data, rules, recheck := f.d.clone(), *f.rules, f.mem.Keep()
+	data, rules, recheck := f.d.clone(), *f.rules, f.mem.SaveDirtyGates()
 	err := part()
 	if err != nil {
 		*f.d, *f.rules = data, rules

@@ -14,12 +14,12 @@ type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
 
 // Fire carries out and records occurrences of a schedule.
 // See docs/decisions/0022.
-func (r *Rules) Fire(f *store.Firing, enqueue enqueueFunc) (fired store.Fired, err error) {
+func (r *Rules) Fire(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult, err error) {
 	s, err := r.schedules.Schedule(f.Name)
 	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged {
 		return fired, err
 	}
-	if f.By == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
+	if f.RequestedBy == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
 		return fired, nil
 	}
 	unfinished, err := r.schedules.Unfinished(f.Name, store.MaxUnfinished)
@@ -55,7 +55,7 @@ func (r *Rules) Fire(f *store.Firing, enqueue enqueueFunc) (fired store.Fired, e
 		fired.Runs = append(fired.Runs, run)
 	}
 	fired.Done = true
-	if f.By != nil {
+	if f.RequestedBy != nil {
 		return fired, nil
 	}
 	s.LastAt, s.NextAt, s.DueAt, s.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
@@ -64,7 +64,7 @@ func (r *Rules) Fire(f *store.Firing, enqueue enqueueFunc) (fired store.Fired, e
 
 // cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
 func (r *Rules) cancelReplaced(seq int64) error {
-	j, err := r.jobs.Job(seq, Summary)
+	j, err := r.jobs.Job(seq, ReadSummary)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (r *Rules) cancelReplaced(seq int64) error {
 }
 
 // recordMissed records the occurrences that were missed, with one event for all.
-func (r *Rules) recordMissed(f *store.Firing) error {
+func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
 	for _, at := range f.Missed {
 		if err := r.schedules.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (r *Rules) addScheduleEvent(kind queue.EventKind, j *Job, d queue.EventDeta
 // occurrenceEnqueuer carries out the occurrences of one Firing.
 type occurrenceEnqueuer struct {
 	r              *Rules
-	f              *store.Firing
+	f              *store.OccurrenceRequest
 	s              *store.Schedule
 	unfinished     int   // number of the schedule's unfinished jobs
 	newestSeq      int64 // seq of the newest unfinished job; 0 if all have ended
@@ -113,7 +113,7 @@ type occurrenceEnqueuer struct {
 // an error instead if a user requested the run, or if failOverQuota is set and the user's quota is the
 // reason.
 func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.ScheduleRun, error) {
-	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: b.f.By}
+	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, RequestedBy: b.f.RequestedBy}
 	kind := queue.EventScheduleFired
 	var j Job
 	var rejection *queue.Error
@@ -124,7 +124,7 @@ func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 		return run, err
 	case err == nil:
 		run.Job, run.ID = j.Seq, j.ID
-	case !errors.As(err, &rejection) || b.f.By != nil ||
+	case !errors.As(err, &rejection) || b.f.RequestedBy != nil ||
 		rejection.Code == queue.CodeNoSpace || rejection.Code == queue.CodeUnavailable:
 		return run, err
 	default:
@@ -137,12 +137,12 @@ func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 	if err := b.r.schedules.AddRun(b.f.Name, run); err != nil {
 		return run, err
 	}
-	return run, b.r.addScheduleEvent(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
+	return run, b.r.addScheduleEvent(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.RequestedBy})
 }
 
 // enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
 func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
-	draft, ownParents := b.draft(), len(b.s.Draft.After)
+	draft, ownParents := b.draft(), len(b.s.Draft.DependsOn)
 	switch {
 	case b.rejection != nil:
 		return b.rejection
@@ -152,9 +152,9 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 			b.s.Name, b.unfinished)
 	case b.newestSeq == 0:
 	case b.enqueuedNewest || b.s.Overlap == store.OverlapQueue:
-		draft.After = append(draft.After, queue.Dependency{Job: b.newestSeq, How: queue.ParentEnded})
+		draft.DependsOn = append(draft.DependsOn, queue.Dependency{Job: b.newestSeq, Condition: queue.ParentEnded})
 		if ownParents == 0 {
-			draft.OtherwiseDo = queue.OtherwiseRun
+			draft.OnDependencyFailure = queue.DependencyFailureRun
 		}
 	default:
 		return queue.Errorf(queue.CodeWrongState,
@@ -179,7 +179,7 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 		return err
 	}
 	j.Seq, j.ID, j.State = seq, id, queue.Pending
-	if len(draft.After) > 0 {
+	if len(draft.DependsOn) > 0 {
 		j.State = queue.Blocked
 	}
 	b.newestSeq, b.newestID, b.enqueuedNewest = seq, id, true
@@ -189,7 +189,7 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 
 func (b *occurrenceEnqueuer) draft() queue.Job {
 	draft := b.s.Draft
-	draft.UID, draft.Schedule, draft.After = b.s.UID, b.s.Name, slices.Clone(draft.After)
+	draft.UID, draft.Schedule, draft.DependsOn = b.s.UID, b.s.Name, slices.Clone(draft.DependsOn)
 	return draft
 }
 

@@ -19,8 +19,8 @@ func (f *fixture) addSchedule(overlap store.Overlap) {
 
 // firing returns a request to carry out occurrences of the schedule "s". The job of an occurrence gets the id
 // s-INSTANT or, if that is taken, s-INSTANT-N.
-func firing(runs ...queue.Millis) store.Firing {
-	return store.Firing{
+func firing(runs ...queue.Millis) store.OccurrenceRequest {
+	return store.OccurrenceRequest{
 		Name: "s", Gen: 1, Last: 100, Runs: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
 		IDs: func(at queue.Millis, n int) string {
 			if n == 1 {
@@ -32,7 +32,7 @@ func firing(runs ...queue.Millis) store.Firing {
 }
 
 // fire carries out a firing as an engine does.
-func (f *fixture) fire(firing store.Firing) (fired store.Fired, err error) {
+func (f *fixture) fire(firing store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.try(func(r *Rules) error {
 		fired, err = r.Fire(&firing, func(draft queue.Job) (int64, string, error) {
@@ -203,7 +203,7 @@ func TestRunRequestedByUser(t *testing.T) {
 	s.PausedAt = 1
 	f.schedules["s"] = s
 	request, by := firing(200), userB
-	request.By = &by
+	request.RequestedBy = &by
 	if fired, err := f.fire(request); err != nil || !fired.Done {
 		t.Fatalf("the firing returned %+v, %v", fired, err)
 	}

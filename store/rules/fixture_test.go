@@ -44,7 +44,7 @@ func (f *fixture) try(op func(*Rules) error) error {
 	f.t.Helper()
 	f.rules = &Rules{}
 	f.rules.Init(f.tx(), &f.mem)
-	before, recheck := f.clone(), f.mem.Keep()
+	before, recheck := f.clone(), f.mem.SaveDirtyGates()
 	err := op(f.rules)
 	if err == nil {
 		_, err = f.rules.DecideDependants()
@@ -74,10 +74,10 @@ func (f *fixture) checkData() {
 	states, kept := map[queue.State]int{}, 0
 	for _, j := range f.jobs {
 		states[j.State]++
-		kept += bit(j.Kept)
+		kept += bit(j.OwnRetention)
 		l := f.lanes[j.Lane]
-		overlooked := l.Shut == Empty || l.Head.After(j.Position())
-		if j.Standing == Ready && f.leases[j.Seq] == nil && overlooked {
+		overlooked := l.ClosedBy == Empty || l.Head.After(j.Position())
+		if j.Slot == Ready && f.leases[j.Seq] == nil && overlooked {
 			f.t.Errorf("job %s is ready, but its lane begins after it", j.ID)
 		}
 	}
@@ -130,9 +130,9 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 			continue
 		}
 		draft := drafts[i]
-		draft.After = slices.Clone(draft.After)
-		for k := range draft.After {
-			if d := &draft.After[k]; d.Draft != 0 {
+		draft.DependsOn = slices.Clone(draft.DependsOn)
+		for k := range draft.DependsOn {
+			if d := &draft.DependsOn[k]; d.Draft != 0 {
 				d.Job = seqs[d.Draft-1]
 			}
 		}
@@ -235,7 +235,7 @@ func (f *fixture) start(ids ...string) {
 func (f *fixture) ended(lease queue.Lease, to queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.now, EndedAt: f.now}
-	e.Decision = queue.Decision{State: to, Started: true, Counts: true}
+	e.Decision = queue.Decision{State: to, Started: true, UsesAttempt: true}
 	return e
 }
 
@@ -297,9 +297,9 @@ func (f *fixture) advance(d time.Duration) {
 	f.t.Helper()
 	f.now = f.now.Add(d)
 	f.do(func(r *Rules) error {
-		due := f.sortedJobs(func(j *Job) bool { return j.Standing == Timed && j.DueAt <= f.now })
+		due := f.sortedJobs(func(j *Job) bool { return j.Slot == Timed && j.DueAt <= f.now })
 		for i := range due {
-			if err := r.Due(&due[i]); err != nil {
+			if err := r.MarkDue(&due[i]); err != nil {
 				return err
 			}
 		}
@@ -345,14 +345,14 @@ func (f *fixture) wantStates(ids, want string) {
 func (f *fixture) laneOf(id string) string {
 	f.t.Helper()
 	switch l := f.lanes[f.job(id).Lane]; {
-	case l.Shut == Open:
+	case l.ClosedBy == Open:
 		return "open"
-	case l.Shut == Empty:
+	case l.ClosedBy == Empty:
 		return "empty"
-	case l.Shut == UserGate(l.UID):
+	case l.ClosedBy == UserGate(l.UID):
 		return "closed by quota"
 	default:
-		return "closed by " + f.gates[l.Shut].Key
+		return "closed by " + f.gates[l.ClosedBy].Key
 	}
 }
 
@@ -399,7 +399,7 @@ func demands(text string) (list []queue.Demand) {
 			fmt.Sscan(n, &d.N)
 		}
 		if d.Kind == queue.GateRate {
-			d.Per = time.Minute
+			d.Period = time.Minute
 		}
 		list = append(list, d)
 	}

@@ -10,7 +10,7 @@ import (
 // same key, the newest job decides.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) error {
 	for _, d := range j.Demands {
-		if !d.Ruled() {
+		if !d.HasLimit() {
 			continue
 		}
 		gate, err := k.gates.SetRule(j, d)
@@ -42,13 +42,13 @@ func checkGate(d queue.Demand) error {
 	if d.N == 0 {
 		d.N = 1
 		if d.Kind == queue.GateRate {
-			d.Per = time.Second
+			d.Period = time.Second
 		}
 	}
 	if err := queue.CheckDemands([]queue.Demand{d}); err != nil {
 		return err
 	}
-	if !d.Ruled() || d.Owner(0) != queue.Everybody {
+	if !d.HasLimit() || d.Owner(0) != queue.SharedOwner {
 		return queue.Invalid("key", "%q is not a shared key; shared keys begin with @", queue.Clip(d.Key))
 	}
 	return nil

@@ -9,11 +9,11 @@ import (
 
 // Gate is the state of a gate.
 type Gate struct {
-	Room int // free units
-	Most int // all units
-	// Opens is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
+	Free  int // free units
+	Total int // all units
+	// OpensAt is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
 	// Promote is called at that time.
-	Opens queue.Millis
+	OpensAt queue.Millis
 }
 
 // Rule is the engine's record of a gate. Gates of user quotas have none.
@@ -48,12 +48,12 @@ type gatekeeper struct {
 // Gate returns the state of a gate for a job of the user uid that has the given need.
 func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 	if need.Kind == queue.GateUser {
-		if k.settings.Node().Strangers[uid] {
+		if k.settings.Node().UnknownUIDs[uid] {
 			return g, nil
 		}
-		if g.Room = math.MaxInt; k.settings.Quota() > 0 {
-			g.Most = k.settings.Quota()
-			g.Room = g.Most - k.counters.User(uid).Leased
+		if g.Free = math.MaxInt; k.settings.Quota() > 0 {
+			g.Total = k.settings.Quota()
+			g.Free = g.Total - k.counters.User(uid).Leased
 		}
 		return g, nil
 	}
@@ -63,16 +63,16 @@ func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 	}
 	switch need.Kind {
 	case queue.GateNode:
-		if k.settings.Node().Is(rule.Key) {
-			g.Room = math.MaxInt
+		if k.settings.Node().Matches(rule.Key) {
+			g.Free = math.MaxInt
 		}
 	case queue.GateResource:
-		g.Most = k.settings.Node().Resources[rule.Key]
-		g.Room = g.Most - rule.Used
+		g.Total = k.settings.Node().Resources[rule.Key]
+		g.Free = g.Total - rule.Used
 	case queue.GateRate:
 		return k.rateGate(need.Gate, &rule)
 	case queue.GateLock:
-		g.Room, g.Most = rule.N-rule.Used, rule.N
+		g.Free, g.Total = rule.N-rule.Used, rule.N
 	default:
 		err = errUnknownGateKind
 	}
@@ -83,7 +83,7 @@ func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 // jobs that are not known to have started. If there is no room, rateGate schedules a check for the time when
 // a start leaves the period.
 func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
-	since := k.clock.Now() - queue.Millis(rule.Per.Milliseconds())
+	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
 	found = found && cached.since == since
 	if found && cached.allowed == rule.N && cached.used == rule.Used {
@@ -94,12 +94,12 @@ func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
 	if !found {
 		starts, err = k.gates.Starts(gate, since)
 	}
-	g := Gate{Room: rule.N - rule.Used - starts, Most: rule.N}
-	if err == nil && g.Room <= 0 && starts > 0 {
+	g := Gate{Free: rule.N - rule.Used - starts, Total: rule.N}
+	if err == nil && g.Free <= 0 && starts > 0 {
 		var first queue.Millis
 		if first, err = k.gates.StartBefore(gate, since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
-			g.Opens = first.Add(rule.Per) + 1
-			err = k.gates.SetOpens(gate, g.Opens)
+			g.OpensAt = first.Add(rule.Period) + 1
+			err = k.gates.SetOpens(gate, g.OpensAt)
 		}
 	}
 	if err != nil {

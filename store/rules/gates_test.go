@@ -25,7 +25,7 @@ func TestGateRoom(t *testing.T) {
 	startedAgo := func(ago time.Duration) func(*fakeData) {
 		return func(d *fakeData) { _ = fakeGates{d}.RecordStart(gate, d.now-queue.Millis(ago.Milliseconds())) }
 	}
-	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", N: 2, Per: time.Minute}
+	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", N: 2, Period: time.Minute}
 	units := func(n int) func(*fakeData) {
 		return func(d *fakeData) { d.node.Resources = map[string]int{"gpu": n} }
 	}
@@ -35,31 +35,31 @@ func TestGateRoom(t *testing.T) {
 		given  given
 		want   Gate
 	}{
-		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, Gate{Room: math.MaxInt}},
-		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, Gate{Room: 2, Most: 2}},
+		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, Gate{Free: math.MaxInt}},
+		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, Gate{Free: 2, Total: 2}},
 		"quota: partly used": {queue.Demand{Kind: queue.GateUser}, given{quota(2), lease(1, true)},
-			Gate{Room: 1, Most: 2}},
+			Gate{Free: 1, Total: 2}},
 		"quota: lowered below its use": {queue.Demand{Kind: queue.GateUser},
-			given{quota(1), lease(1, true), lease(1, true)}, Gate{Room: -1, Most: 1}},
+			given{quota(1), lease(1, true), lease(1, true)}, Gate{Free: -1, Total: 1}},
 		"quota: unknown account": {queue.Demand{Kind: queue.GateUser},
-			given{func(d *fakeData) { d.node.Strangers = map[int]bool{userA: true} }}, Gate{}},
-		"node: this one":    {queue.Demand{Kind: queue.GateNode, Key: "here"}, nil, Gate{Room: math.MaxInt}},
+			given{func(d *fakeData) { d.node.UnknownUIDs = map[int]bool{userA: true} }}, Gate{}},
+		"node: this one":    {queue.Demand{Kind: queue.GateNode, Key: "here"}, nil, Gate{Free: math.MaxInt}},
 		"node: another one": {queue.Demand{Kind: queue.GateNode, Key: "there"}, nil, Gate{}},
 		"node: this label": {queue.Demand{Kind: queue.GateNode, Key: "os=linux"},
-			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, Gate{Room: math.MaxInt}},
-		"lock: free": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2}, nil, Gate{Room: 2, Most: 2}},
+			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, Gate{Free: math.MaxInt}},
+		"lock: free": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2}, nil, Gate{Free: 2, Total: 2}},
 		"lock: taken": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2},
-			given{lease(1, true), lease(1, false)}, Gate{Room: 0, Most: 2}},
+			given{lease(1, true), lease(1, false)}, Gate{Free: 0, Total: 2}},
 		"resource: some units taken": {queue.Demand{Kind: queue.GateResource, Key: "gpu"},
-			given{lease(3, true), units(8)}, Gate{Room: 5, Most: 8}},
+			given{lease(3, true), units(8)}, Gate{Free: 5, Total: 8}},
 		"resource: the node has none":   {queue.Demand{Kind: queue.GateResource, Key: "gpu"}, nil, Gate{}},
-		"rate: unused":                  {mail, nil, Gate{Room: 2, Most: 2}},
-		"rate: a claimed job may start": {mail, given{lease(1, false)}, Gate{Room: 1, Most: 2}},
+		"rate: unused":                  {mail, nil, Gate{Free: 2, Total: 2}},
+		"rate: a claimed job may start": {mail, given{lease(1, false)}, Gate{Free: 1, Total: 2}},
 		"rate: a started job is a start": {mail, given{lease(1, true), startedAgo(time.Second)},
-			Gate{Room: 1, Most: 2}},
-		"rate: an old start is none": {mail, given{startedAgo(time.Minute + time.Millisecond)}, Gate{Room: 2, Most: 2}},
+			Gate{Free: 1, Total: 2}},
+		"rate: an old start is none": {mail, given{startedAgo(time.Minute + time.Millisecond)}, Gate{Free: 2, Total: 2}},
 		"rate: opens when the oldest start leaves": {mail, given{startedAgo(50 * time.Second), startedAgo(time.Second)},
-			Gate{Room: 0, Most: 2, Opens: 1_010_001}},
+			Gate{Free: 0, Total: 2, OpensAt: 1_010_001}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -286,12 +286,12 @@ func TestObstaclesListAllFullGates(t *testing.T) {
 		return err
 	})
 	want := []store.Obstacle{
-		{Key: "default", Used: 1, Most: 1, Need: 1},
-		{Gate: queue.GateUser, Used: 1, Most: 1, Need: 1},
+		{Key: "default", Used: 1, Limit: 1, Need: 1},
+		{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1},
 		{Gate: queue.GateNode, Key: "there", Need: 1},
-		{Gate: queue.GateLock, Key: "db", Used: 1, Most: 1, Need: 1},
-		{Gate: queue.GateRate, Key: "mail", Used: 1, Most: 1, Need: 1, Opens: f.now.Add(time.Minute) + 1},
-		{Gate: queue.GateResource, Key: "gpu", Used: 0, Most: 1, Need: 2},
+		{Gate: queue.GateLock, Key: "db", Used: 1, Limit: 1, Need: 1},
+		{Gate: queue.GateRate, Key: "mail", Used: 1, Limit: 1, Need: 1, OpensAt: f.now.Add(time.Minute) + 1},
+		{Gate: queue.GateResource, Key: "gpu", Used: 0, Limit: 1, Need: 2},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("the obstacles are %+v; want %+v", list, want)
@@ -311,7 +311,7 @@ func TestObstaclesNameReservation(t *testing.T) {
 	f.wantClaim(9, "running")
 	f.do(func(r *Rules) error {
 		list, err := r.Obstacles(f.job("small").Seq)
-		if len(list) != 1 || !list[0].Barred || list[0].Key != "gpu" {
+		if len(list) != 1 || !list[0].KeptForOther || list[0].Key != "gpu" {
 			t.Errorf("the obstacles are %+v; want the reserved resource gpu", list)
 		}
 		return err

@@ -15,14 +15,14 @@ const MaxHookBytes = 1 << 20
 // See docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) error {
 	h := r.settings.Hooks()
-	moments := queue.HooksAt(j.State) & (j.Hooks | h.On)
+	moments := queue.HooksAt(j.State) & (j.Hooks | h.Moments)
 	if moments == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
 	if r.counters.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
 		return r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
-	fullJob, err := r.jobs.Job(j.Seq, Whole)
+	fullJob, err := r.jobs.Job(j.Seq, ReadFull)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 // newHookFixture returns a queue whose settings request hooks at the given events. A hook's id is HOOK-OF-ID.
 func newHookFixture(t *testing.T, on queue.HookSet) *fixture {
 	f := newFixture(t)
-	f.hooks.On = on
+	f.hooks.Moments = on
 	f.hooks.Make = func(j *queue.Job, moments queue.HookSet) (hooks []queue.Job) {
 		for _, moment := range queue.Hooks {
 			if moments&moment != 0 {

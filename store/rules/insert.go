@@ -14,7 +14,7 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 // insert is like Insert, but stores the new job in *j instead of allocating one.
 func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	now := r.clock.Now()
-	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.After)
+	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.DependsOn)
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
 	}
@@ -49,12 +49,12 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 		return err
 	}
 	for i := range statuses {
-		if err := r.edges.AddEdge(seq, draft.After[i], draft.OtherwiseDo, statuses[i]); err != nil {
+		if err := r.edges.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]); err != nil {
 			return err
 		}
 	}
 	if failed {
-		return r.applyDependencyFailure(j, draft.OtherwiseDo)
+		return r.applyDependencyFailure(j, draft.OnDependencyFailure)
 	}
 	return nil
 }

@@ -6,49 +6,49 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Standing says where claims find a job.
-type Standing int64
+// Slot says where claims find a job.
+type Slot int64
 
-// The values of Standing. A job that is leased but not known to have started keeps the Standing that it had
+// The values of Slot. A job that is leased but not known to have started keeps the Slot that it had
 // before the claim.
 const (
-	Nowhere Standing = 0 // the job is held, blocked or ended
-	Ready   Standing = 1 // the job is in its lane, ordered by rank
-	Timed   Standing = 2 // the job waits until DueAt
-	Running Standing = 3 // the job is leased and was started
+	NotQueued Slot = 0 // the job is held, blocked or ended
+	Ready     Slot = 1 // the job is in its lane, ordered by rank
+	Timed     Slot = 2 // the job waits until DueAt
+	Running   Slot = 3 // the job is leased and was started
 )
 
-// Rewrite says which parts of a job Put writes.
-type Rewrite uint8
+// WriteScope says which parts of a job Put writes.
+type WriteScope uint8
 
-// The values of Rewrite.
+// The values of WriteScope.
 const (
-	RowAlone       Rewrite = iota // only the row
-	WithTerms                     // the row and Execution, without Env, Stdin and Labels
-	WithEverything                // the row and all of Execution
+	WriteRow   WriteScope = iota // only the row
+	WriteTerms                   // the row and Execution, without Env, Stdin and Labels
+	WriteFull                    // the row and all of Execution
 )
 
-// Part says how much of a job is read.
-type Part uint8
+// ReadScope says how much of a job is read.
+type ReadScope uint8
 
-// The values of Part. Each includes the ones before it.
+// The values of ReadScope. Each includes the ones before it.
 const (
-	Summary Part = iota // the short columns of the row
-	Terms               // Execution, without Env and Stdin
-	Whole               // Env and Stdin
+	ReadSummary ReadScope = iota // the short columns of the row
+	ReadTerms                    // Execution, without Env and Stdin
+	ReadFull                     // Env and Stdin
 )
 
 // Job is a stored job together with the values that the rules need to change it.
 type Job struct {
 	queue.Job
-	Standing Standing
+	Slot Slot
 	// Node is the number of the node that leased the job last. It is 0 if only one node uses the store.
-	Node     int64
-	Lane     int64   // number of the lane that contains the job, if Standing is Ready
-	NewError *string // the new text of Job.Error to be written; nil keeps the stored one
-	Stored   int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
-	Ran      string  // used only by the engine, which stores the last attempt here if it fits
-	Rewrite  Rewrite
+	Node        int64
+	Lane        int64   // number of the lane that contains the job, if Slot is Ready
+	NewError    *string // the new text of Job.Error to be written; nil keeps the stored one
+	Stored      int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
+	LastAttempt string  // used only by the engine, which stores the last attempt here if it fits
+	WriteScope  WriteScope
 	// Damaged reports that a requested part cannot be read. Error contains the reason.
 	Damaged bool
 }
@@ -63,14 +63,14 @@ type Position struct{ Rank, Seq int64 }
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }
 
-// Measured describes the start or the end of an attempt, for the statistics.
-type Measured struct {
+// Measurement describes the start or the end of an attempt, for the statistics.
+type Measurement struct {
 	Queue string
-	// End is the state of the job after the attempt. It is 0 if Measured describes a start.
+	// End is the state of the job after the attempt. It is 0 if Measurement describes a start.
 	End queue.State
-	// Took is the job's wait if Measured describes a start, and the attempt's run time if it describes an
+	// Duration is the job's wait if Measurement describes a start, and the attempt's run time if it describes an
 	// end.
-	Took time.Duration
+	Duration time.Duration
 	// Fingerprint identifies the command of a completed job. It is 0 if the run time is not to be recorded
 	// for the command.
 	Fingerprint uint64

@@ -4,23 +4,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Look holds the parameters and the results of Lanes.Find, which reads the next jobs of a lane.
-type Look struct {
+// LaneScan holds the parameters and the results of Lanes.Find, which reads the next jobs of a lane.
+type LaneScan struct {
 	Lane Lane
-	// Part is the part of each job to be read.
-	Part Part
-	// Upto ends the search: from this position on, jobs of another lane go first.
-	Upto Position
-	Want int // number of jobs wanted
+	// Scope is the part of each job to be read.
+	Scope ReadScope
+	// StopAt ends the search: from this position on, jobs of another lane go first.
+	StopAt Position
+	Want   int // number of jobs wanted
 	// Steps is the number of damaged jobs after which the search ends.
 	Steps int
 	// Bytes is the size of the jobs read so far, including those of earlier searches. The search ends with
 	// the job by which the size reaches MaxClaimBytes.
-	Bytes int
-	Peek  bool // Find also sets NextPriority
-	// Likely is the approximate number of jobs that the claim will take from this lane, and from each
+	Bytes        int
+	PeekPriority bool // Find also sets NextPriority
+	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
 	// upcoming lane. It is 0 unless users take turns.
-	Likely int
+	ExpectedJobs int
 	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil
 	// unless users take turns.
 	Upcoming func(n int) []Lane
@@ -31,9 +31,9 @@ type Look struct {
 	Jobs    []Job    // jobs that may be leased
 	Damaged []Job    // jobs that cannot be read or do not belong in the lane
 	Next    Position // Find has read all jobs before this position
-	// NextPriority is the priority of the job at Next, or Unknown.
+	// NextPriority is the priority of the job at Next, or UnknownPriority.
 	NextPriority int64
-	End          bool // the lane has no further jobs at all
+	Exhausted    bool // the lane has no further jobs at all
 }
 
 // MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends with the job by
@@ -52,7 +52,7 @@ func (k *laneKeeper) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 
 // ensurePriority calls moveHeadToFirst if the lane's priority is not known.
 func (k *laneKeeper) ensurePriority(l *Lane) (changed bool, err error) {
-	if l.Priority != Unknown {
+	if l.Priority != UnknownPriority {
 		return false, nil
 	}
 	*k.steps++
@@ -63,7 +63,7 @@ func (k *laneKeeper) ensurePriority(l *Lane) (changed bool, err error) {
 // the head already was the position of that job. It is true if the head has moved, or if the lane has no job
 // that can start at its head.
 func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
-	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
+	scan := LaneScan{Lane: *l, StopAt: EndPosition, Want: 1, Steps: MaxSteps}
 	if err := k.lanes.Find(&scan); err != nil {
 		return false, err
 	}
@@ -74,27 +74,27 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
 		}
 	}
 	switch {
-	case len(scan.Jobs) == 0 && scan.End:
+	case len(scan.Jobs) == 0 && scan.Exhausted:
 		return true, k.moveHead(l, scan.Next, Empty)
 	case len(scan.Jobs) == 0:
-		return true, k.moveHead(l, scan.Next, l.Shut)
+		return true, k.moveHead(l, scan.Next, l.ClosedBy)
 	case k.hasExpired(&scan.Jobs[0]):
 		return true, k.dropper.Expire(&scan.Jobs[0])
 	}
 	j := &scan.Jobs[0]
 	changed = j.Position() != l.Head
-	if l.Priority = priorityToStore(j); changed || l.Priority != Unknown {
-		err = k.setHead(l, j.Position(), l.Shut)
+	if l.Priority = priorityToStore(j); changed || l.Priority != UnknownPriority {
+		err = k.setHead(l, j.Position(), l.ClosedBy)
 	}
 	l.Priority = j.Priority
 	return changed, err
 }
 
-// priorityToStore returns the priority to store for a lane whose head is this job. It is Unknown for a job that
+// priorityToStore returns the priority to store for a lane whose head is this job. It is UnknownPriority for a job that
 // expires, so that each claim reads the job again.
 func priorityToStore(j *Job) int64 {
 	if j.ExpiresAt != 0 {
-		return Unknown
+		return UnknownPriority
 	}
 	return j.Priority
 }

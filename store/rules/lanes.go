@@ -10,7 +10,7 @@ import (
 )
 
 // This file keeps claims from reading jobs that cannot start. It groups waiting jobs into lanes, and a gate
-// that lacks room for the first job of a lane closes the whole lane (Lane.Shut).
+// that lacks room for the first job of a lane closes the whole lane (Lane.ClosedBy).
 //
 // An example with two lanes of one user and one queue: both need a lock that one job may hold, and lane B
 // also needs a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes job 1, because
@@ -39,16 +39,16 @@ type Lane struct {
 	Needs []Need
 	// Head is the position of the first job of the lane that is not leased, or an earlier position.
 	Head Position
-	// Priority is the priority of the job at Head, or Unknown.
+	// Priority is the priority of the job at Head, or UnknownPriority.
 	Priority int64
-	// Shut is the gate that lacks room for the first job. It is Open if no such gate is known, and Empty if
+	// ClosedBy is the gate that lacks room for the first job. It is Open if no such gate is known, and Empty if
 	// the lane has no jobs.
-	Shut int64
+	ClosedBy int64
 	// HeapIndex is used by the engine: the index of the lane in one of its heaps, or -1.
 	HeapIndex int
 }
 
-// The values of Lane.Shut that are not gates.
+// The values of Lane.ClosedBy that are not gates.
 const (
 	Open  int64 = 0
 	Empty int64 = math.MinInt64
@@ -61,8 +61,8 @@ const chooseAgain int64 = math.MinInt64 + 1
 // Start is before every other position.
 var Start = Position{math.MinInt64, 0}
 
-// End is after every other position.
-var End = Position{math.MaxInt64, math.MaxInt64}
+// EndPosition is after every other position.
+var EndPosition = Position{math.MaxInt64, math.MaxInt64}
 
 // Need is a gate, and the number of its units that one job takes.
 type Need struct {
@@ -132,7 +132,7 @@ type jobDropper interface {
 // moveHead calls setHead for callers that do not know the priority of a new head.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) error {
 	if head != l.Head {
-		l.Priority = Unknown
+		l.Priority = UnknownPriority
 	}
 	return k.setHead(l, head, closedBy)
 }
@@ -142,7 +142,7 @@ func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) error {
 func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) error {
 	// While this lane was open, the lanes behind it stayed closed in the lists of its gates. They may have to
 	// open now, except at the gate that closes this lane: they have no room there either.
-	if l.Shut == Open && (closedBy != Open || head.After(l.Head)) {
+	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
 		if gate := UserGate(l.UID); gate != closedBy {
 			k.Recheck(gate)
 		}
@@ -154,10 +154,10 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) error {
 	}
 	// The lane waits for a resource and holds back lanes that rank behind its head. It holds back fewer of
 	// them now.
-	if needsResource(l, l.Shut) && (closedBy != l.Shut || head.After(l.Head)) {
-		k.Recheck(l.Shut)
+	if needsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
+		k.Recheck(l.ClosedBy)
 	}
-	l.Head, l.Shut = head, closedBy
+	l.Head, l.ClosedBy = head, closedBy
 	delete(k.skippedPriorities, l.ID)
 	return k.lanes.SetLane(*l)
 }
@@ -183,7 +183,7 @@ func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64, err 
 		}
 	}
 	g, err := k.gatekeeper.Gate(l.UID, need)
-	if n = max(0, g.Room) / need.Units; n == 0 || err != nil {
+	if n = max(0, g.Free) / need.Units; n == 0 || err != nil {
 		return 0, need.Gate, err
 	}
 	return n, Open, nil
@@ -210,12 +210,12 @@ func (k *laneKeeper) joinLane(j *Job) error {
 	}
 	j.Lane = l.ID
 	p := j.Position()
-	if l.Shut != Empty && !l.Head.After(p) {
-		k.Readied = k.Readied || l.Shut == Open
+	if l.ClosedBy != Empty && !l.Head.After(p) {
+		k.Readied = k.Readied || l.ClosedBy == Open
 		return nil
 	}
 	closedBy := Open
-	if l.Shut != Open {
+	if l.ClosedBy != Open {
 		candidate := l
 		candidate.Head = p
 		n, fullGate, err := k.laneRoom(&candidate)
@@ -230,7 +230,7 @@ func (k *laneKeeper) joinLane(j *Job) error {
 	k.Readied = k.Readied || closedBy == Open
 	// A job that is still leased does not count as the first job of its lane, so the priority of the head is
 	// not known.
-	if l.Priority = Unknown; k.leases.Lease(j.Seq) == nil {
+	if l.Priority = UnknownPriority; k.leases.Lease(j.Seq) == nil {
 		l.Priority = priorityToStore(j)
 	}
 	return k.setHead(&l, p, closedBy)
@@ -246,19 +246,19 @@ func (k *laneKeeper) leaveLane(j *Job) error {
 	}
 	l, err := k.lanes.Lane(j)
 	delete(k.skippedPriorities, l.ID)
-	if err == nil && needsResource(&l, l.Shut) {
-		k.Recheck(l.Shut)
+	if err == nil && needsResource(&l, l.ClosedBy) {
+		k.Recheck(l.ClosedBy)
 	}
 	switch {
-	case err != nil || l.Head.Seq != j.Seq || l.Shut == Empty: // nothing to move if the job is not the head
+	case err != nil || l.Head.Seq != j.Seq || l.ClosedBy == Empty: // nothing to move if the job is not the head
 		return err
 	case len(l.Needs) > 0:
 		return k.moveHeadPast(&l)
-	case l.Priority == Unknown:
+	case l.Priority == UnknownPriority:
 		return nil
 	}
-	l.Priority = Unknown
-	return k.setHead(&l, l.Head, l.Shut)
+	l.Priority = UnknownPriority
+	return k.setHead(&l, l.Head, l.ClosedBy)
 }
 
 // moveHeadPast moves the head of a lane with demands from a job that is about to leave to the next job.
@@ -266,17 +266,17 @@ func (k *laneKeeper) leaveLane(j *Job) error {
 // has. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
 // are few: one for each user and queue.
 func (k *laneKeeper) moveHeadPast(l *Lane) error {
-	scan := Look{Lane: *l, Upto: End, Want: 1, Steps: 1}
+	scan := LaneScan{Lane: *l, StopAt: EndPosition, Want: 1, Steps: 1}
 	scan.Lane.Head.Seq++
 	if err := k.lanes.Find(&scan); err != nil {
 		return err
 	}
-	l.Priority = Unknown
+	l.Priority = UnknownPriority
 	switch {
 	case len(scan.Damaged) > 0: // a damaged job is held by the claim that finds it
-		return k.setHead(l, scan.Lane.Head, l.Shut)
+		return k.setHead(l, scan.Lane.Head, l.ClosedBy)
 	case len(scan.Jobs) > 0:
-		return k.setHead(l, scan.Jobs[0].Position(), l.Shut)
+		return k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)
 	}
 	return k.setHead(l, scan.Next, Empty)
 }

@@ -170,14 +170,14 @@ func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.add(queue.Job{ID: name, Queue: name, Demands: demands("lock:@db")})
 	}
-	f.mem.Looks = 3
+	f.mem.MaxSteps = 3
 	f.end("@db")
-	open := len(f.sortedLanes(func(l *Lane) bool { return l.Shut == Open && len(l.Needs) > 0 && l.UID == userA }))
+	open := len(f.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && len(l.Needs) > 0 && l.UID == userA }))
 	if open == 0 || open == 3 {
 		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
 	}
-	if f.mem.Left() == 0 || f.wakeAt != f.now {
-		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.Left(), f.wakeAt, f.now)
+	if f.mem.DirtyGateCount() == 0 || f.wakeAt != f.now {
+		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.DirtyGateCount(), f.wakeAt, f.now)
 	}
 	for range 3 {
 		f.advance(0)
@@ -185,8 +185,8 @@ func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.wantLane(name, "open")
 	}
-	if f.mem.Left() != 0 {
-		t.Errorf("%d gates are left to check; want 0", f.mem.Left())
+	if f.mem.DirtyGateCount() != 0 {
+		t.Errorf("%d gates are left to check; want 0", f.mem.DirtyGateCount())
 	}
 }
 

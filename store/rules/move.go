@@ -12,7 +12,7 @@ import (
 // processing ends the lease.
 // See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
-	from, oldSlot, wasKept := j.State, j.Standing, j.Kept
+	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
 	l := r.leases.Lease(j.Seq)
 	if !transitionAllowed(from, to, l != nil) {
 		return fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to)
@@ -37,8 +37,8 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return err
 	}
 	r.counters.Moved(j, from, to)
-	if j.Kept != wasKept {
-		r.counters.CountKept(j, bit(j.Kept)-bit(wasKept))
+	if j.OwnRetention != wasKept {
+		r.counters.CountKept(j, bit(j.OwnRetention)-bit(wasKept))
 	}
 	if to.Ended() != from.Ended() {
 		if err := r.gates.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
@@ -67,7 +67,7 @@ func (r *Rules) setState(j *Job, to queue.State) {
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.Kept = (to == queue.Completed || to == queue.Cancelled) && r.queues.Queue(j.Queue).Keeps
+	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) && r.queues.Queue(j.Queue).OwnRetention
 	switch {
 	case !to.Ended():
 		j.EndedAt = 0
@@ -79,7 +79,7 @@ func (r *Rules) setState(j *Job, to queue.State) {
 // transitionAllowed reports whether a transition is allowed. A leased job may take the transitions of a
 // running job, because its attempt may have run before the store records the start.
 func transitionAllowed(from, to queue.State, leased bool) bool {
-	return from == to || from.May(to) || leased && from.May(queue.Processing) && queue.Processing.May(to)
+	return from == to || from.CanBecome(to) || leased && from.CanBecome(queue.Processing) && queue.Processing.CanBecome(to)
 }
 
 // assignSlot sets j.Standing according to the job's state and due time, and puts a ready job into its lane. It
@@ -90,21 +90,21 @@ func (r *Rules) assignSlot(j *Job) error {
 	}
 	switch {
 	case j.State == queue.Processing:
-		j.Standing = Running
+		j.Slot = Running
 	case !j.State.Runnable():
-		j.Standing = Nowhere
+		j.Slot = NotQueued
 	case j.DueAt > r.clock.Now():
-		j.Standing = Timed
+		j.Slot = Timed
 		r.clock.WakeAt(j.DueAt)
 	default:
-		j.Standing = Ready
+		j.Slot = Ready
 		return r.joinLane(j)
 	}
 	return nil
 }
 
-// Due puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
-func (r *Rules) Due(j *Job) error {
+// MarkDue puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
+func (r *Rules) MarkDue(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.Since {
 		j.Arrival = r.counters.Counts().Enqueued
 		j.Rank = rankOf(r.settings, &j.Job)
@@ -137,7 +137,7 @@ func (r *Rules) Rerank(j *Job) error {
 	l := r.leases.Lease(j.Seq)
 	if l != nil {
 		*j = l.Job
-	} else if j.Standing == Ready {
+	} else if j.Slot == Ready {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (r *Rules) Rerank(j *Job) error {
 	if l != nil {
 		r.leases.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
-	if j.Standing == Ready {
+	if j.Slot == Ready {
 		// The job joins its lane again, because its new position may be before the lane's head.
 		if err := r.joinLane(j); err != nil {
 			return err
@@ -158,11 +158,11 @@ func (r *Rules) Rerank(j *Job) error {
 // Disown moves an unleased job to the uid of its former owner, which is below 0. If the job is waiting, it is
 // held.
 func (r *Rules) Disown(j *Job, former int) error {
-	if j.Standing == Ready {
+	if j.Slot == Ready {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
-		j.Standing = Nowhere // not in a lane: a waiting job is held below
+		j.Slot = NotQueued // not in a lane: a waiting job is held below
 	}
 	from := j.State
 	if from.Waiting() {
@@ -202,7 +202,7 @@ func (r *Rules) disownAfterLease(j *Job) error {
 // the state and is only removed from its lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
-		j.Standing = Nowhere
+		j.Slot = NotQueued
 		return r.jobs.Put(j)
 	}
 	message := j.Error
@@ -212,7 +212,7 @@ func (r *Rules) HoldDamaged(j *Job) error {
 
 // Remove deletes an unleased job and its history.
 func (r *Rules) Remove(j *Job, detail []byte) error {
-	if j.Standing == Ready {
+	if j.Slot == Ready {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 	}
 	r.counters.Holds(j.UID, -j.Stored, -j.Outputs)
 	r.counters.Moved(j, j.State, 0)
-	if j.Kept {
+	if j.OwnRetention {
 		r.counters.CountKept(j, -1)
 	}
 	return r.history.AddEvent(queue.EventRemoved, &j.Job, 0, detail)

@@ -15,7 +15,7 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {
 		for _, to := range queue.States() {
 			for _, leased := range []bool{false, true} {
-				want := from == to || from.May(to) || leased && from.Runnable() && queue.Processing.May(to)
+				want := from == to || from.CanBecome(to) || leased && from.Runnable() && queue.Processing.CanBecome(to)
 				if got := transitionAllowed(from, to, leased); got != want {
 					t.Errorf("from %v to %v, leased %t: allowed is %t; want %t", from, to, leased, got, want)
 				}
@@ -142,11 +142,11 @@ func TestClaimComputesRankDuringRerank(t *testing.T) {
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1", Delay: time.Minute})
-	if f.wakeAt != f.now.Add(time.Minute) || f.job("1").Standing != Timed {
-		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.job("1").Standing)
+	if f.wakeAt != f.now.Add(time.Minute) || f.job("1").Slot != Timed {
+		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.job("1").Slot)
 	}
 	f.advance(time.Minute)
-	if got := f.job("1").Standing; got != Ready {
+	if got := f.job("1").Slot; got != Ready {
 		t.Errorf("the due job is in slot %d; want %d", got, Ready)
 	}
 }

@@ -29,7 +29,7 @@ func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 
 // Limits of a simulation. The last claim may exceed them.
 const (
-	simulationSteps = 20 * StepsMost
+	simulationSteps = 20 * MaxSteps
 	simulationBytes = 20 * MaxClaimBytes
 )
 
@@ -38,14 +38,14 @@ const (
 // before the job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job
 // that is not due yet, Obstacles reports only a pause of its queue.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
-	j, err := r.jobs.Job(seq, Summary)
-	if err != nil || j.Standing != Ready && j.Standing != Timed || r.leases.Lease(seq) != nil {
+	j, err := r.jobs.Job(seq, ReadSummary)
+	if err != nil || j.Slot != Ready && j.Slot != Timed || r.leases.Lease(seq) != nil {
 		return nil, err
 	}
-	if o := r.queues.QueueObstacle(j.Queue); o.Paused || j.Standing == Ready && r.queues.Queue(j.Queue).Room <= 0 {
+	if o := r.queues.QueueObstacle(j.Queue); o.Paused || j.Slot == Ready && r.queues.Queue(j.Queue).Room <= 0 {
 		list = append(list, o)
 	}
-	if j.Standing == Timed {
+	if j.Slot == Timed {
 		return list, nil
 	}
 	l, err := r.lanes.Lane(&j)
@@ -62,9 +62,9 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		if i > 0 {
 			key = j.Demands[i-1].Key
 		}
-		o := store.Obstacle{Gate: need.Kind, Key: key, Used: g.Most - g.Room, Most: g.Most, Need: need.Units}
-		if g.Room < need.Units {
-			o.Opens = g.Opens
+		o := store.Obstacle{Gate: need.Kind, Key: key, Used: g.Total - g.Free, Limit: g.Total, Need: need.Units}
+		if g.Free < need.Units {
+			o.OpensAt = g.OpensAt
 			list = append(list, o)
 			continue
 		}
@@ -76,7 +76,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 			return nil, err
 		}
 		if found && first.ID != l.ID && l.Head.After(first.Head) {
-			o.Barred = true
+			o.KeptForOther = true
 			list = append(list, o)
 		}
 	}

@@ -23,7 +23,7 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 	}
 	edges := 0
 	for i := range drafts {
-		if edges += len(drafts[i].After); edges > queue.MaxDependencies {
+		if edges += len(drafts[i].DependsOn); edges > queue.MaxDependencies {
 			return queue.Invalid("depends_on", "the jobs of the request have more than the maximum of %d dependencies; "+
 				"send fewer jobs per request", queue.MaxDependencies)
 		}
@@ -31,7 +31,7 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &demandError) {
 			return atDraft(demandError, i, len(drafts))
 		}
-		for _, d := range drafts[i].After {
+		for _, d := range drafts[i].DependsOn {
 			if d.Draft == 0 && d.ID != "" { // resolveParents has found a stored job for this id
 				continue
 			}
@@ -43,7 +43,7 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 				}
 				continue
 			}
-			if _, err := p.jobs.Job(d.Job, Summary); errors.Is(err, queue.ErrNotFound) {
+			if _, err := p.jobs.Job(d.Job, ReadSummary); errors.Is(err, queue.ErrNotFound) {
 				return atDraft(queue.Invalid("depends_on", "there is no job with the number (seq) %d", d.Job), i, len(drafts))
 			} else if err != nil {
 				return err
@@ -57,8 +57,8 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 	var draftNumbers map[string]int
 	for i := range drafts {
-		for k := range drafts[i].After {
-			d := &drafts[i].After[k]
+		for k := range drafts[i].DependsOn {
+			d := &drafts[i].DependsOn[k]
 			if d.ID == "" {
 				continue
 			}
@@ -86,8 +86,8 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 // checkParents finds the jobs that an edited job depends on. It returns an error if the job cannot wait for
 // one of them.
 func (p *parentChecker) checkParents(j *Job) error {
-	for i := range j.After {
-		if j.After[i].ID == j.ID {
+	for i := range j.DependsOn {
+		if j.DependsOn[i].ID == j.ID {
 			return queue.Invalid("depends_on", "a job cannot depend on itself")
 		}
 	}
@@ -98,17 +98,17 @@ func (p *parentChecker) checkParents(j *Job) error {
 		return err
 	}
 	above := ancestors{edges: p.edges, child: j.Seq, seen: map[int64]bool{}}
-	for i := range drafts[0].After {
-		d := &drafts[0].After[i]
-		parent, err := p.jobs.Job(d.Job, Summary)
+	for i := range drafts[0].DependsOn {
+		d := &drafts[0].DependsOn[i]
+		parent, err := p.jobs.Job(d.Job, ReadSummary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
 			return queue.Invalid("depends_on", "job %q is not in the queue yet; try again later", d.ID)
 		case err != nil:
 			return err
-		case parent.State.Ended() && !d.How.Met(parent.State) && j.OtherwiseDo != queue.OtherwiseRun:
+		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) && j.OnDependencyFailure != queue.DependencyFailureRun:
 			return queue.Invalid("depends_on",
-				"job %q has already ended as %v, but the dependency requires %v", d.ID, parent.State, d.How)
+				"job %q has already ended as %v, but the dependency requires %v", d.ID, parent.State, d.Condition)
 		case parent.State.Ended():
 			continue
 		}
@@ -116,33 +116,33 @@ func (p *parentChecker) checkParents(j *Job) error {
 			return err
 		}
 	}
-	j.After = drafts[0].After
+	j.DependsOn = drafts[0].DependsOn
 	return nil
 }
 
 // edgeStatuses returns the status of each edge of a new job. unresolved reports whether any edge is
 // undecided, and failed whether any has failed.
-func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Met, unresolved, failed bool, err error) {
-	for _, d := range draft.After {
-		parent, err := p.jobs.Job(d.Job, Summary)
-		status := store.Open
+func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, failed bool, err error) {
+	for _, d := range draft.DependsOn {
+		parent, err := p.jobs.Job(d.Job, ReadSummary)
+		status := store.Unresolved
 		switch {
 		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
 		// The parent was removed after this draft was staged.
-		case errors.Is(err, queue.ErrNotFound) && draft.OtherwiseDo != queue.OtherwiseRun:
-			status = store.Failed
+		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
+			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
-			status = store.Well
+			status = store.Satisfied
 		case err != nil:
 			return nil, false, false, err
-		case parent.State.Ended() && !d.How.Met(parent.State) && draft.OtherwiseDo != queue.OtherwiseRun:
-			status = store.Failed
+		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) && draft.OnDependencyFailure != queue.DependencyFailureRun:
+			status = store.Broken
 		case parent.State.Ended():
-			status = store.Well
+			status = store.Satisfied
 		}
 		statuses = append(statuses, status)
-		unresolved = unresolved || status == store.Open
-		failed = failed || status == store.Failed
+		unresolved = unresolved || status == store.Unresolved
+		failed = failed || status == store.Broken
 	}
 	return statuses, unresolved, failed, nil
 }
@@ -155,7 +155,7 @@ func (p *parentChecker) replaceEdges(j *Job) error {
 		err = p.edges.DropEdges(j.Seq)
 	}
 	for i := 0; i < len(statuses) && err == nil; i++ {
-		err = p.edges.AddEdge(j.Seq, j.After[i], j.OtherwiseDo, statuses[i])
+		err = p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i])
 	}
 	return err
 }
@@ -205,7 +205,7 @@ const maxAncestorEdges = 2 * queue.MaxDependencies
 
 func atDraft(e *queue.Error, i, total int) error {
 	if total > 1 {
-		return e.At(i + 1)
+		return e.WithIndex(i + 1)
 	}
 	return e
 }
@@ -227,7 +227,7 @@ func checkAcyclic(drafts []queue.Job) error {
 		status[first] = onPath
 		for len(path) > 0 {
 			i := len(path) - 1
-			after := drafts[path[i]].After
+			after := drafts[path[i]].DependsOn
 			if next[i] == len(after) {
 				status[path[i]] = visited
 				path, next = path[:i], next[:i]

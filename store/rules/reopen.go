@@ -10,9 +10,9 @@ import (
 // Memory holds the state that the rules keep between transactions. An engine that loses it must call Recheck
 // for every gate that closes a lane.
 type Memory struct {
-	// Looks limits the steps that Reopen takes in one transaction; 0 means StepsMost. The next Promote checks
+	// MaxSteps limits the steps that Reopen takes in one transaction; 0 means MaxSteps. The next Promote checks
 	// the lanes that remain. Until then, jobs of other lanes may start although they have a worse rank.
-	Looks int
+	MaxSteps int
 
 	// recheck contains the gates that may have room for a lane that they have closed, with the progress of
 	// the check.
@@ -27,12 +27,12 @@ type recheckRound struct {
 	wrapped       bool // the round has passed the last list and continues from the first
 }
 
-// Left returns the number of gates that Reopen still has to check because it ran out of steps.
-func (m *Memory) Left() int { return len(m.recheck) }
+// DirtyGateCount returns the number of gates that Reopen still has to check because it ran out of steps.
+func (m *Memory) DirtyGateCount() int { return len(m.recheck) }
 
-// Keep remembers the gates that are to be checked. If the transaction is undone, the caller must call the
+// SaveDirtyGates remembers the gates that are to be checked. If the transaction is undone, the caller must call the
 // returned function, so that these gates are checked again.
-func (m *Memory) Keep() (back func()) {
+func (m *Memory) SaveDirtyGates() (back func()) {
 	if len(m.recheck) == 0 {
 		return func() {}
 	}
@@ -40,10 +40,10 @@ func (m *Memory) Keep() (back func()) {
 	return func() { maps.Copy(m.recheck, kept) }
 }
 
-// StepsMost limits the steps that claims take in one transaction, and the steps that Reopen takes. The limit
+// MaxSteps limits the steps that claims take in one transaction, and the steps that Reopen takes. The limit
 // is low enough that other commits are not delayed noticeably.
 // See docs/decisions/0015.
-const StepsMost = 250
+const MaxSteps = 250
 
 // Recheck makes Reopen check whether lanes that a gate has closed can open. Code that makes room at a gate
 // must call it. So must code that takes away an open lane behind which other lanes of the gate stay closed.
@@ -67,12 +67,12 @@ func (k *laneKeeper) recheckResources() {
 // outOfSteps reports whether the current operation has used up its steps.
 func (k *laneKeeper) outOfSteps() bool {
 	if k.steps == &k.claimSteps {
-		return k.claimSteps >= StepsMost
+		return k.claimSteps >= MaxSteps
 	}
 	return k.reopenOutOfSteps()
 }
 
-func (k *laneKeeper) reopenOutOfSteps() bool { return k.otherSteps >= cmp.Or(k.mem.Looks, StepsMost) }
+func (k *laneKeeper) reopenOutOfSteps() bool { return k.otherSteps >= cmp.Or(k.mem.MaxSteps, MaxSteps) }
 
 // Reopen opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
 // ends with Reopen. Apart from Reopen, only checkResourceOrder and joinLane open closed lanes.
@@ -99,7 +99,7 @@ func (k *laneKeeper) reopenGate(gate int64, progress recheckRound) error {
 	var lanes []Lane
 	err := k.lanes.Shut(gate, progress.lastChecked, func(l Lane) (bool, error) {
 		lanes = append(lanes, l)
-		return len(lanes) < StepsMost, nil
+		return len(lanes) < MaxSteps, nil
 	})
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (k *laneKeeper) reopenGate(gate int64, progress recheckRound) error {
 	k.otherSteps++
 	if len(lanes) > 0 {
 		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
-			if g, err := k.gatekeeper.Gate(lanes[0].UID, need); err != nil || g.Room < need.Units {
+			if g, err := k.gatekeeper.Gate(lanes[0].UID, need); err != nil || g.Free < need.Units {
 				return err // the gate itself has no room, so no lane can open
 			}
 		}
@@ -123,10 +123,10 @@ func (k *laneKeeper) reopenGate(gate int64, progress recheckRound) error {
 	case requested: // Recheck was called again for this gate during the round
 		progress.startedBehind, progress.wrapped = progress.lastChecked, false
 	case done < len(lanes) && progress.endsBefore(lanes[done].List()),
-		done == len(lanes) && len(lanes) < StepsMost && (progress.startedBehind == List{} || progress.wrapped):
+		done == len(lanes) && len(lanes) < MaxSteps && (progress.startedBehind == List{} || progress.wrapped):
 		return nil
 	}
-	if done == len(lanes) && len(lanes) < StepsMost { // the last list was checked; the first is next
+	if done == len(lanes) && len(lanes) < MaxSteps { // the last list was checked; the first is next
 		progress.lastChecked, progress.wrapped = List{}, progress.startedBehind != List{}
 	}
 	k.mem.recheck[gate] = progress

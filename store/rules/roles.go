@@ -55,7 +55,7 @@ type Settings interface {
 // Jobs stores the jobs.
 type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
-	Job(seq int64, part Part) (Job, error)
+	Job(seq int64, part ReadScope) (Job, error)
 	// Named returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
 	// user's staged batches. It does not find hooks from the settings that run as another user.
 	Named(uid int, id string) (seq int64, err error)
@@ -104,7 +104,7 @@ type History interface {
 	// than store.RemovalLimit allows.
 	TrimUser(uid int, keep int64) error
 	// Measure adds the start or the end of an attempt to the statistics of its queue, in this transaction.
-	Measure(m Measured)
+	Measure(m Measurement)
 }
 
 // Counters counts jobs and the bytes that they use. Counts and User include the changes of the transaction.
@@ -168,7 +168,7 @@ type Lanes interface {
 	// queue must be one that Queues has passed to its callback.
 	Best(q *Queue) (Lane, Position, error)
 	// Find reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
-	Find(l *Look) error
+	Find(l *LaneScan) error
 	// Shut visits the lists of closed lanes of a gate. It calls the function each for the best lane of every
 	// list, until the function returns false. Lists are ordered by List.Compare, and those up to the list
 	// after are left out.
@@ -227,26 +227,26 @@ type Dependencies interface {
 	// HasEdges reports whether the store contains any edge, decided or not.
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
-	AddEdge(child int64, d queue.Dependency, do queue.Otherwise, status store.Met) error
+	AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error
 	// SetEdge writes the status of an edge.
-	SetEdge(e *Edge, status store.Met) error
+	SetEdge(e *Edge, status store.DependencyStatus) error
 	// DropEdges deletes all edges of a child.
 	DropEdges(child int64) error
 	// Waits reports whether any edge of a child has the given status.
-	Waits(child int64, status store.Met) (bool, error)
+	Waits(child int64, status store.DependencyStatus) (bool, error)
 	// Parents returns up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
-	// Edges returns up to n edges that a note applies to: edges with the status store.Open or, for an Anew
-	// note, store.Failed.
+	// Edges returns up to n edges that a note applies to: edges with the status store.Unresolved or, for an Rerun
+	// note, store.Broken.
 	Edges(e EndedParent, n int) ([]Edge, error)
 	// AddEnded adds a note about a parent whose edges must be decided later. The note says that the parent
-	// has ended, was removed (state 0), or runs again (state Anew). It applies to the edges that the parent
+	// has ended, was removed (state 0), or runs again (state Rerun). It applies to the edges that the parent
 	// has now. If none of them has an id above after, AddEnded adds no note.
 	AddEnded(parent int64, uid int, state queue.State, after int64) error
 	// Noted returns the number of notes about a parent, and the newest note.
 	Noted(parent int64) (n int64, newest EndedParent, err error)
-	// BackToAnew deletes the notes that are newer than the parent's newest Anew note, and extends that note
-	// to all current edges of the parent. It returns false if the parent has no Anew note.
+	// BackToAnew deletes the notes that are newer than the parent's newest Rerun note, and extends that note
+	// to all current edges of the parent. It returns false if the parent has no Rerun note.
 	BackToAnew(parent int64) (found bool, err error)
 	// NextEnded returns the oldest note of the next user; users take turns. Its parent may have been removed.
 	NextEnded() (e EndedParent, found bool, err error)

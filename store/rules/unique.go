@@ -71,8 +71,8 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 	}
 	list := slices.Clone(drafts)
 	for i := range list {
-		after := list[i].After
-		list[i].After = nil
+		after := list[i].DependsOn
+		list[i].DependsOn = nil
 		if _, substituted := substitutes[i]; substituted {
 			continue
 		}
@@ -84,7 +84,7 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 			case substituted:
 				d.Draft = other.Draft + 1
 			}
-			list[i].After = append(list[i].After, d)
+			list[i].DependsOn = append(list[i].DependsOn, d)
 		}
 	}
 	return checkAcyclic(list)

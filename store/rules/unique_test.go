@@ -86,9 +86,9 @@ func TestUniqueKeyWithinRequest(t *testing.T) {
 // Jobs of a request must not wait for each other after one is replaced by its substitute.
 func TestSubstituteMustNotCloseCycle(t *testing.T) {
 	f := newFixture(t)
-	first := queue.Job{ID: "1", Unique: "k", After: []queue.Dependency{{ID: "3", How: queue.ParentEnded}}}
+	first := queue.Job{ID: "1", Unique: "k", DependsOn: []queue.Dependency{{ID: "3", Condition: queue.ParentEnded}}}
 	same := queue.Job{ID: "2", Unique: "k", OnConflict: queue.ConflictReturn}
-	last := queue.Job{ID: "3", After: []queue.Dependency{{ID: "2", How: queue.ParentEnded}}}
+	last := queue.Job{ID: "3", DependsOn: []queue.Dependency{{ID: "2", Condition: queue.ParentEnded}}}
 	_, err := f.enqueue(first, same, last)
 	wantRejection(t, err, queue.CodeInvalid, "1 waits for 3 waits for 1")
 }

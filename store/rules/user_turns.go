@@ -24,14 +24,14 @@ import (
 // given back before it starts, its user also gets the turn back. Without that, a user whose jobs are given
 // back again and again would always be last and never start one.
 
-// Unknown is stored as the priority of a lane whose head may be a position before its first job, because the
+// UnknownPriority is stored as the priority of a lane whose head may be a position before its first job, because the
 // priority of that job has not been read.
 // See docs/decisions/0014.
-const Unknown = math.MinInt64
+const UnknownPriority = math.MinInt64
 
 // Turn describes a user's turn in a queue: its number (At), and the number of the user's previous turn
 // (Before).
-type Turn struct{ At, Before int64 }
+type Turn struct{ Number, Previous int64 }
 
 // contender is the best open lane of a user, with the number of the user's last turn.
 type contender struct {
@@ -42,7 +42,7 @@ type contender struct {
 // pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. The
 // claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. It returns 0 if
 // lanes have changed; the caller must then choose again.
-func (c *claimer) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
+func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error) {
 	c.keeper.steps = &c.keeper.claimSteps
 	defer func() { c.keeper.steps = &c.keeper.otherSteps }()
 	n, err = c.roomOrClose(&scan.Lane)
@@ -53,16 +53,16 @@ func (c *claimer) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 	if changed, err := c.keeper.ensurePriority(first); changed || err != nil {
 		return 0, err
 	}
-	scan.Want, scan.Peek = 1, true
+	scan.Want, scan.PeekPriority = 1, true
 	c.contenders = c.contenders[:0]
 	c.turns.Contenders(q, func(l *Lane, served int64) {
 		// A lane without demands needs no check if its priority is known to differ from that of the first
 		// lane. Such a lane cannot hold back a job that could start.
-		if len(l.Needs) > 0 || l.Priority == Unknown || l.Priority == first.Priority {
+		if len(l.Needs) > 0 || l.Priority == UnknownPriority || l.Priority == first.Priority {
 			c.contenders = append(c.contenders, contender{l, served})
 		}
 	})
-	scan.Likely = (want + len(c.contenders) - 1) / max(1, len(c.contenders))
+	scan.ExpectedJobs = (want + len(c.contenders) - 1) / max(1, len(c.contenders))
 	priority := first.Priority
 	scan.Upcoming = func(n int) []Lane { return c.upcoming(priority, min(n, want)) }
 	for list := c.contenders; ; {
@@ -92,7 +92,7 @@ func (c *claimer) pickLane(q *Queue, scan *Look, want int) (n int, err error) {
 		if changed, err := c.closeOvertakenLanes(&l, list); changed || err != nil {
 			return 0, err
 		}
-		scan.Start, scan.Lane, scan.Upto = new(queue.Place(first.Head)), l, End
+		scan.Start, scan.Lane, scan.StopAt = new(queue.Place(first.Head)), l, EndPosition
 		return n, nil
 	}
 	return n, nil
@@ -124,7 +124,7 @@ func (c *claimer) upcoming(priority int64, n int) (list []Lane) {
 // priorities are not known after a restart, and for leasing jobs. After maxTurnSteps steps, only lanes whose
 // priority is known to be that of the best lane take turns.
 const (
-	maxTurnSteps   = StepsMost / 2
+	maxTurnSteps   = MaxSteps / 2
 	maxDemandSteps = maxTurnSteps / 2
 )
 
@@ -140,7 +140,7 @@ func (c *claimer) nextContender(list []contender, first *Lane) int {
 		if !checked {
 			priority = l.Priority
 		}
-		outOfSteps := c.turnSteps >= maxTurnSteps || c.keeper.claimSteps >= StepsMost ||
+		outOfSteps := c.turnSteps >= maxTurnSteps || c.keeper.claimSteps >= MaxSteps ||
 			len(l.Needs) > 0 && c.turnSteps >= maxDemandSteps
 		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
 			continue

@@ -17,7 +17,7 @@ import (
 // See docs/decisions/0025.
 func plainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
-	if d.State != queue.Completed || !d.Counts || d.Reason != "" || d.Error != "" || a.ExitCode != 0 || a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
+	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 || a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
 		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" || strings.Contains(a.Worker, " ") {
 		return ""
 	}
@@ -57,7 +57,7 @@ func (t *tx) insertLastAttempt(j *rules.Job) error {
 	if err == nil && found {
 		err = t.insertAttempt(j.Seq, &a)
 	}
-	j.Ran = ""
+	j.LastAttempt = ""
 	return err
 }
 

@@ -53,7 +53,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	parent := enqueue(1, func(_ int, j *queue.Job) { j.UID = 2 })
 	claim(1)
 	enqueue(10*scale, func(_ int, j *queue.Job) {
-		j.UID, j.After = 2, []queue.Dependency{{Job: parent[0], How: queue.ParentCompleted}}
+		j.UID, j.DependsOn = 2, []queue.Dependency{{Job: parent[0], Condition: queue.ParentCompleted}}
 	})
 	enqueue(50, func(_ int, j *queue.Job) { j.UID = 3 })
 	claim(50)
@@ -62,7 +62,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	})
 	rate := func(i int, j *queue.Job) {
 		key := i % scale
-		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), N: 1, Per: 24 * time.Hour}}
+		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), N: 1, Period: 24 * time.Hour}}
 	}
 	enqueue(scale, rate)
 	for left := scale; left > 0; {
@@ -194,7 +194,7 @@ func BenchmarkDependants(b *testing.B) {
 			enqueue := func(n int, after ...queue.Dependency) int64 {
 				drafts := make([]queue.Job, n)
 				for i := range drafts {
-					drafts[i] = draft(func(j *queue.Job) { j.Queue, j.After = queue.DefaultQueue, after })
+					drafts[i] = draft(func(j *queue.Job) { j.Queue, j.DependsOn = queue.DefaultQueue, after })
 				}
 				r, err := s.Enqueue(b.Context(), store.Request{Drafts: drafts})
 				if err != nil {
@@ -204,7 +204,7 @@ func BenchmarkDependants(b *testing.B) {
 			}
 			parent := enqueue(1)
 			for n := 0; n < children; n += 1000 {
-				enqueue(1000, queue.Dependency{Job: parent, How: queue.ParentCompleted})
+				enqueue(1000, queue.Dependency{Job: parent, Condition: queue.ParentCompleted})
 			}
 			g, err := s.Exchange(b.Context(), store.Report{Want: 1})
 			if err != nil || len(g.Jobs) != 1 {

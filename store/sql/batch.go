@@ -151,7 +151,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	receipt.Begun = newQueues
+	receipt.NewQueues = newQueues
 	switch {
 	case !open:
 		b.n, err = t.beginBatch(&b, len(r.Drafts))
@@ -207,7 +207,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 func (t *tx) checkNotForgotten(r store.Request) error {
 	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
 	if err == nil && forgotten != 0 {
-		err = store.ErrForgotten
+		err = store.ErrBatchDiscarded
 	}
 	return err
 }
@@ -371,7 +371,7 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 			return false, err
 		}
 		if b.uid < 0 { // the batch's owner was disowned after the batch was committed
-			stored, err := t.Job(j.seq, rules.Summary)
+			stored, err := t.Job(j.seq, rules.ReadSummary)
 			if err == nil {
 				err = t.rules.Disown(&stored, b.uid)
 			}
@@ -489,9 +489,9 @@ func givenIDs(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
 }
 
-// taken reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
+// takenIDs reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
 // the inbox.
-func (t *tx) taken(ids []string) (map[string]bool, error) {
+func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 	m := &t.s.mem
 	there := map[string]bool{}
 	if len(ids) == 0 {

@@ -43,11 +43,11 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 		if b.found {
 			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
 		}
-		if b.limited && (!b.found || b.best.After(b.others)) {
+		if b.limited && (!b.found || b.best.After(b.restFrom)) {
 			if counts.Reranking { // positions computed by different orders are not comparable
-				b.others = rules.Start
+				b.restFrom = rules.Start
 			}
-			bound := order.EffectivePriority(b.others.Rank, now, counts.Enqueued)
+			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.Enqueued)
 			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
 		}
 		best.Priority = min(best.Priority, store.MaxWaitingPriority)
@@ -67,8 +67,8 @@ type bestSearch struct {
 	priority, arrival int64
 	since             queue.Millis
 
-	limited bool           // the search stopped at its limit
-	others  rules.Position // if limited: no unsearched lane has a job before this position
+	limited  bool           // the search stopped at its limit
+	restFrom rules.Position // if limited: no unsearched lane has a job before this position
 }
 
 // takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job
@@ -106,7 +106,7 @@ func (b *bestSearch) searchPlainLanes() error {
 		return true, nil
 	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(maxBestLanes+1))
 	if len(lanes) > maxBestLanes {
-		lanes, b.limited, b.others = lanes[:maxBestLanes], true, rules.Start
+		lanes, b.limited, b.restFrom = lanes[:maxBestLanes], true, rules.Start
 	}
 	for i := 0; i < len(lanes) && err == nil; i++ {
 		err = b.searchLane(lanes[i])
@@ -145,7 +145,7 @@ func (b *bestSearch) searchDemandLanes() error {
 		}
 	}
 	if !b.limited {
-		b.limited, b.others = true, last
+		b.limited, b.restFrom = true, last
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * moveStep, many / moveStep},
 		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
 			untilDone(t, func(ctx context.Context) (bool, error) {
-				n, err := s.Purge(ctx, store.Ended{States: []queue.State{queue.Cancelled}, Before: now}, 200, nil)
+				n, err := s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now}, 200, nil)
 				return n == 200, err
 			})
 			if left := s.Counts().States[queue.Cancelled]; left != 0 {
@@ -301,7 +301,7 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
 	most := countChangedRows(t, s)
 	most()
-	if n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs, nil); err != nil || n != jobs {
+	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs, nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
 	if rows, _ := most(); rows > maxRemoved+4*jobs+10 {
@@ -330,7 +330,7 @@ func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
 		t.Fatalf("awaited %v, %v", jobs, err)
 	}
-	if rows, n := most(); rows > 2*(rules.StepsMost+1)+10 || n < many/rules.StepsMost {
+	if rows, n := most(); rows > 2*(rules.MaxSteps+1)+10 || n < many/rules.MaxSteps {
 		t.Errorf("%d rows in one of %d transactions", rows, n)
 	}
 	if n := s.Counts().States[queue.Cancelled]; n != many {

@@ -49,8 +49,8 @@ type cacheDelta struct {
 	EndedLeases     []int64                    `json:"x,omitempty"` // jobs whose leases ended
 	ChangedJobs     []int64                    `json:"t,omitempty"` // jobs that changed and are in no other list
 	EarliestTimer   queue.Millis               `json:"a,omitempty"` // earliest timer that was set; 0 if none
-	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Figures counts
-	Figures         []deltaFigures             `json:"g,omitempty"`
+	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Statistics counts
+	Figures         []deltaStatistics          `json:"g,omitempty"`
 }
 
 // deltaUser holds the counts of one user, except the number of leased jobs, which follows from the leases.
@@ -80,7 +80,7 @@ type deltaLane struct {
 	Head  rules.Position `json:"h"`
 	// Priority is the priority of the job at Head.
 	Priority int64 `json:"p"`
-	Shut     int64 `json:"s,omitempty"`
+	ClosedBy int64 `json:"s,omitempty"`
 }
 
 // deltaLeases holds leases that differ only in their jobs and fences.
@@ -95,7 +95,7 @@ type deltaLeases struct {
 	Fences  []int64      `json:"f"`
 }
 
-type deltaFigures struct {
+type deltaStatistics struct {
 	Queue  string   `json:"q"`
 	Counts [6]int64 `json:"c"`
 	Waits  []byte   `json:"w"`
@@ -151,7 +151,7 @@ const maxDeltaBytes = 64 << 10
 // buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
 // reload.
 func (t *tx) buildDelta() ([]byte, error) {
-	m, b := &t.s.mem, &t.before
+	m, b := &t.s.mem, &t.memoryAtStart
 	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
 		m.ranking != b.ranking || m.committed != b.committed {
 		return nil, nil
@@ -179,8 +179,8 @@ func (t *tx) buildDelta() ([]byte, error) {
 	for _, name := range slices.Compact(t.delta.lanes) {
 		lane := deltaLane{Queue: name.queue, UID: name.uid}
 		if l := m.lanes.plain[name]; l != nil {
-			if lane.ID, lane.Head, lane.Priority, lane.Shut = l.ID, l.Head, l.Priority, l.Shut; m.unknownUser(l) {
-				lane.Shut = rules.Open
+			if lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy; m.unknownUser(l) {
+				lane.ClosedBy = rules.Open
 			}
 		}
 		n.Lanes = append(n.Lanes, lane)
@@ -189,7 +189,7 @@ func (t *tx) buildDelta() ([]byte, error) {
 	for _, name := range t.delta.minuteQueues {
 		f := t.s.minute.rows[name]
 		n.Minute = t.s.minute.minute
-		n.Figures = append(n.Figures, deltaFigures{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled,
+		n.Figures = append(n.Figures, deltaStatistics{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled,
 			f.Returned}, f.Waits.Append(nil), f.Runs.Append(nil)})
 	}
 	text, err := json.Marshal(n)
@@ -222,7 +222,7 @@ func (n *cacheDelta) addLeases(t *tx) {
 		group := &n.Leases[i]
 		group.Seqs, group.Fences = append(group.Seqs, seq), append(group.Fences, l.Job.Fence)
 	}
-	for _, seq := range t.touched {
+	for _, seq := range t.touchedJobs {
 		if _, leased := slices.BinarySearch(seqs, seq); !leased {
 			n.ChangedJobs = append(n.ChangedJobs, seq)
 		}
@@ -365,15 +365,15 @@ func (ls *lanes) applyLane(changed *deltaLane) {
 	case changed.ID == 0:
 	case l == nil:
 		ls.add(&rules.Lane{ID: changed.ID, Queue: changed.Queue, UID: changed.UID, Head: changed.Head,
-			Priority: changed.Priority, Shut: changed.Shut, HeapIndex: -1})
+			Priority: changed.Priority, ClosedBy: changed.ClosedBy, HeapIndex: -1})
 	default:
-		l.ID, l.Head, l.Priority, l.Shut = changed.ID, changed.Head, changed.Priority, changed.Shut
+		l.ID, l.Head, l.Priority, l.ClosedBy = changed.ID, changed.Head, changed.Priority, changed.ClosedBy
 		ls.updateHeap(l)
 	}
 }
 
 // applyDelta updates the statistics of the current minute to the values that another node reported.
-func (cache *minuteFigures) applyDelta(n *cacheDelta) {
+func (cache *minuteStatistics) applyDelta(n *cacheDelta) {
 	if cache.minute != n.Minute {
 		if n.Minute > cache.minute {
 			cache.rows, cache.everNamed = nil, nil
@@ -405,7 +405,7 @@ func (t *tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if t.prewrite.covers(l.Job.Seq) {
 		return nil, errPrewrite
 	}
-	j, err := t.Job(l.Job.Seq, rules.Summary)
+	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
 	if errors.Is(err, queue.ErrNotFound) { // the row is lost
 		return l, nil
 	}

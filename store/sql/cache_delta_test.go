@@ -65,8 +65,8 @@ func (m *mirrored) setQuota() {
 	}
 	o.maxLeasedPerUser = m.mem.maxLeasedPerUser
 	for _, l := range o.lanes.plain {
-		if l.Shut == rules.UserGate(l.UID) {
-			l.Shut = rules.Open
+		if l.ClosedBy == rules.UserGate(l.UID) {
+			l.ClosedBy = rules.Open
 			o.lanes.updateHeap(l)
 		}
 	}
@@ -75,7 +75,7 @@ func (m *mirrored) setQuota() {
 // staleLeases returns an error for each lease that the second node would write with outdated values.
 func (m *mirrored) staleLeases(t *tx) (wrong error) {
 	of := func(j *rules.Job) string {
-		return fmt.Sprint(j.State, j.Standing, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes, j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
+		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes, j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
 	for seq, own := range m.mem.leases {
 		l, err := t.loadFullLease(t.s.mem.leases[seq])
@@ -113,12 +113,12 @@ func differences(a, b *memory) (wrong error) {
 	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
 	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
 	used := map[int64]int{}
-	for gate, n := range a.used { // skip resources, because each node counts its own units
+	for gate, n := range a.unitsUsed { // skip resources, because each node counts its own units
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
 	}
-	same("used", used, b.used)
+	same("used", used, b.unitsUsed)
 	return wrong
 }
 
@@ -191,11 +191,11 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 			}
 			// The lease must not expire: no deltas are stored for a node whose lease has expired.
 			const lease = time.Hour
-			s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one", Lease: lease}})
+			s, err := OpenServer(t.Context(), url, Options{Order: order, Node: NodeConfig{Name: "one", DirID: "one", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "two", Folder: "two", Lease: lease}})
+			other, err := OpenServer(t.Context(), url, Options{Order: order, Node: NodeConfig{Name: "two", DirID: "two", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -208,7 +208,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 	}, func(of *engine) error {
 		m := of.backend.(*mirrored)
 		return errors.Join(m.difference, m.inMirror(func(t *tx) error {
-			m.mirror.rechecks.Looks = 40 * rules.StepsMost // use the same limit as on the first node
+			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // use the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {
 				return err
 			}

@@ -26,11 +26,11 @@ const minClaimPrefetch = 64
 // only if the claim will probably use the same lane as the last claim.
 func (s *Server) prefetchClaim(t *tx) error {
 	q := s.mem.lanes.queues[s.lastClaimQueue]
-	if t.wantedJobs < s.prefetchThreshold || q == nil || q.inStaleQueues || q.best != nil || len(q.open) != 1 &&
-		s.mem.order.Scheduling != queue.ByArrival || len(q.open) == 0 {
+	if t.wantedJobs < s.prefetchThreshold || q == nil || q.inStaleQueues || q.best != nil || len(q.openLanes) != 1 &&
+		s.mem.order.Scheduling != queue.ByArrival || len(q.openLanes) == 0 {
 		return nil
 	}
-	lane := q.open[0]
+	lane := q.openLanes[0]
 	e := &claimPrefetch{conn: s.writer, args: findArgs(lane.ID, lane.Head, t.readLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
 	if t.prewrite != nil || len(t.endedAttempts) == 0 {
@@ -66,7 +66,7 @@ func (e *claimPrefetch) eachRow(each func(r row) (more bool, err error)) (ok boo
 func (t *tx) noteWrite(j *rules.Job) {
 	switch last := len(t.leases) - 1; {
 	case t.claimPrefetch == nil, t.s.mem.leases[j.Seq] != nil:
-	case j.Standing == rules.Nowhere && last >= 0 && t.leases[last] == j.Seq:
+	case j.Slot == rules.NotQueued && last >= 0 && t.leases[last] == j.Seq:
 		t.claimPrefetch.endedLeases[j.Seq] = true
 	default:
 		t.claimPrefetch = nil

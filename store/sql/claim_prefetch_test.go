@@ -36,7 +36,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 		name := slices.Sorted(maps.Keys(cases))[n/2]
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
-			s, err := OpenServer(t.Context(), server.Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Member: Member{Name: "a", Folder: "a", Lease: time.Hour}})
+			s, err := OpenServer(t.Context(), server.Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Node: NodeConfig{Name: "a", DirID: "a", Lease: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func (t *tx) NextShut(gate int64, list rules.List) (l rules.Lane, found bool, er
 func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
-		if plain := ls.plain[laneName{queueName, userOf(gate)}]; plain != nil && plain.Shut == gate {
+		if plain := ls.plain[laneName{queueName, userOf(gate)}]; plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
 	}
@@ -73,7 +73,7 @@ func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.La
 	best := func(r row) (bool, error) {
 		l, err := readLane(r)
 		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
-			l.Shut = search.gate
+			l.ClosedBy = search.gate
 			list = []rules.Lane{l}
 		}
 		return closedHere != "", err
@@ -117,7 +117,7 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 	}
 	if gate < 0 {
 		for _, l := range ls.byUID[userOf(gate)] {
-			if l.Shut == gate {
+			if l.ClosedBy == gate {
 				take(*l)
 			}
 		}
@@ -154,7 +154,7 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 	if closedHere != "" {
 		err = t.query(func(r row) (bool, error) {
 			l, err := readLane(r)
-			l.Shut = gate
+			l.ClosedBy = gate
 			list = append(list, l)
 			return true, err
 		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id"), closedHere)
@@ -198,5 +198,5 @@ func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, e
 	return l, found, err
 }
 
-// maxLists is how many lists of one gate a single call of Shut reads.
+// maxLists is how many lists of one gate a single call of ClosedBy reads.
 const maxLists = 250

@@ -241,8 +241,8 @@ func (s *Server) Lease() time.Duration { return s.lease }
 
 // Ask implements store.NodeRequests.
 func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
-	if len(request) > store.MaxAsk {
-		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d", len(request), store.MaxAsk)
+	if len(request) > store.MaxRequestBytes {
+		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d", len(request), store.MaxRequestBytes)
 	}
 	var n int64
 	err = s.messageConn.do(ctx, func(c *serverConn) (err error) {
@@ -290,7 +290,7 @@ func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool)
 const maxLostTakes = 32
 
 // Asked implements store.NodeRequests.
-func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
+func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// The method do may call the function twice. With the same value of look, the second call finds the same
 	// rows.
@@ -303,14 +303,14 @@ func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.
 			s.lostTakes = s.lostTakes[1:]
 		}
 		return c.query(func(r row) (bool, error) {
-			list = append(list, store.Asked{N: r.num(0), Ask: []byte(r.text(1))})
+			list = append(list, store.NodeRequest{N: r.num(0), Payload: []byte(r.text(1))})
 			return true, nil
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, s.node, bit(slow), take, int64(limit))
 	})
 	if err != nil { // the server may have marked requests as taken, but the reply was lost
 		s.lostTakes, list = append(s.lostTakes[max(0, len(s.lostTakes)-maxLostTakes+1):], take), nil
 	}
-	slices.SortFunc(list, func(a, b store.Asked) int { return cmp.Compare(a.N, b.N) })
+	slices.SortFunc(list, func(a, b store.NodeRequest) int { return cmp.Compare(a.N, b.N) })
 	return list, err
 }
 

@@ -247,8 +247,8 @@ func (s *Store) logBacklog() (bytes int64, err error) {
 func examineSize(c *liteConn) []store.Finding {
 	pages, err := countPages(c)
 	if err != nil {
-		return []store.Finding{{Check: "size", Level: store.Failure, Message: err.Error(), Next: replaceAdvice}}
+		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
 	}
-	return []store.Finding{{Check: "size", Level: store.Fine, Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
+	return []store.Finding{{Check: "size", Level: store.LevelOK, Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
 		pages.all*pageSize>>20, pages.free*pageSize>>20)}}
 }

@@ -37,7 +37,7 @@ func purgeAll(t *testing.T, s *Store) {
 	t.Helper()
 	for n := 1; n > 0; {
 		var err error
-		if n, err = s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: s.Now() + 1}, 100, nil); err != nil {
+		if n, err = s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now() + 1}, 100, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestFreePagesCountAsFreeSpace(t *testing.T) {
 	if err := add(); err != nil {
 		t.Errorf("with a database of free pages: %v, want none", err)
 	}
-	if err := s.Room(); err != nil {
+	if err := s.SpaceError(); err != nil {
 		t.Errorf("status says %v", err)
 	}
 }

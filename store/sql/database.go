@@ -209,7 +209,7 @@ func kindOf(err error) kind {
 	switch {
 	case errors.As(err, &known):
 		return known.kind()
-	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrMoved), errors.Is(err, store.ErrChanged):
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged), errors.Is(err, store.ErrScheduleChanged):
 		return refusal
 	}
 	return mistake

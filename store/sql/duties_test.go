@@ -28,11 +28,11 @@ var duties = []struct {
 		return err
 	}},
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: s.Now(), Of: new("")}, 100, nil)
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now(), RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 100))
 	}},
 	{"Purge of nothing", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: 1, Of: new("")}, 100, nil)
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 0))
 	}},
 	{"Keeping", func(t *testing.T, s *Store) error {
@@ -94,7 +94,7 @@ var duties = []struct {
 		return err
 	}},
 	{"Unowned", func(t *testing.T, s *Store) error {
-		_, err := s.Unowned(t.Context(), []string{"1-1", "2-1", "none"})
+		_, err := s.UnownedOutputs(t.Context(), []string{"1-1", "2-1", "none"})
 		return err
 	}},
 }
@@ -105,7 +105,7 @@ func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().Bounded()
 		if of != "" {
-			kept = s.Counts().Kept
+			kept = s.Counts().UnderOwnRetention
 		}
 		more, err := s.TrimJobs(t.Context(), of, kept-kept*share/2, 100)
 		return errors.Join(err, expectEqual(more, share > 0))

@@ -13,14 +13,14 @@ import (
 func (t *tx) HasEdges() bool { return t.s.mem.hasDependencies }
 
 // AddEdge implements rules.Tx.
-func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error {
+func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, met store.DependencyStatus) error {
 	t.s.mem.hasDependencies = true
-	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child, int64(d.How), int64(do), int64(met))
+	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child, int64(d.Condition), int64(do), int64(met))
 	return err
 }
 
 // Waits implements rules.Tx.
-func (t *tx) Waits(child int64, met store.Met) (bool, error) {
+func (t *tx) Waits(child int64, met store.DependencyStatus) (bool, error) {
 	n, err := t.number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child, int64(met))
 	return n != 0, err
 }
@@ -90,7 +90,7 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 		return 0, newest, nil
 	}
 	err = t.query(func(r row) (bool, error) {
-		n, newest = r.num(0), rules.EndedParent{ID: r.num(1), Parent: parent, State: queue.State(r.num(2)), Upto: r.num(3)}
+		n, newest = r.num(0), rules.EndedParent{ID: r.num(1), Parent: parent, State: queue.State(r.num(2)), LastEdgeID: r.num(3)}
 		return false, nil
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
 	return n, newest, err
@@ -108,7 +108,7 @@ func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) err
 
 // BackToAnew implements rules.Tx.
 func (t *tx) BackToAnew(parent int64) (was bool, err error) {
-	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent, int64(rules.Anew))
+	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent, int64(rules.Rerun))
 	if err != nil || anew == 0 {
 		return false, err
 	}
@@ -128,7 +128,7 @@ func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 	last, uid := t.s.mem.lastDecidedUID, int64(0)
 	err = t.query(func(r row) (bool, error) {
 		if !found || uid <= last {
-			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), Upto: r.num(3)}, r.num(4), true
+			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), LastEdgeID: r.num(3)}, r.num(4), true
 		}
 		return true, nil
 	}, `SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
@@ -139,14 +139,14 @@ func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 
 // Edges implements rules.Tx.
 func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
-	met := store.Open
-	if e.State == rules.Anew {
-		met = store.Failed
+	met := store.Unresolved
+	if e.State == rules.Rerun {
+		met = store.Broken
 	}
 	err = t.query(func(r row) (bool, error) {
-		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), How: queue.ParentEnd(r.num(2)), Otherwise: queue.Otherwise(r.num(3))})
+		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), Condition: queue.DependencyCondition(r.num(2)), OnFailure: queue.OnDependencyFailure(r.num(3))})
 		return len(list) < n, nil
-	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.Upto, int64(n))
+	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
 	return list, err
 }
 
@@ -170,7 +170,7 @@ func (t *tx) Postpone(parent int64) error {
 }
 
 // SetEdge implements rules.Tx.
-func (t *tx) SetEdge(e *rules.Edge, met store.Met) error {
+func (t *tx) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
 	err := t.exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 	return err
 }
@@ -223,18 +223,18 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 // links returns the jobs at one end of the edges that have seq at the other end.
 func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
 	err = r.query(func(r row) (bool, error) {
-		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), How: queue.ParentEnd(r.num(3)), Met: store.Met(r.num(4))})
+		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), Condition: queue.DependencyCondition(r.num(3)), Status: store.DependencyStatus(r.num(4))})
 		return len(list) < limit, nil
 	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
 	return list, err
 }
 
-// after returns the dependencies of a job, up to a limit.
-func (r *reader) after(child int64) (list []queue.Dependency, err error) {
+// dependenciesOf returns the dependencies of a job, up to a limit.
+func (r *reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
 	err = r.query(func(r row) (bool, error) {
-		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
-		return len(list) < store.MaxAfter, nil
-	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxAfter))
+		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), Condition: queue.DependencyCondition(r.num(2))})
+		return len(list) < store.MaxDependsOn, nil
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
 	return list, err
 }
 

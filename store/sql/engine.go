@@ -81,7 +81,7 @@ type engine struct {
 	lastClaimQueue  string // name of the queue that was last claimed from; writer only
 	typicalJobBytes int    // recent size of a claimed job in bytes; writer only
 
-	minute           minuteFigures    // cached statistics of the current minute; writer only
+	minute           minuteStatistics // cached statistics of the current minute; writer only
 	runtimeEstimates runtimeEstimates // typical run times of commands
 
 	node int64 // number of this node in the database; 0 if the store has only one node
@@ -176,9 +176,9 @@ type memory struct {
 	nextDue   queue.Millis           // the earliest timer as of the last Promote
 	lanes     *lanes                 // lanes and queues
 	leases    map[int64]*rules.Lease // by seq of the job
-	// used counts the units that leases hold, by gate. For a rate it counts only leases that are not known
+	// unitsUsed counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started.
-	used             map[int64]int
+	unitsUsed        map[int64]int
 	lastPass         int64           // Pass of the queue that was served last, while weights differ
 	turnCount        int64           // number of jobs that this node has claimed; orders the turns of users
 	hasDependencies  bool            // a job waits, or once waited, for another job
@@ -195,7 +195,7 @@ type memory struct {
 	listedQueues     []string        // queues listed in meta.queues; replaced, not changed, by each transaction
 	queueList        string          // content of meta.queues
 	owners           map[int]string  // account names by uid, without former owners
-	disowning        []disowning     // unfinished moves of jobs to former owners; replaced, not changed
+	disowning        []disownment    // unfinished moves of jobs to former owners; replaced, not changed
 	batches          map[int64]batch // by number, without forgotten ones
 	committed        int64           // number of jobs in committed batches
 	order            queue.Order     // how ranks are computed
@@ -209,9 +209,9 @@ type memory struct {
 	// has its own row for them.
 	reservedInMeta bool
 	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
-	// finer ones. figuresTidied is the hour in which tidyFigures last finished.
-	summedUpTo    [store.Day + 1]queue.Millis
-	figuresTidied queue.Millis
+	// finer ones. statisticsTidied is the hour in which tidyFigures last finished.
+	summedUpTo       [store.Day + 1]queue.Millis
+	statisticsTidied queue.Millis
 }
 
 // load reads the whole cache for the first time.
@@ -230,7 +230,7 @@ func (s *engine) load() error {
 // settings in memory that are not stored.
 func (s *engine) loadHeads() error {
 	old := &s.mem
-	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
+	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{}, unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
 	var first, second queryBatch
 	var moved movedNotes
 	moved.read(&first)
@@ -247,7 +247,7 @@ func (s *engine) loadHeads() error {
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 	leased := func(r row) (bool, error) {
 		j := readMoved(r, headColumns)
-		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Standing == rules.Running}
+		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 		return true, nil
 	}
 	first.add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
@@ -356,7 +356,7 @@ func (s *engine) Close() error {
 func (s *engine) DueSooner() <-chan struct{} { return s.dueSooner }
 
 // Watch returns hints about changes of the given jobs.
-func (s *engine) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
+func (s *engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
 
 // countsNow returns the counts as of the last commit.
 func (s *engine) countsNow() store.Counts {
@@ -389,7 +389,7 @@ func (s *engine) publishCounts() {
 	defer s.mu.Unlock()
 	s.lastEvent = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.keptJobs
+	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	s.noteAllUsageLocked()
 	s.listAllReserved()
 }

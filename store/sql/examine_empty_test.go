@@ -24,7 +24,7 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 		return errors.Join(c.exec(`CREATE TABLE x (y)`), c.exec(`DROP TABLE x`), c.close())
 	}
 	for what, create := range map[string]func(path string) error{"an empty file": emptyFile, "no tables": noTables} {
-		for level, hasMark := range map[store.Level]bool{store.Warning: false, store.Failure: true} {
+		for level, hasMark := range map[store.Level]bool{store.LevelWarning: false, store.LevelFailure: true} {
 			dir := t.TempDir()
 			path := filepath.Join(dir, databaseName)
 			if err := create(path); err != nil {

@@ -11,24 +11,24 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// minuteFigures is the writer's cache of the statistics of one minute, so that it need not read them before
+// minuteStatistics is the writer's cache of the statistics of one minute, so that it need not read them before
 // it adds to them.
 //
 // Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep
 // sums up the minutes of a past hour in one row per queue, and the hours of a past day likewise. A
-// period names queues with a rule and at most store.MaxNamed others. It counts further queues together as
+// period names queues with a rule and at most store.MaxNamedQueues others. It counts further queues together as
 // store.OtherQueues.
 // See docs/decisions/0024.
-type minuteFigures struct {
+type minuteStatistics struct {
 	minute queue.Millis              // start of the minute
 	rows   map[string]*store.Figures // by queue; nil if they have not been read
 	// everNamed holds the queues that have their own name in the all-time statistics. It is nil if they have
 	// not been read.
 	everNamed map[string]bool
-	room      [1024]byte // memory for two encoded histograms
+	buffer    [1024]byte // memory for two encoded histograms
 }
 
-const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
+const statisticsColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
 
 func readFigures(r row, f *store.Figures) {
 	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.num(1), r.num(2), r.num(3), r.num(4), r.num(5), r.num(6)
@@ -38,7 +38,7 @@ func readFigures(r row, f *store.Figures) {
 // putFigures writes the statistics of a queue in a period. It updates the row if exists is true, else inserts
 // it.
 func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, exists bool) (err error) {
-	room := &t.s.minute.room
+	room := &t.s.minute.buffer
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
 	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
 	if exists {
@@ -73,13 +73,13 @@ func (t *tx) isNamedEver(name string) (bool, error) {
 		err := t.query(func(r row) (bool, error) {
 			known[r.text(0)] = true
 			return true, nil
-		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(ever), int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(allTime), int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
 		if err != nil {
 			return false, err
 		}
 		cache.everNamed = known
 	}
-	if !cache.everNamed[name] && figuresName(cache.everNamed, name, t.hasOwnFigures) == name {
+	if !cache.everNamed[name] && statisticsName(cache.everNamed, name, t.hasOwnFigures) == name {
 		cache.everNamed[name] = true
 	}
 	return cache.everNamed[name], nil
@@ -93,7 +93,7 @@ func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string
 		readFigures(r, &f)
 		addTo(rows, r.text(0), &f)
 		return true, nil
-	}, `SELECT `+figuresColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from), int64(before))
+	}, `SELECT `+statisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from), int64(before))
 	return rows, err
 }
 
@@ -108,21 +108,21 @@ func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
 // maximum number of queues.
 func (t *tx) hasOwnFigures(name string) bool {
 	q := t.s.mem.lanes.queues[name]
-	return alwaysNamed(name) || q != nil && q.rule != store.Plain
+	return alwaysNamed(name) || q != nil && q.rule != store.DefaultQueueRule
 }
 
 // alwaysNamed reports whether a queue without a rule always has its own statistics.
 func alwaysNamed(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
 
-// figuresName returns the name under which a queue is counted in a period that has these rows.
-func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
-	return figuresName(rows, name, t.hasOwnFigures)
+// statisticsName returns the name under which a queue is counted in a period that has these rows.
+func (t *tx) statisticsName(rows map[string]*store.Figures, name string) string {
+	return statisticsName(rows, name, t.hasOwnFigures)
 }
 
-// figuresName implements tx.figuresName. The function own reports whether a queue always has its own
+// statisticsName implements tx.statisticsName. The function own reports whether a queue always has its own
 // statistics.
-func figuresName[V any](rows map[string]V, name string, own func(string) bool) string {
-	if _, there := rows[name]; there || len(rows) < store.MaxNamed || own(name) {
+func statisticsName[V any](rows map[string]V, name string, own func(string) bool) string {
+	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || own(name) {
 		return name
 	}
 	others := 0
@@ -131,7 +131,7 @@ func figuresName[V any](rows map[string]V, name string, own func(string) bool) s
 			others++
 		}
 	}
-	if others < store.MaxNamed {
+	if others < store.MaxNamedQueues {
 		return name
 	}
 	return store.OtherQueues
@@ -156,7 +156,7 @@ func (t *tx) writeFigures() error {
 	changed := changedRows[:0]
 	for i := range t.measured {
 		m := &t.measured[i]
-		name := t.figuresName(cache.rows, m.Queue)
+		name := t.statisticsName(cache.rows, m.Queue)
 		row := cache.rows[name]
 		if !slices.ContainsFunc(changed, func(c changedFigures) bool { return c.name == name }) {
 			changed = append(changed, changedFigures{name, row != nil})
@@ -176,7 +176,7 @@ func (t *tx) writeFigures() error {
 		}
 	}
 	if from < t.s.mem.summedUpTo[store.Hour] {
-		if err := t.addFigures(ever, 0); err != nil {
+		if err := t.addFigures(allTime, 0); err != nil {
 			return err
 		}
 	}
@@ -194,12 +194,12 @@ type changedFigures struct {
 	exists bool
 }
 
-func count(f *store.Figures, m *rules.Measured) {
+func count(f *store.Figures, m *rules.Measurement) {
 	if m.End == 0 {
-		f.Begin(m.Took)
+		f.Begin(m.Duration)
 		return
 	}
-	f.End(m.End, m.Took)
+	f.End(m.End, m.Duration)
 }
 
 // addFigures adds the measurements of the transaction to a period that was summed up earlier.
@@ -211,8 +211,8 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 	changed := map[string]bool{} // by queue; true if the row existed
 	for i := range t.measured {
 		m := &t.measured[i]
-		name := t.figuresName(rows, m.Queue)
-		if g == ever {
+		name := t.statisticsName(rows, m.Queue)
+		if g == allTime {
 			name = store.OtherQueues
 			if named, err := t.isNamedEver(m.Queue); err != nil {
 				return err
@@ -242,7 +242,7 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 func (t *tx) tidyFigures() (more bool, err error) {
 	m := &t.s.mem
 	hour := store.Hour.Floor(t.now)
-	if m.figuresTidied == hour {
+	if m.statisticsTidied == hour {
 		return false, nil
 	}
 	hours, err := t.rollUp(store.Hour, hour)
@@ -273,7 +273,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 		}
 	}
 	if more = hours || days || removed == promoteStep; !more {
-		m.figuresTidied = hour
+		m.statisticsTidied = hour
 	}
 	return more, nil
 }
@@ -314,13 +314,13 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	return true, err
 }
 
-// ever is the grain of the all-time statistics. They are one period, stored with the time 0. It ends at the
+// allTime is the grain of the all-time statistics. They are one period, stored with the time 0. It ends at the
 // end of the last hour that was summed up.
-const ever = store.Day + 1
+const allTime = store.Day + 1
 
 // addEver adds minutes to the all-time statistics.
 func (t *tx) addEver(from, before queue.Millis) error {
-	all, err := t.periodFigures(ever, 0, 1)
+	all, err := t.periodFigures(allTime, 0, 1)
 	if err != nil {
 		return err
 	}
@@ -334,12 +334,12 @@ func (t *tx) addEver(from, before queue.Millis) error {
 		}
 		addTo(all, name, &f)
 		return true, nil
-	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute), int64(from), int64(before))
+	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute), int64(from), int64(before))
 	if err != nil {
 		return err
 	}
 	for name, there := range changed {
-		if err := t.putFigures(ever, 0, name, all[name], there); err != nil {
+		if err := t.putFigures(allTime, 0, name, all[name], there); err != nil {
 			return err
 		}
 	}
@@ -363,13 +363,13 @@ func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 			names = append(names, name)
 		}
 	}
-	if len(names) <= store.MaxNamed {
+	if len(names) <= store.MaxNamedQueues {
 		return rows
 	}
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(rows[b].Started, rows[a].Started), strings.Compare(a, b))
 	})
-	for _, name := range names[store.MaxNamed:] {
+	for _, name := range names[store.MaxNamedQueues:] {
 		addTo(rows, store.OtherQueues, rows[name])
 		delete(rows, name)
 	}
@@ -378,8 +378,8 @@ func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 
 // Stats returns the statistics that match a filter.
 func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
-	if f.Ever {
-		f = store.StatsFilter{Ever: true}
+	if f.AllTime {
+		f = store.StatsFilter{AllTime: true}
 	}
 	g, since, until := f.Range(s.now())
 	err = s.reading(ctx, func(r *reader) error {
@@ -393,7 +393,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 		}
 		out = store.Stats{Grain: g, Since: since, Until: until}
 		queues := map[string]*store.Figures{}
-		if f.Ever {
+		if f.AllTime {
 			if err := r.everFigures(upto[store.Hour], queues); err != nil {
 				return err
 			}
@@ -406,7 +406,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 			if fine < g {
 				from = max(since, upto[fine+1])
 			}
-			if err := r.figures(fine, from, before, f, &out, queues); err != nil {
+			if err := r.statistics(fine, from, before, f, &out, queues); err != nil {
 				return err
 			}
 			before = min(before, from)
@@ -428,11 +428,11 @@ func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 		readFigures(r, &one)
 		addTo(queues, everName(r), &one)
 		return true, nil
-	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(ever), int64(store.Minute), int64(since))
+	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(allTime), int64(store.Minute), int64(since))
 }
 
-// figures reads the statistics of one grain for the time from one instant until before another, newest first.
-func (r *reader) figures(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats, queues map[string]*store.Figures) error {
+// statistics reads the statistics of one grain for the time from one instant until before another, newest first.
+func (r *reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats, queues map[string]*store.Figures) error {
 	return r.query(func(r row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
@@ -446,20 +446,20 @@ func (r *reader) figures(g store.Grain, from, before queue.Millis, f store.Stats
 		}
 		at := out.Grain.Floor(queue.Millis(r.num(9)))
 		if n := len(out.Periods); n == 0 || out.Periods[n-1].At != at {
-			out.Periods = append(out.Periods, store.PeriodFigures{At: at})
+			out.Periods = append(out.Periods, store.PeriodStatistics{At: at})
 		}
 		out.Periods[len(out.Periods)-1].Add(&one)
 		return true, nil
-	}, `SELECT `+figuresColumns+`, at FROM figures WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
+	}, `SELECT `+statisticsColumns+`, at FROM figures WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
 		int64(g), int64(from), int64(before), f.Queue, f.Queue)
 }
 
 // byName lists statistics by queue name, with store.OtherQueues last.
-func byName(queues map[string]*store.Figures) (list []store.QueueFigures) {
+func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
 	for name, f := range queues {
-		list = append(list, store.QueueFigures{Queue: name, Figures: *f})
+		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
 	}
-	slices.SortFunc(list, func(a, b store.QueueFigures) int {
+	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
 		return cmp.Or(cmp.Compare(bit(a.Queue == store.OtherQueues), bit(b.Queue == store.OtherQueues)), strings.Compare(a.Queue, b.Queue))
 	})
 	return list

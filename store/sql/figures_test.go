@@ -31,8 +31,8 @@ func completeOne(t *testing.T, s *Store, name string) {
 	}
 }
 
-// figuresOf returns the sum of all statistics of a grain.
-func figuresOf(t *testing.T, s *Store, g store.Grain) (sum store.Figures) {
+// statisticsOf returns the sum of all statistics of a grain.
+func statisticsOf(t *testing.T, s *Store, g store.Grain) (sum store.Figures) {
 	t.Helper()
 	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, Series: true})
 	if err != nil {
@@ -66,7 +66,7 @@ func everyFigure(t *testing.T, s *Store) {
 	}
 	now -= queue.Millis((26 * time.Hour).Milliseconds())
 	completeOne(t, s, "f")
-	figuresOf(t, s, store.Day)
+	statisticsOf(t, s, store.Day)
 }
 
 // Statistics are committed together with the changes of jobs that they count, and survive restarts. A
@@ -78,7 +78,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 		completeOne(t, s, "f")
 		undone := errors.New("undone")
 		err := s.do(t.Context(), urgent, func(tx *tx) error {
-			tx.Measure(rules.Measured{Queue: "f"})
+			tx.Measure(rules.Measurement{Queue: "f"})
 			if err := tx.writeFigures(); err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 			}
 			s = openWithClock(t, dir, &now)
 		}
-		if f := figuresOf(t, s, store.Minute); f.Started != want+1 || f.Completed != want+1 {
+		if f := statisticsOf(t, s, store.Minute); f.Started != want+1 || f.Completed != want+1 {
 			t.Fatalf("after %d attempts, and as many that were undone: %d started, %d completed", want+1, f.Started, f.Completed)
 		}
 	}
@@ -127,7 +127,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 		}
 		s = openWithClock(t, dir, &now)
 		for g := store.Minute; g <= store.Day; g++ {
-			if f := figuresOf(t, s, g); f.Started != total || f.Completed != total || f.Runs.Count() != total {
+			if f := statisticsOf(t, s, g); f.Started != total || f.Completed != total || f.Runs.Count() != total {
 				t.Fatalf("by %v %d began and %d completed, want %d", g, f.Started, f.Completed, total)
 			}
 		}
@@ -143,7 +143,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 	if minutes := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
 		t.Errorf("%d minutes are left after two days", minutes)
 	}
-	if f := figuresOf(t, s, store.Hour); f.Started != total {
+	if f := statisticsOf(t, s, store.Hour); f.Started != total {
 		t.Errorf("by hour %d began, want %d", f.Started, total)
 	}
 }
@@ -157,7 +157,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	was, ruled := map[string]int64{}, 0
 	rises := func() {
 		t.Helper()
-		got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true})
+		got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestFiguresAreBounded(t *testing.T) {
 				t.Fatalf("after %d starts the figure of %s is %d, and was %d", total, name, is[name], n)
 			}
 		}
-		if was = is; sum != total || len(is) > store.MaxNamed+1+ruled {
+		if was = is; sum != total || len(is) > store.MaxNamedQueues+1+ruled {
 			t.Fatalf("%d began ever, want %d, of %d queues", sum, total, len(is))
 		}
 	}
@@ -179,7 +179,7 @@ func TestFiguresAreBounded(t *testing.T) {
 		completeOne(t, s, name)
 		total++
 		rises()
-		for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} { // settings are added and removed
+		for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} { // settings are added and removed
 			if i%7 != 6 {
 				break
 			}
@@ -220,10 +220,10 @@ func TestFiguresAreBounded(t *testing.T) {
 		rises()
 	}()
 	for g := store.Minute; g <= store.Day; g++ {
-		if f := figuresOf(t, s, g); f.Started != total {
+		if f := statisticsOf(t, s, g); f.Started != total {
 			t.Errorf("by %v %d began, want %d", g, f.Started, total)
 		}
-		if most := number(t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`, g)); most > store.MaxNamed+1 {
+		if most := number(t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`, g)); most > store.MaxNamedQueues+1 {
 			t.Errorf("a %v has %d rows", g, most)
 		}
 	}
@@ -233,9 +233,9 @@ func TestFiguresAreBounded(t *testing.T) {
 func TestCloseOnAFullDisk(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
-	many := make([]rules.Measured, store.MaxEstimates)
+	many := make([]rules.Measurement, store.MaxEstimates)
 	for i := range many {
-		many[i] = rules.Measured{Fingerprint: uint64(i + 1), Took: time.Second}
+		many[i] = rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Second}
 	}
 	s.runtimeEstimates.note(many)
 	if err := s.conn.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
@@ -263,16 +263,16 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
 		t.Errorf("after a restart it usually runs %v, want 5s", got)
 	}
-	var many []rules.Measured
+	var many []rules.Measurement
 	for i := range store.MaxEstimates - 1 {
-		many = append(many, rules.Measured{Fingerprint: uint64(i + 1), Took: time.Duration(i) * time.Second})
+		many = append(many, rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Duration(i) * time.Second})
 	}
 	s.runtimeEstimates.note(many)
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
 		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
 	}
 	promoteAll(t, s) // writes the estimates
-	s.runtimeEstimates.note([]rules.Measured{{Fingerprint: store.MaxEstimates, Took: time.Second}})
+	s.runtimeEstimates.note([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
 		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1), s.Usual(store.MaxEstimates))
 	}
@@ -306,7 +306,7 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 	now += queue.Millis((20 * time.Hour).Milliseconds())
 	promoteAll(t, s)
 	for g := store.Minute; g <= store.Day; g++ {
-		if f := figuresOf(t, s, g); f.Started != 3 || f.Completed != 3 {
+		if f := statisticsOf(t, s, g); f.Started != 3 || f.Completed != 3 {
 			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
 		}
 	}
@@ -324,7 +324,7 @@ func TestFiguresOfTheFirstMinute(t *testing.T) {
 	now = queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	promoteAll(t, s)
 	completeOne(t, s, "f")
-	if got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true}); err != nil || got.Queues[0].Started != 2 {
+	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true}); err != nil || got.Queues[0].Started != 2 {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
 	}
 	if left := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
@@ -343,7 +343,7 @@ func TestMinuteThatWasRemoved(t *testing.T) {
 	promoteAll(t, s)
 	now -= queue.Millis(far.Milliseconds())
 	completeOne(t, s, "f")
-	if f := figuresOf(t, s, store.Minute); f.Started != 1 {
+	if f := statisticsOf(t, s, store.Minute); f.Started != 1 {
 		t.Errorf("%d starts are in the minute, want 1", f.Started)
 	}
 }

@@ -70,8 +70,8 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	defer os.Chmod(path(dir), 0o700)
 	expectRefused(t, dir, "cannot be written")
 	want := path(dir) + " cannot be written: permission denied; allow the account that the service runs as to write to it"
-	reported := func(f store.Finding) bool { return f.Level == store.Failure && f.Message == want }
-	if got := ExamineFolder(dir); !slices.ContainsFunc(got, reported) {
+	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
+	if got := ExamineDir(dir); !slices.ContainsFunc(got, reported) {
 		t.Errorf("doctor reports %+v, want %q among them", got, want)
 	}
 }
@@ -148,11 +148,11 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 // in its original directory does not report it.
 func TestCopiesSaySo(t *testing.T) {
 	moved := func(s *Store) bool {
-		left, err := s.Left(t.Context())
+		left, err := s.PreviousSession(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return left.Moved
+		return left.IsCopy
 	}
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -288,7 +288,7 @@ func TestExamineFollowsDirectoryLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range ExamineStopped(link, store.OutputDirs{}, false) {
-		if f.Check == "permissions" && f.Level != store.Fine {
+		if f.Check == "permissions" && f.Level != store.LevelOK {
 			t.Errorf("%+v", f)
 		}
 	}

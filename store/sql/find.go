@@ -10,14 +10,14 @@ import (
 // Find implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
 // lane's other jobs from being claimed, so Find puts it into Damaged. Find reads jobs in pieces, because a
 // server sends all rows of a result, even those that are not used.
-func (t *tx) Find(l *rules.Look) error {
-	l.Next, l.NextPriority, l.End = l.Lane.Head, rules.Unknown, true
+func (t *tx) Find(l *rules.LaneScan) error {
+	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
-	more := func() bool { l.End, enough = false, true; return false }
+	more := func() bool { l.Exhausted, enough = false, true; return false }
 	each := func(r row, passed bool) (bool, error) {
 		p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
 		leased := passed || t.s.mem.leases[p.Seq] != nil
-		if p.After(l.Upto) {
+		if p.After(l.StopAt) {
 			if l.Next = p; !leased {
 				l.NextPriority = headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))
 			}
@@ -27,7 +27,7 @@ func (t *tx) Find(l *rules.Look) error {
 		if leased {
 			return true, nil
 		}
-		j := readMoved(r, columnsOf(l.Part))
+		j := readMoved(r, columnsOf(l.Scope))
 		if j.Damaged || !j.State.Runnable() {
 			l.Damaged = append(l.Damaged, j)
 			return len(l.Damaged) < l.Steps || more(), nil
@@ -42,7 +42,7 @@ func (t *tx) Find(l *rules.Look) error {
 		full = len(l.Jobs) >= l.Want || l.Bytes >= rules.MaxClaimBytes
 		return !full || more(), nil
 	}
-	if l.Part == rules.Whole {
+	if l.Scope == rules.ReadFull {
 		t.s.lastClaimQueue = l.Lane.Queue
 	}
 	for all := false; !all && !enough; {
@@ -51,7 +51,7 @@ func (t *tx) Find(l *rules.Look) error {
 			return err
 		}
 	}
-	if !full || !l.Peek {
+	if !full || !l.PeekPriority {
 		return nil
 	}
 	return t.peek(l)
@@ -60,20 +60,20 @@ func (t *tx) Find(l *rules.Look) error {
 // peek finds the lane's next unleased job after those that Find has found. It reads only the columns that
 // decide the lane's rank, because the job may have a large input. The claim that takes the job reads the
 // rest.
-func (t *tx) peek(l *rules.Look) error {
-	l.End = true
+func (t *tx) peek(l *rules.LaneScan) error {
+	l.Exhausted = true
 	found := func(h *laneHead) (more bool) {
-		if t.hasLeftLane(h.at.Seq) || t.s.mem.leases[h.at.Seq] != nil {
-			l.Next = following(h.at)
+		if t.hasLeftLane(h.position.Seq) || t.s.mem.leases[h.position.Seq] != nil {
+			l.Next = following(h.position)
 			return true
 		}
-		l.Next, l.NextPriority, l.End = h.at, h.priority, false
+		l.Next, l.NextPriority, l.Exhausted = h.position, h.priority, false
 		return false
 	}
 	if h, known := t.readAhead.head(l.Lane.ID, l.Next); known && (h == nil || !found(h)) {
 		return nil
 	}
-	for all := false; !all && l.End; {
+	for all := false; !all && l.Exhausted; {
 		rows, piece := 0, t.readLimit(0, 0)
 		err := t.query(func(r row) (bool, error) {
 			rows++
@@ -93,7 +93,7 @@ func (t *tx) peek(l *rules.Look) error {
 // again.
 func headPriority(state, priority, expiresAt int64) int64 {
 	if expiresAt != 0 || !queue.State(state).Runnable() {
-		return rules.Unknown
+		return rules.UnknownPriority
 	}
 	return priority
 }
@@ -111,7 +111,7 @@ func findArgs(lane int64, from rules.Position, limit int) []any {
 // findPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
 // is true for a job that has left the lane since its row was read. findPiece reports whether the lane has no
 // further jobs.
-func (t *tx) findPiece(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
+func (t *tx) findPiece(l *rules.LaneScan, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
 	rows, piece := 0, t.readLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
 	counted := func(r row, gone bool) (bool, error) {
 		rows++
@@ -120,7 +120,7 @@ func (t *tx) findPiece(l *rules.Look, each func(r row, gone bool) (more bool, er
 	args := findArgs(l.Lane.ID, l.Next, piece)
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
-	if e != nil && l.Part == rules.Whole && slices.Equal(e.args, args) {
+	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.args, args) {
 		answered, err := e.eachRow(func(r row) (bool, error) { return counted(r, e.endedLeases[r.num(0)]) })
 		if answered || err != nil {
 			return rows < piece, err
@@ -129,6 +129,6 @@ func (t *tx) findPiece(l *rules.Look, each func(r row, gone bool) (more bool, er
 	if t.remote() && l.Upcoming != nil {
 		return t.findAhead(l, each)
 	}
-	err = t.query(func(r row) (bool, error) { return counted(r, false) }, findJobs(columnsOf(l.Part)), args...)
+	err = t.query(func(r row) (bool, error) { return counted(r, false) }, findJobs(columnsOf(l.Scope)), args...)
 	return rows < piece, err
 }

@@ -102,13 +102,13 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	var after []byte
-	if len(j.After) > 0 {
-		if after, err = json.Marshal(j.After); err != nil {
+	if len(j.DependsOn) > 0 {
+		if after, err = json.Marshal(j.DependsOn); err != nil {
 			return nil, err
 		}
 	}
 	at := len(b)
-	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OtherwiseDo), int64(j.Hooks)} {
+	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OnDependencyFailure), int64(j.Hooks)} {
 		b = binary.AppendVarint(b, n)
 	}
 	for _, text := range []string{f.id, f.labels, f.terms, f.input, j.Queue, demands, string(after)} {
@@ -165,7 +165,7 @@ func readStaged(b []byte) (f stagedJob, ok bool) {
 		return f, false
 	}
 	return stagedJob{numbers[0], queue.Job{
-		Queue: list[4], Demands: readDemands([]byte(list[5])), After: after, OtherwiseDo: queue.Otherwise(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
+		Queue: list[4], Demands: readDemands([]byte(list[5])), DependsOn: after, OnDependencyFailure: queue.OnDependencyFailure(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
 		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), Hooks: queue.HookSet(numbers[7]),
 	}, list[0], texts{list[1], list[2], list[3]}}, len(b) == 0
 }

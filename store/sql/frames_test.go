@@ -131,7 +131,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			}
 			var said []string
 			for _, f := range s.Examine(t.Context()) {
-				if f.Check == "batches" && f.Level == store.Failure && f.Next != "" {
+				if f.Check == "batches" && f.Level == store.LevelFailure && f.Next != "" {
 					said = append(said, f.Message)
 				}
 			}

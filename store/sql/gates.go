@@ -20,7 +20,7 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	if err != nil || id != 0 {
 		return id, err
 	}
-	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds())
+	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner, int64(d.Kind), d.Key, int64(d.N), d.Period.Milliseconds())
 	t.s.mem.lanes.hasGates = t.s.mem.lanes.hasGates || err == nil
 	if err == nil && d.Kind == queue.GateResource {
 		t.saveResources()
@@ -123,7 +123,7 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 	if !found {
 		err := t.query(func(r row) (bool, error) {
 			found = true
-			rule.N, rule.Per, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
+			rule.N, rule.Period, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
 			return false, nil
 		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
 		if err != nil {
@@ -137,7 +137,7 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 		}
 		t.gateRules[gate] = rule
 	}
-	rule.Used = t.s.mem.used[gate]
+	rule.Used = t.s.mem.unitsUsed[gate]
 	return rule, nil
 }
 
@@ -180,8 +180,8 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, per := int64(d.N), d.Per.Milliseconds()
-	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
+	n, per := int64(d.N), d.Period.Milliseconds()
+	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.SharedOwner), t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
@@ -201,7 +201,7 @@ func (t *tx) putRule(gate, n, per int64) error {
 // KeepRule implements rules.Tx.
 func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
-		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.Everybody), int64(d.Kind), d.Key)
+		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner), int64(d.Kind), d.Key)
 		t.wakeAt(t.now) // run upkeep: it removes the gate if no job needs it any more
 		return 0, err
 	}
@@ -212,13 +212,13 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if id, err = t.gate(queue.Everybody, d); err != nil {
+	if id, err = t.gate(queue.SharedOwner, d); err != nil {
 		return 0, err
 	}
 	if err := t.exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
 		return 0, err
 	}
-	return id, t.putRule(id, int64(d.N), d.Per.Milliseconds())
+	return id, t.putRule(id, int64(d.N), d.Period.Milliseconds())
 }
 
 // SetGate sets the rule of a shared lock or rate.
@@ -230,7 +230,7 @@ func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
 // many units of each are in use.
 func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
 	return readInWriter(ctx, s, func(t *tx) (list []store.GateState, err error) {
-		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
+		for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
 			if after.Kind != 0 && after.UID > owner {
 				continue
 			}
@@ -260,7 +260,7 @@ func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState)
 			return scanned < maxGatesRead, nil
 		}
 		ids = append(ids, r.num(0))
-		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
+		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Period: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
 		return len(*list) < store.MaxGates && scanned < maxGatesRead, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
@@ -280,12 +280,12 @@ const maxStartsCounted = 20_000
 // heldOf returns how many units of a gate are held. For a rate it counts at most steps starts, and
 // subtracts them from steps.
 func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
-	used := t.s.mem.used[gate]
+	used := t.s.mem.unitsUsed[gate]
 	switch g.Kind {
 	case queue.GateResource:
-		g.N, g.Per = t.s.mem.lanes.node.Resources[g.Key], 0
+		g.N, g.Period = t.s.mem.lanes.node.Resources[g.Key], 0
 	case queue.GateRate:
-		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`, gate, int64(t.now)-g.Per.Milliseconds(), int64(*steps))
+		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`, gate, int64(t.now)-g.Period.Milliseconds(), int64(*steps))
 		*steps -= int(starts)
 		return used + int(starts), err
 	}
@@ -301,7 +301,7 @@ func (t *tx) forgetStarts(gate int64) error {
 // CountNaming implements rules.Tx.
 func (t *tx) CountNaming(j *rules.Job, by int) error {
 	for _, d := range j.Demands {
-		if !d.Ruled() {
+		if !d.HasLimit() {
 			continue
 		}
 		if by > 0 {

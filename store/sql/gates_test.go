@@ -47,7 +47,7 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	later := enqueueFor(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
 	held := enqueueFor(t, s, 1, 1, withDemands(lock(2)))[0]
 	change(t, s, held, store.Change{Verb: queue.VerbHold})
-	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Minute}
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Minute}
 	enqueueFor(t, s, 1, 1, withDemands(rate))
 	_, jobs := claimJobs(t, s, store.Report{Want: 1})
 	claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
@@ -84,7 +84,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.MillisOf(time.Now())
 	s.now = func() queue.Millis { return clock }
-	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Second}))
+	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Second}))
 	start := func(when string, want int) {
 		t.Helper()
 		_, jobs := claimJobs(t, s, store.Report{Want: 9})
@@ -110,7 +110,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
-		j.After, j.OtherwiseDo = []queue.Dependency{{Draft: 1, How: queue.ParentCompleted}}, queue.OtherwiseHold
+		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Draft: 1, Condition: queue.ParentCompleted}}, queue.DependencyFailureHold
 	})
 	staged, err := s.StageBatch(t.Context(), store.Request{Batch: "b", Drafts: []queue.Job{draft(), child}})
 	if err != nil {
@@ -139,7 +139,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 			if i == 0 {
 				j.RunAt = queue.MillisOf(time.Now().Add(time.Hour))
 			} else {
-				j.After = []queue.Dependency{{Draft: i, How: queue.ParentCompleted}}
+				j.DependsOn = []queue.Dependency{{Draft: i, Condition: queue.ParentCompleted}}
 			}
 		})
 	}
@@ -149,10 +149,10 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	}
 	var after []queue.Dependency
 	for _, id := range chain.IDs {
-		after = append(after, queue.Dependency{ID: id, How: queue.ParentCompleted})
+		after = append(after, queue.Dependency{ID: id, Condition: queue.ParentCompleted})
 	}
 	last := enqueueFor(t, s, 1, 1)[0]
-	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.After = after; return nil }})
+	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		looks := int64(0)
 		for q := range s.conn.stmts {
@@ -175,10 +175,10 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	var after []queue.Dependency
 	for range parents / 1000 {
 		for _, seq := range enqueueFor(t, s, 1, 1000) {
-			after = append(after, queue.Dependency{Job: seq, How: queue.ParentCompleted})
+			after = append(after, queue.Dependency{Job: seq, Condition: queue.ParentCompleted})
 		}
 	}
-	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.After = after })
+	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
 	most := countChangedRows(t, s)
 	most() // reset the counts
 	for _, seq := range children {
@@ -211,7 +211,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		dir := t.TempDir()
 		s := openStore(t, dir)
 		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
-		enqueueFor(t, s, 1, 1, func(j *queue.Job) { j.After = []queue.Dependency{{Job: 2, How: queue.ParentCompleted}} })
+		enqueueFor(t, s, 1, 1, func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Job: 2, Condition: queue.ParentCompleted}} })
 		expectNoFaults(t, s, "before")
 		damageRow(t, s, c.harmful)
 		if found := fmt.Sprint(faultsFound(t, s)); !strings.Contains(found, c.want) {
@@ -404,7 +404,7 @@ func TestDependantsInTurn(t *testing.T) {
 	_, jobs := claimJobs(t, s, store.Report{Want: 2})
 	after := func(i int) func(*queue.Job) {
 		return func(j *queue.Job) {
-			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
+			j.DependsOn = []queue.Dependency{{Job: parents[i], Condition: queue.ParentCompleted}}
 		}
 	}
 	enqueueFor(t, s, 1, 1000, after(0))
@@ -428,7 +428,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
 		parents, i := enqueueFor(t, s, uid, n), 0
 		children := enqueueFor(t, s, uid, n, func(j *queue.Job) {
-			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
+			j.DependsOn = []queue.Dependency{{Job: parents[i], Condition: queue.ParentCompleted}}
 			i++
 		})
 		if uid == 2 {
@@ -471,7 +471,7 @@ func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
 		return func(j *queue.Job) {
-			j.After, j.OtherwiseDo = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}, queue.OtherwiseCancel
+			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}, queue.DependencyFailureCancel
 		}
 	}
 	first = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
@@ -523,7 +523,7 @@ func TestTogglingLeavesLittleToDo(t *testing.T) {
 		change(t, s, first, store.Change{Verb: queue.VerbCancel})
 		change(t, s, first, store.Change{Verb: queue.VerbRetry})
 		change(t, s, first, store.Change{Verb: queue.VerbHold})
-		if n := number(t, s, `SELECT count(*) FROM ended`); n > rules.NotesMost+2 {
+		if n := number(t, s, `SELECT count(*) FROM ended`); n > rules.MaxNotes+2 {
 			t.Fatalf("%d notes of two parents", n)
 		}
 	}

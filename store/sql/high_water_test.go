@@ -95,7 +95,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 			}
 			said := ""
 			for _, f := range ExamineStopped(dir, store.OutputDirs{}, false) {
-				if f.Level == store.Failure && f.Check == "database" {
+				if f.Level == store.LevelFailure && f.Check == "database" {
 					said += f.Message
 				}
 			}

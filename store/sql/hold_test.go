@@ -149,7 +149,7 @@ func TestClockStepsOfAYear(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		retry := queue.Decision{State: queue.Failed, Counts: true, Started: true, Delay: 2 * time.Second}
+		retry := queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true, Delay: 2 * time.Second}
 		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: retry}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if err != nil || len(turned.Jobs) != 1 {
 		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
 	}
-	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
+	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
 	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: done}}}); err != nil {
 		t.Fatal(err)
 	}

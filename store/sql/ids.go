@@ -103,7 +103,7 @@ func (n *idAllocator) check(ids []string, numbers int) (err error) {
 	for number := n.next; number < n.checkedUpTo; number++ {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
-	taken, err := n.t.taken(ids)
+	taken, err := n.t.takenIDs(ids)
 	maps.Copy(n.taken, taken)
 	return err
 }
@@ -154,7 +154,7 @@ func (n *numberSource) skip() {
 func exists(id string, i, count int) error {
 	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
 	if count > 1 {
-		return e.At(i + 1)
+		return e.WithIndex(i + 1)
 	}
 	return e
 }

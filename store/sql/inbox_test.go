@@ -105,7 +105,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	reads("few")
 	wait(90_002, maxSubmissions-1)
 	reads("many")
-	out, err := pgserver.Ask(pgserver.As(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
+	out, err := pgserver.TryQuery(pgserver.WithRole(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
 	if err == nil || !strings.Contains(out, "100000 jobs of the role many have not been read by the queuectl service yet") {
 		t.Errorf("a job beyond the limit: %s, %v", out, err)
 	}
@@ -124,7 +124,7 @@ func TestSetRolesWithoutCreatePrivilege(t *testing.T) {
 	pgserver.Query(t, url, `CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA queuectl TO plain;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO plain;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO plain`)
-	node := openNode(t, pgserver.As(url, "plain"), "b")
+	node := openNode(t, pgserver.WithRole(url, "plain"), "b")
 	if err := node.SetRoles(t.Context(), []string{"app"}); err != nil {
 		t.Errorf("a role that another node has listed: %v", err)
 	}

@@ -10,26 +10,26 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Member describes a node that joins a queue.
+// NodeConfig describes a node that joins a queue.
 // See docs/decisions/0031.
-type Member struct {
-	Name   string
-	Folder string // identifies the state directory, to distinguish services of the same name
-	// Place identifies the state directory's current location: the boot of the machine and the file. It
-	// changes with each reboot, and a copy of the directory has another Place. It is "" if it is unknown.
-	Place   string
-	Version string        // version of the node's program
-	Lease   time.Duration // how long the node may act without renewing its lease
+type NodeConfig struct {
+	Name  string
+	DirID string // identifies the state directory, to distinguish services of the same name
+	// DirLocation identifies the state directory's current location: the boot of the machine and the file. It
+	// changes with each reboot, and a copy of the directory has another DirLocation. It is "" if it is unknown.
+	DirLocation string
+	Version     string        // version of the node's program
+	Lease       time.Duration // how long the node may act without renewing its lease
 }
 
-// ErrCopied reports that the node's state directory is a copy of another node's directory, and that the
+// ErrDirCopied reports that the node's state directory is a copy of another node's directory, and that the
 // other node's service is running.
-var ErrCopied = errors.New("the state directory is a copy of another node's directory, and that node's service is running")
+var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that node's service is running")
 
 // join makes this service a node of the queue. A service with the same state directory as an earlier one
 // continues with its leases, unless other nodes have taken them over. If the earlier service ran in another
 // place, it may still be running, so join waits until its lease has expired.
-func (s *Server) join(ctx context.Context, m Member) error {
+func (s *Server) join(ctx context.Context, m NodeConfig) error {
 	remaining, err := s.tryToJoin(ctx, m)
 	if err != nil || remaining == 0 {
 		return err
@@ -48,7 +48,7 @@ func (s *Server) join(ctx context.Context, m Member) error {
 
 // tryToJoin makes this service a node. If the lease of a service in another place has not expired, it does
 // nothing and returns the remaining time.
-func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Duration, err error) {
+func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.do(ctx, urgent, func(t *tx) error {
 		if free, err := t.number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(serverLock) + `)`); err != nil {
@@ -66,21 +66,21 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Durati
 		if err != nil {
 			return err
 		}
-		if dir == m.Folder && alive && m.ranElsewhere(last) {
+		if dir == m.DirID && alive && m.ranElsewhere(last) {
 			return nil
 		}
 		remaining = 0
-		if dir != m.Folder && alive {
+		if dir != m.DirID && alive {
 			return queue.Errorf(queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
-		if renamed, err := t.rename(m); errors.Is(err, ErrCopied) {
+		if renamed, err := t.rename(m); errors.Is(err, ErrDirCopied) {
 			copied = true
 			return nil
 		} else if err != nil {
 			return err
 		} else if renamed {
-			dir = m.Folder
+			dir = m.DirID
 		}
 		id, incarnation := int64(0), int64(0)
 		err = t.query(func(r row) (bool, error) {
@@ -88,7 +88,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Durati
 			return false, nil
 		}, `INSERT INTO nodes (name, folder, place, until, version) VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
-			RETURNING id, incarnation`, m.Name, m.Folder, m.Place, m.Lease.Milliseconds(), m.Version)
+			RETURNING id, incarnation`, m.Name, m.DirID, m.DirLocation, m.Lease.Milliseconds(), m.Version)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Durati
 		s.node, s.incarnation = id, incarnation
 		t.undo = append(t.undo, func() { s.node, s.incarnation = 0, 0 })
 		// The leases of the other service now belong to no node.
-		if dir != "" && dir != m.Folder {
+		if dir != "" && dir != m.DirID {
 			if err := t.orphanLeases(id); err != nil {
 				return err
 			}
@@ -111,26 +111,26 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (remaining time.Durati
 		return nil
 	})
 	if copied && err == nil {
-		err = ErrCopied
+		err = ErrDirCopied
 	}
 	return remaining, err
 }
 
 // ranElsewhere reports whether both places are known and differ.
-func (m *Member) ranElsewhere(location string) bool {
-	return location != m.Place && location != "" && m.Place != ""
+func (m *NodeConfig) ranElsewhere(location string) bool {
+	return location != m.DirLocation && location != "" && m.DirLocation != ""
 }
 
 // rename gives this node's name to an existing node with the same state directory, so that the node keeps
 // its leases.
-func (t *tx) rename(m Member) (renamed bool, err error) {
+func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
 	err = t.query(func(r row) (bool, error) {
 		id, oldName, alive, location = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
 		return false, nil
-	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.Folder, m.Name)
+	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID, m.Name)
 	if err == nil && alive && m.ranElsewhere(location) {
-		return false, ErrCopied
+		return false, ErrDirCopied
 	}
 	if err != nil || id == 0 {
 		return false, err

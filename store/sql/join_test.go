@@ -23,7 +23,7 @@ func reopenNode(t *testing.T, url string, options Options, fence int64) *Server 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	left, err := s.Left(t.Context())
+	left, err := s.PreviousSession(t.Context())
 	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != fence {
 		t.Errorf("it has %+v, %v", left.Leased, err)
 	}
@@ -37,39 +37,39 @@ func TestNodeComesBack(t *testing.T) {
 	a := openNode(t, url, "a")
 	enqueueOn(t, a, draft())
 	held := claimOn(t, a, 1)
-	options := Options{Order: a.Order(), Member: Member{Name: "a", Folder: "another", Lease: time.Hour}}
+	options := Options{Order: a.Order(), Node: NodeConfig{Name: "a", DirID: "another", Lease: time.Hour}}
 	if _, err := OpenServer(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("another service of the same name: %v", err)
 	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	options.Member.Folder = "a"
+	options.Node.DirID = "a"
 	reopenNode(t, url, options, held[0].Fence)
 }
 
 // A copy of a node's directory is not accepted as the node while the node's service runs. With another name
-// it gets ErrCopied. With the same name it waits for the lease to expire, and is rejected if the lease is
+// it gets ErrDirCopied. With the same name it waits for the lease to expire, and is rejected if the lease is
 // renewed.
 func TestCopyOfANode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const lease = 500 * time.Millisecond
 	open := func(name, place string) (*Server, error) {
-		return OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: "one", Place: place, Lease: lease}})
+		return OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, Lease: lease}})
 	}
 	a, err := open("a", "here")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	prolong := func() error { _, err := a.Extend(t.Context(), store.Load{Workers: 1}); return err }
+	prolong := func() error { _, err := a.ExtendLease(t.Context(), store.Load{Workers: 1}); return err }
 	enqueueOn(t, a, draft(), draft())
 	held := claimOn(t, a, 1)
 	if err := prolong(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open("b", "there"); !errors.Is(err, ErrCopied) {
-		t.Errorf("a copy of another name: %v, want %v", err, ErrCopied)
+	if _, err := open("b", "there"); !errors.Is(err, ErrDirCopied) {
+		t.Errorf("a copy of another name: %v, want %v", err, ErrDirCopied)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	var beside sync.WaitGroup
@@ -94,10 +94,10 @@ func TestCopyOfANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if left, err := again.Left(t.Context()); err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
+	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
 		t.Errorf("it has %+v, %v", left.Leased, err)
 	}
-	if _, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil {
+	if _, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {
@@ -115,7 +115,7 @@ func TestNodeIsRenamed(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := reopenNode(t, url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}}, held[0].Fence)
+	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a", Lease: time.Hour}}, held[0].Fence)
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
 		t.Errorf("of the other node it takes over %+v, %v", lost, err)
@@ -184,7 +184,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 	if got, err := c.number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(serverLock) + `)`); err != nil || got != 1 {
 		t.Fatal(got, err)
 	}
-	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Member: Member{Name: "b", Folder: "b"}})
+	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
 	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.pg.PID()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
 	}
@@ -199,7 +199,7 @@ func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	}
 	x.Close()
 	b.Close()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: "x", Folder: "b", Lease: time.Hour}})
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", Lease: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // The method writeRow does not write them, since it only writes rows of other tables. Neither does fillAhead,
 // which only reads jobs.
 type laneCache struct {
-	unwritten map[int64]rules.Lane // changed lanes to be written, with the Shut to be stored
+	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
 	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane
 	// is closed or opened.
 	closedLanes map[closedSearch][]rules.Lane
@@ -40,7 +40,7 @@ func (t *tx) writeLanes() error {
 	for _, id := range slices.Sorted(maps.Keys(lanes)) {
 		l := lanes[id]
 		err := t.conn.writeRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
-			l.Head.Rank, l.Head.Seq, l.Priority, l.Shut, l.ID)
+			l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy, l.ID)
 		if err != nil {
 			return err
 		}

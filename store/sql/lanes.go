@@ -39,30 +39,30 @@ type laneName struct {
 	uid   int
 }
 
-// open is a heap of open lanes, ordered by their heads.
-type open []*rules.Lane
+// openLaneHeap is a heap of open lanes, ordered by their heads.
+type openLaneHeap []*rules.Lane
 
 // Len implements heap.Interface.
-func (o open) Len() int { return len(o) }
+func (o openLaneHeap) Len() int { return len(o) }
 
 // Less implements heap.Interface.
-func (o open) Less(i, j int) bool { return o[j].Head.After(o[i].Head) }
+func (o openLaneHeap) Less(i, j int) bool { return o[j].Head.After(o[i].Head) }
 
 // Swap implements heap.Interface.
-func (o open) Swap(i, j int) {
+func (o openLaneHeap) Swap(i, j int) {
 	o[i], o[j] = o[j], o[i]
 	o[i].HeapIndex, o[j].HeapIndex = i, j
 }
 
 // Push implements heap.Interface.
-func (o *open) Push(x any) {
+func (o *openLaneHeap) Push(x any) {
 	l := x.(*rules.Lane)
 	l.HeapIndex = len(*o)
 	*o = append(*o, l)
 }
 
 // Pop implements heap.Interface.
-func (o *open) Pop() any {
+func (o *openLaneHeap) Pop() any {
 	last := len(*o) - 1
 	l := (*o)[last]
 	(*o)[last], *o = nil, (*o)[:last]
@@ -75,12 +75,12 @@ func (o *open) Pop() any {
 func (ls *lanes) updateHeap(l *rules.Lane) {
 	q := ls.state(l.Queue)
 	switch {
-	case l.Shut == rules.Open && l.HeapIndex < 0:
-		heap.Push(&q.open, l)
-	case l.Shut == rules.Open:
-		heap.Fix(&q.open, l.HeapIndex)
+	case l.ClosedBy == rules.Open && l.HeapIndex < 0:
+		heap.Push(&q.openLanes, l)
+	case l.ClosedBy == rules.Open:
+		heap.Fix(&q.openLanes, l.HeapIndex)
 	case l.HeapIndex >= 0:
-		heap.Remove(&q.open, l.HeapIndex)
+		heap.Remove(&q.openLanes, l.HeapIndex)
 	}
 	ls.updateQueue(q)
 }
@@ -103,11 +103,11 @@ func (t *tx) SetLane(l rules.Lane) error {
 	cached := m.lanes.plain[laneName{l.Queue, l.UID}]
 	old := *cached
 	t.undo = append(t.undo, func() {
-		cached.Head, cached.Priority, cached.Shut = old.Head, old.Priority, old.Shut
+		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
 		m.lanes.updateHeap(cached)
 	})
-	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(old.Shut == rules.Empty)
-	cached.Head, cached.Priority, cached.Shut = l.Head, l.Priority, l.Shut
+	m.emptyLanes += bit(l.ClosedBy == rules.Empty) - bit(old.ClosedBy == rules.Empty)
+	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 	m.lanes.updateHeap(cached)
 	return nil
 }
@@ -124,23 +124,23 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 		if err != nil {
 			return err
 		}
-		old.Shut = shut
+		old.ClosedBy = shut
 	}
-	m.emptyLanes += bit(l.Shut == rules.Empty) - bit(old.Shut == rules.Empty)
+	m.emptyLanes += bit(l.ClosedBy == rules.Empty) - bit(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
-	m.lanes.countOverQuota(old.Shut, -1)
+	m.lanes.countOverQuota(old.ClosedBy, -1)
 	m.lanes.countOverQuota(stored, 1)
 	t.undo = append(t.undo, func() {
 		m.lanes.countOverQuota(stored, -1)
-		m.lanes.countOverQuota(old.Shut, 1)
+		m.lanes.countOverQuota(old.ClosedBy, 1)
 		m.lanes.markStaleUser(q, l.UID)
 	})
 	t.noteOpenLanes(q, l.UID)
 	m.lanes.setOpen(q, l)
-	if !known || l.Shut != rules.Open {
+	if !known || l.ClosedBy != rules.Open {
 		t.closedLanes = nil
 	}
-	l.Shut = stored
+	l.ClosedBy = stored
 	t.cacheLane(l)
 	return nil
 }
@@ -149,7 +149,7 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 // node lacks room. In that case it notes in lanes.closedHere that the lane is closed for this node.
 func (t *tx) storedGate(l *rules.Lane) int64 {
 	if t.s.node == 0 {
-		return l.Shut
+		return l.ClosedBy
 	}
 	closedHere := t.s.mem.lanes.closedHere
 	if old, there := closedHere[l.ID]; there {
@@ -158,22 +158,22 @@ func (t *tx) storedGate(l *rules.Lane) int64 {
 		t.undo = append(t.undo, func() { delete(closedHere, l.ID) })
 	}
 	if t.s.mem.unknownUser(l) {
-		closedHere[l.ID] = l.Shut
+		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
 	}
 	for _, n := range l.Needs {
-		if n.Gate == l.Shut && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
-			closedHere[l.ID] = l.Shut
+		if n.Gate == l.ClosedBy && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
+			closedHere[l.ID] = l.ClosedBy
 			return rules.Open
 		}
 	}
 	delete(closedHere, l.ID)
-	return l.Shut
+	return l.ClosedBy
 }
 
 // unknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
 func (m *memory) unknownUser(l *rules.Lane) bool {
-	return l.Shut == rules.UserGate(l.UID) && m.lanes.node.Strangers[l.UID] && (m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
+	return l.ClosedBy == rules.UserGate(l.UID) && m.lanes.node.UnknownUIDs[l.UID] && (m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
 // countOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores
@@ -197,7 +197,7 @@ const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = 
 
 // readLane converts a row of laneColumns.
 func readLane(r row) (rules.Lane, error) {
-	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, Shut: r.num(6), Priority: r.num(7), HeapIndex: -1}
+	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, ClosedBy: r.num(6), Priority: r.num(7), HeapIndex: -1}
 	for need := range strings.FieldsSeq(r.text(3)) {
 		gate, rest, _ := strings.Cut(need, "/")
 		kind, units, _ := strings.Cut(rest, "/")
@@ -220,7 +220,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 			t.noteLane(l) // other nodes may still have cached the lane as empty
 			return *l, nil
 		}
-		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
+		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority, ClosedBy: rules.Empty, HeapIndex: -1}
 		err := t.newLane(l, "", "")
 		if err == nil {
 			ls.add(l)
@@ -237,12 +237,12 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return false, err
 	}, `SELECT `+laneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || l.ID != 0 {
-		if gate, shut := ls.closedHere[l.ID]; shut && l.Shut == rules.Open {
-			l.Shut = gate
+		if gate, shut := ls.closedHere[l.ID]; shut && l.ClosedBy == rules.Open {
+			l.ClosedBy = gate
 		}
 		return l, err
 	}
-	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
+	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority, ClosedBy: rules.Empty, HeapIndex: -1}
 	needs := ""
 	for _, d := range j.Demands {
 		gate, err := t.gate(j.UID, d)
@@ -271,7 +271,7 @@ func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
 	l.ID, err = t.number(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.Shut)
+		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 	return err
 }
 
@@ -289,7 +289,7 @@ func (ls *lanes) remove(l *rules.Lane) {
 	}
 	q := ls.state(l.Queue)
 	if l.HeapIndex >= 0 {
-		heap.Remove(&q.open, l.HeapIndex)
+		heap.Remove(&q.openLanes, l.HeapIndex)
 	}
 	ls.updateQueue(q)
 }
@@ -313,7 +313,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		if n == moveStep {
 			break
 		}
-		if l.Shut != rules.Empty || leased[l.ID] {
+		if l.ClosedBy != rules.Empty || leased[l.ID] {
 			continue
 		}
 		n++
@@ -373,7 +373,7 @@ func (s *engine) readLanes(all *queryBatch) (addPlain func()) {
 	var plain []rules.Lane
 	all.add(func(r row) (bool, error) {
 		l, err := readLane(r)
-		l.Head, l.Priority = rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}, rules.Unknown
+		l.Head, l.Priority = rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}, rules.UnknownPriority
 		plain = append(plain, l)
 		return true, err
 	}, `SELECT `+laneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
@@ -396,7 +396,7 @@ func (s *engine) readLanes(all *queryBatch) (addPlain func()) {
 	all.add(func(r row) (bool, error) {
 		ls.resourceGates = append(ls.resourceGates, r.num(0))
 		return true, nil
-	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.Everybody), int64(queue.GateResource))
+	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
 	all.add(func(r row) (bool, error) {
 		ls.hasGates = true
 		return false, nil
@@ -406,12 +406,12 @@ func (s *engine) readLanes(all *queryBatch) (addPlain func()) {
 			l := &plain[i]
 			switch quota := s.mem.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
-				l.Head, l.Shut = rules.End, rules.Empty
+				l.Head, l.ClosedBy = rules.EndPosition, rules.Empty
 				s.mem.emptyLanes++
 			case quota > 0 && s.mem.users[l.UID].leased >= quota:
-				l.Shut = rules.UserGate(l.UID)
+				l.ClosedBy = rules.UserGate(l.UID)
 			default:
-				l.Shut = rules.Open
+				l.ClosedBy = rules.Open
 			}
 			ls.add(l)
 			ls.state(l.Queue).lanes++
@@ -454,7 +454,7 @@ func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 		t.undo = append(t.undo, func() { ls.node = old })
 		ls.node = node.Clone()
 		ls.node.ID = t.s.node
-		for uid := range old.Strangers {
+		for uid := range old.UnknownUIDs {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
 		if err := t.storeNode(); err != nil {

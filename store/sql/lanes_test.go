@@ -54,7 +54,7 @@ func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []
 
 // completed returns the report that a job has completed.
 func completed(j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}}
 }
 
 // number returns the integer result of a query.
@@ -85,7 +85,7 @@ func faultsFound(t *testing.T, s *Store) (messages []string) {
 		t.Fatal(err)
 	}
 	for _, f := range list {
-		if f.Level != store.Fine {
+		if f.Level != store.LevelOK {
 			messages = append(messages, f.Message)
 		}
 	}
@@ -127,7 +127,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 // A claim changes a bounded number of rows even if a user has very many waiting jobs, so other users need not
 // wait long for the writer.
 func TestAClaimIsBounded(t *testing.T) {
-	const many, worker = 20 * rules.StepsMost, 4
+	const many, worker = 20 * rules.MaxSteps, 4
 	s := openStore(t, t.TempDir())
 	most := countChangedRows(t, s)
 	enqueueMany(t, s, many, ofUser(1))
@@ -173,7 +173,7 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
 	}
 	bound(t, s, 0)
-	if got, _ := await(2 * rules.StepsMost); len(got) != 2*rules.StepsMost || got[0] != next+1 || !slices.IsSorted(got) {
+	if got, _ := await(2 * rules.MaxSteps); len(got) != 2*rules.MaxSteps || got[0] != next+1 || !slices.IsSorted(got) {
 		t.Errorf("without a bound %d were claimed, from %d on", len(got), got[0])
 	}
 	if rows, _ := most(); rows > 10 {
@@ -204,7 +204,7 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
-	const users = 2 * rules.StepsMost
+	const users = 2 * rules.MaxSteps
 	for uid := range users { // these lanes will be empty when the claim checks them
 		enqueueFor(t, s, uid, 2)
 	}
@@ -317,7 +317,7 @@ func TestUsersAreCounted(t *testing.T) {
 // A queue without settings and jobs leaves no row in the table queues.
 func TestQueueLeavesNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} {
+	for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} {
 		if err := s.SetQueue(t.Context(), "q", rule); err != nil {
 			t.Fatal(err)
 		}
@@ -383,10 +383,10 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		for i := range n { // each job has its own lane
 			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9,
-				Per: time.Second}))
+				Period: time.Second}))
 		}
 		_, jobs := claimJobs(t, s, store.Report{Want: 1})
-		for range 3 * n / rules.StepsMost { // until all lanes are known to be closed
+		for range 3 * n / rules.MaxSteps { // until all lanes are known to be closed
 			claimJobs(t, s, store.Report{Want: 1})
 		}
 		enqueueFor(t, s, 2, 20, withDemands(lock))

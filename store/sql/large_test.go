@@ -67,7 +67,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 		"state":      {UID: new(3), States: []queue.State{queue.Pending, queue.Held}},
 		"label":      {Labels: map[string]string{"app": "x"}},
 		"glob":       {UID: new(3), Glob: "*"},
-		"older than": {UID: new(3), Older: s.now() + 1},
+		"older than": {UID: new(3), Until: s.now() + 1},
 	} {
 		f.Limit = store.MaxPage
 		var listed, selected []int64

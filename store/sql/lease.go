@@ -154,15 +154,15 @@ func (t *tx) serveWaiter() (*claimResult, error) {
 	return &claimResult{waiter: w, jobs: jobs}, nil
 }
 
-// Left returns the leases and runners that an earlier service of this node has left.
-func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
+// PreviousSession returns the leases and runners that an earlier service of this node has left.
+func (s *engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
-		left = store.Left{LastSeq: s.mem.nextSeq - 1, Moved: s.isCopy}
+		left = store.PreviousSession{LastSeq: s.mem.nextSeq - 1, IsCopy: s.isCopy}
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
 			if s.mem.leases[seq].Job.Node != s.node {
 				continue
 			}
-			j, err := t.Job(seq, rules.Whole)
+			j, err := t.Job(seq, rules.ReadFull)
 			if err != nil {
 				return err
 			}

@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Place is the location of a queue: the file in a state directory or, if URL is set, a database on a server.
+// Location is the location of a queue: the file in a state directory or, if URL is set, a database on a server.
 // See docs/decisions/0037.
-type Place struct{ Dir, URL string }
+type Location struct{ Dir, URL string }
 
 // String returns the location without a password.
-func (p Place) String() string {
+func (p Location) String() string {
 	if p.URL == "" {
 		return filepath.Join(p.Dir, databaseName)
 	}
@@ -29,14 +29,14 @@ func (p Place) String() string {
 	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
 }
 
-// Moved reports what Move has moved.
-type Moved struct {
+// MoveResult reports what Move has moved.
+type MoveResult struct {
 	Jobs int64 `json:"jobs"`
 	Rows int64 `json:"rows"` // rows of all tables
-	// Found is the number of rows that an interrupted move had already copied.
-	Found int64 `json:"found"`
-	// Before reports that an earlier call had already completed this move.
-	Before bool `json:"before,omitempty"`
+	// ResumedRows is the number of rows that an interrupted move had already copied.
+	ResumedRows int64 `json:"found"`
+	// AlreadyDone reports that an earlier call had already completed this move.
+	AlreadyDone bool `json:"before,omitempty"`
 }
 
 // Move moves a queue that no service uses. It moves everything except output files, which stay in the state
@@ -44,14 +44,14 @@ type Moved struct {
 // is complete and was compared with the original. Then the original is marked as moved, and no service opens
 // it any more. Move continues an interrupted move, unless the queue has changed since. It reports progress to
 // the callback each: the name of a table and the number of its rows that were copied.
-func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
+func Move(ctx context.Context, from, to Location, member NodeConfig, each func(table string, rows int64)) (done MoveResult, err error) {
 	if from == to {
 		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if the service uses other settings, give the queue's present store with --from STORE", from)
 	}
 	m := &move{ctx: ctx, from: from, to: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
-		if err := step(); err != nil || m.result.Before {
+		if err := step(); err != nil || m.result.AlreadyDone {
 			return m.result, err
 		}
 	}
@@ -78,18 +78,18 @@ type source struct {
 // move is the state of one call of Move.
 type move struct {
 	ctx      context.Context
-	from, to Place
-	member   Member
+	from, to Location
+	member   NodeConfig
 	progress func(string, int64)
-	result   Moved
+	result   MoveResult
 
 	sourceConn, targetConn conn
 	targetFile             *liteConn // targetConn, if the target is a file; nil otherwise
 	tables                 []table
 	source                 source
-	// moved is the queue's new location according to a note in the source, "" without such a note. An
+	// movedTo is the queue's new location according to a note in the source, "" without such a note. An
 	// interrupted move may have written this note.
-	moved string
+	movedTo string
 }
 
 // close closes the connections.
@@ -124,8 +124,8 @@ func (m *move) openSource() (err error) {
 			return err
 		}
 	}
-	if m.moved, err = readNote(m.sourceConn, noteMoved); err == nil && m.moved != "" && m.moved != m.to.String() {
-		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, give its new store with --from", m.from, m.moved)
+	if m.movedTo, err = readNote(m.sourceConn, noteMoved); err == nil && m.movedTo != "" && m.movedTo != m.to.String() {
+		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, give its new store with --from", m.from, m.movedTo)
 	}
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (m *move) file() (conn, error) {
 }
 
 // server connects to a database and locks it, so that no other move uses it.
-func (m *move) server(p Place) (conn, error) {
+func (m *move) server(p Location) (conn, error) {
 	config, err := readAddress(p.URL)
 	if err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (m *move) refuseNodes(c conn) error {
 	err := c.query(func(r row) (bool, error) {
 		alive = append(alive, r.text(0))
 		return true, nil
-	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.Folder)
+	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
 	if err == nil && len(alive) > 0 {
 		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again; a killed service stays in this list until its lease expires (setting node_lease)", strings.Join(alive, ", "))
 	}
@@ -232,7 +232,7 @@ func (m *move) refuseNodes(c conn) error {
 	}
 	// Expel the other nodes. A node that is only cut off from the server can then no longer write.
 	if err == nil {
-		err = c.exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.Folder)
+		err = c.exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.DirID)
 	}
 	return err
 }
@@ -256,7 +256,7 @@ func gather(c conn) error {
 // reservations returns meta.reserved of a database on a server, and the number of this directory's node, 0 if
 // it has none.
 func (m *move) reservations(c conn) (node int64, reserved string, err error) {
-	if node, err = c.number(`SELECT id FROM nodes WHERE folder = ?`, m.member.Folder); err != nil {
+	if node, err = c.number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID); err != nil {
 		return 0, "", err
 	}
 	err = c.query(func(r row) (bool, error) {
@@ -273,7 +273,7 @@ func (m *move) openTarget() (err error) {
 	} else {
 		err = m.openFile()
 	}
-	if err != nil || m.result.Before {
+	if err != nil || m.result.AlreadyDone {
 		return err
 	}
 	raw, err := readNote(m.targetConn, noteMoving)
@@ -327,8 +327,8 @@ func (m *move) refuseQueue() error {
 	moved, err := readNote(m.targetConn, noteMoved)
 	// The source's note says that this move was completed. If the target has moved back to the source since,
 	// the target's content is outdated.
-	if err == nil && m.moved != "" && moved != m.from.String() {
-		m.result.Before = true
+	if err == nil && m.movedTo != "" && moved != m.from.String() {
+		m.result.AlreadyDone = true
 		return nil
 	}
 	if err != nil || moved != "" {
@@ -353,7 +353,7 @@ func (m *move) openFile() error {
 		m.targetConn = c
 		err = m.refuseQueue()
 		m.targetConn = nil
-		if err = errors.Join(err, c.close()); err != nil || m.result.Before {
+		if err = errors.Join(err, c.close()); err != nil || m.result.AlreadyDone {
 			return err
 		}
 	}
@@ -431,7 +431,7 @@ func (m *move) settle() error {
 func (m *move) giveLeases() (node int64, err error) {
 	if m.targetFile == nil {
 		if node, err = m.targetConn.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
-			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.DirID); err != nil {
 			return 0, err
 		}
 		if err := m.targetConn.exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue are useless

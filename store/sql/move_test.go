@@ -22,7 +22,7 @@ func dumpQueue(t *testing.T, s store.Store) string {
 	}
 	parts := []any{s.Counts().States}
 	for _, j := range page.Jobs {
-		whole, err := s.Whole(t.Context(), j.ID)
+		whole, err := s.GetFull(t.Context(), j.ID)
 		attempts, err2 := s.History(t.Context(), j.Seq, 0, 100)
 		if err = errors.Join(err, err2); err != nil {
 			t.Fatal(err)
@@ -64,8 +64,8 @@ func TestMoves(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	member := Member{Name: "here", Folder: "this"}
-	file, server := Place{Dir: dir}, Place{URL: p.Create(t)}
+	member := NodeConfig{Name: "here", DirID: "this"}
+	file, server := Location{Dir: dir}, Location{URL: p.Create(t)}
 	cut, cancel := context.WithCancel(t.Context())
 	if _, err := Move(cut, file, server, member, func(table string, _ int64) {
 		if table == "jobs" {
@@ -78,21 +78,21 @@ func TestMoves(t *testing.T) {
 		t.Errorf("what is not whole opens: %v", err)
 	}
 	done, err := Move(t.Context(), file, server, member, func(string, int64) {})
-	if err != nil || done.Found == 0 {
+	if err != nil || done.ResumedRows == 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("what has moved away opens: %v", err)
 	}
-	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Member: member})
+	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Node: member})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if is := dumpQueue(t, there); is != was {
 		t.Errorf("on the server it is\n%s\nand was\n%s", is, was)
 	}
-	left, err := there.Left(t.Context())
-	if err != nil || left.Moved || len(left.Runners) != 1 {
+	left, err := there.PreviousSession(t.Context())
+	if err != nil || left.IsCopy || len(left.Runners) != 1 {
 		t.Errorf("what was left: %+v, %v", left, err)
 	}
 	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 7}); err != nil {
@@ -113,7 +113,7 @@ func TestMoves(t *testing.T) {
 		t.Errorf("back it is\n%s\nand was\n%s", is, was)
 	}
 	for _, check := range back.Examine(t.Context()) {
-		if check.Level == store.Failure {
+		if check.Level == store.LevelFailure {
 			t.Errorf("%+v", check)
 		}
 	}
@@ -121,23 +121,23 @@ func TestMoves(t *testing.T) {
 		t.Errorf("the copy is still there: %v", err)
 	}
 	back.Close()
-	if done, err := Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.Before {
+	if done, err := Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
 		t.Errorf("what was done before: %+v, %v", done, err)
 	}
-	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.Before {
+	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.AlreadyDone {
 		t.Errorf("once more, to where it has moved away from: %+v, %v", done, err)
 	}
-	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.Before {
+	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
 		t.Errorf("what was done before: %+v, %v", done, err)
 	}
-	third := Place{URL: p.Create(t)}
+	third := Location{URL: p.Create(t)}
 	if _, err := Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a second copy of what has moved away: %v", err)
 	}
 	if _, err := Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
 		t.Error(err)
 	}
-	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.Before {
+	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
 		t.Errorf("a copy to where it has moved on from: %+v, %v", done, err)
 	}
 }
@@ -150,22 +150,22 @@ func TestMovesOfAChangedQueue(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 5)
 	s.Close()
-	member := Member{Name: "here", Folder: "this"}
-	file, server := Place{Dir: dir}, Place{URL: p.Create(t)}
+	member := NodeConfig{Name: "here", DirID: "this"}
+	file, server := Location{Dir: dir}, Location{URL: p.Create(t)}
 	cut, cancel := context.WithCancel(t.Context())
 	Move(cut, file, server, member, func(string, int64) { cancel() })
 	s = openStore(t, dir)
 	enqueue(t, s, 5)
 	s.Close()
 	done, err := Move(t.Context(), file, server, member, func(string, int64) {})
-	if err != nil || done.Jobs != 10 || done.Found > 1 {
+	if err != nil || done.Jobs != 10 || done.ResumedRows > 1 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	other := t.TempDir()
 	s = openStore(t, other)
 	enqueue(t, s, 1)
 	s.Close()
-	if _, err := Move(t.Context(), Place{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err, queue.ErrExists) {
+	if _, err := Move(t.Context(), Location{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("over another queue: %v", err)
 	}
 }

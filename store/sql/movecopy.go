@@ -92,7 +92,7 @@ func (m *move) copyTable(t *table) error {
 				return false, nil
 			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
 			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
-			m.result.Found += n
+			m.result.ResumedRows += n
 		}
 		// Delete the row of meta that a new database has, so that the copied row can be inserted.
 		if err == nil && t.name == "meta" {

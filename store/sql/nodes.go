@@ -74,8 +74,8 @@ func (t *tx) storeNode() error {
 	return t.exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
 }
 
-// Extend implements store.Cluster.
-func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membership, err error) {
+// ExtendLease implements store.Cluster.
+func (s *Server) ExtendLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
 	encoded, err := json.Marshal(load)
 	if err != nil {
 		return m, err
@@ -100,7 +100,7 @@ func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membershi
 			return err
 		}
 		return c.query(func(r row) (bool, error) {
-			m.Orphans = r.num(0) != 0
+			m.HasOrphans = r.num(0) != 0
 			return false, nil
 		}, `SELECT count(*) FILTER (WHERE gone AND reserved <> '' OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3 AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
@@ -193,12 +193,12 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 			if err := t.giveLease(l, s.node); err != nil {
 				return err
 			}
-			j, err := t.Job(seq, rules.Whole)
+			j, err := t.Job(seq, rules.ReadFull)
 			if err != nil {
 				return err
 			}
 			j.Fence = s.mem.leases[seq].Job.Fence
-			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, Was: l.Job.Fence, From: cmp.Or(name, "a removed node")})
+			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence, NodeName: cmp.Or(name, "a removed node")})
 		}
 		return nil
 	})
@@ -219,8 +219,8 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 		}
 		return r.query(func(r row) (bool, error) {
 			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2),
-				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)), This: r.num(0) == s.node}
-			n.Alive, n.Left = r.num(5) != 0, r.num(10) != 0
+				Drained: r.num(4) != 0, JoinedAt: queue.Millis(r.num(6)), LastHeartbeat: queue.Millis(r.num(7)), IsSelf: r.num(0) == s.node}
+			n.Alive, n.Stopped = r.num(5) != 0, r.num(10) != 0
 			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources), json.Unmarshal(r.view(3), &n.Load)); err != nil {
 				return false, damage(`a row of the table "nodes" is damaged`)
 			}
@@ -234,8 +234,8 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 // maxCounted is the maximum number of nodes whose running jobs are counted.
 const maxCounted = 10_000
 
-// Holder implements store.Cluster.
-func (s *Server) Holder(ctx context.Context, seq int64) (node int64, err error) {
+// LeaseHolder implements store.Cluster.
+func (s *Server) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
 	s.mu.Lock()
 	node = s.reserved[seq].node
 	s.mu.Unlock()
@@ -275,8 +275,8 @@ func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 	})
 }
 
-// Drained implements store.Cluster.
-func (s *Server) Drained(ctx context.Context) (drained bool, err error) {
+// IsDrained implements store.Cluster.
+func (s *Server) IsDrained(ctx context.Context) (drained bool, err error) {
 	err = s.leaseConn.do(ctx, func(c *serverConn) error {
 		n, err := c.number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
 		drained = n > 0

@@ -27,7 +27,7 @@ func completedOn(s *Server, j *queue.Job) store.Settlement {
 // rejoin opens a node with an existing name, but another state directory.
 func rejoin(t *testing.T, url, name string) *Server {
 	t.Helper()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: "another", Lease: time.Hour}})
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", Lease: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			paused = j.PausedAt != 0
-			watching.Changed()
+			watching.ChangedJobs()
 		case <-time.After(20 * time.Second):
 			t.Fatal("who watches a job on another node is not told that it was paused")
 		}
@@ -134,7 +134,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	theirs := claimOn(t, b, 1)
 	expireLease(t, b, "a")
 	again := rejoin(t, url, "a")
-	if m, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil || !m.Orphans {
+	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
 		t.Errorf("%+v, %v: there are leases of nobody", m, err)
 	}
 	lost, err := again.TakeOver(t.Context())
@@ -154,7 +154,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	if third := openNode(t, url, "c"); len(third.mem.leases) != 0 {
 		t.Errorf("all have ended, and %d are leased", len(third.mem.leases))
 	}
-	if m, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil || m.Orphans {
+	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
 		t.Errorf("%+v, %v: nothing is left", m, err)
 	}
 }
@@ -348,7 +348,7 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
 	p := pgserver.Shared(t)
 	pgserver.Query(t, p.URL("postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
-	if _, err := OpenServer(t.Context(), p.URL("latin"), Options{Member: Member{Name: "a", Folder: "a"}}); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
+	if _, err := OpenServer(t.Context(), p.URL("latin"), Options{Node: NodeConfig{Name: "a", DirID: "a"}}); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
 		t.Errorf("%v", err)
 	}
 }

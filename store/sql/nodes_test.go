@@ -17,7 +17,7 @@ import (
 // openNode opens a node with one unit of the resource gpu.
 func openNode(t *testing.T, url, name string) *Server {
 	t.Helper()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: name, Lease: time.Hour}})
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
 	}
@@ -81,7 +81,7 @@ func TestNodesShareAQueue(t *testing.T) {
 		t.Fatalf("one has %v, the other %v", seqs(first), seqs(second))
 	}
 	for of, s := range map[int]*Server{2: a, 1: b} {
-		if left, err := s.Left(t.Context()); err != nil || len(left.Leased) != of {
+		if left, err := s.PreviousSession(t.Context()); err != nil || len(left.Leased) != of {
 			t.Errorf("%d leases are a node's own, %v; want %d", len(left.Leased), err, of)
 		}
 	}
@@ -93,7 +93,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	watching := b.Watch([]int64{1})
 	defer watching.Stop()
 	<-watching.C
-	watching.Changed()
+	watching.ChangedJobs()
 	enqueueOn(t, a, draft())
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
 		t.Errorf("who waits on another node gets %v", seqs(jobs))
@@ -110,10 +110,10 @@ func TestNodesShareAQueue(t *testing.T) {
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
 	}
-	if at, err := b.Holder(t.Context(), 1); err != nil || at != a.node {
+	if at, err := b.LeaseHolder(t.Context(), 1); err != nil || at != a.node {
 		t.Errorf("it is at the node %d, %v; want %d", at, err, a.node)
 	}
-	if at, err := b.Holder(t.Context(), 2); err != nil || at != a.node {
+	if at, err := b.LeaseHolder(t.Context(), 2); err != nil || at != a.node {
 		t.Errorf("what has not started is at the node %d, %v; want %d", at, err, a.node)
 	}
 }
@@ -168,7 +168,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
 	expireLease(t, b, "a")
-	if m, err := b.Extend(t.Context(), store.Load{Workers: 1}); err != nil || !m.Orphans {
+	if m, err := b.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
 		t.Errorf("%+v, %v", m, err)
 	}
 	lost, err := b.TakeOver(t.Context())
@@ -177,7 +177,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	}
 	for i := range lost {
 		l := &lost[i]
-		if l.From != "a" || l.Job.Fence == l.Was || l.Running != (l.Job.Seq == held[0].Seq) {
+		if l.NodeName != "a" || l.Job.Fence == l.OldFence || l.Running != (l.Job.Seq == held[0].Seq) {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -191,12 +191,12 @@ func TestNodeIsTakenOver(t *testing.T) {
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing {
 		t.Errorf("its job is %v, %v", j.State, err)
 	}
-	again, err := OpenServer(t.Context(), url, Options{Order: b.Order(), Member: Member{Name: "a", Folder: "a"}})
+	again, err := OpenServer(t.Context(), url, Options{Order: b.Order(), Node: NodeConfig{Name: "a", DirID: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if left, err := again.Left(t.Context()); err != nil || len(left.Leased) != 0 {
+	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 0 {
 		t.Errorf("it comes back with %v, %v", left.Leased, err)
 	}
 }
@@ -343,7 +343,7 @@ func TestNodesExchangeRequests(t *testing.T) {
 			list, err := b.Asked(t.Context(), false, 9)
 			for _, one := range list {
 				if err == nil {
-					err = b.Answer(t.Context(), one.N, []byte(`{"to":`+string(one.Ask)+`}`))
+					err = b.Answer(t.Context(), one.N, []byte(`{"to":`+string(one.Payload)+`}`))
 				}
 			}
 			if err != nil {
@@ -484,7 +484,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
 			drafts[i] = draft(ofUser(uid))
-			drafts[i].After = after
+			drafts[i].DependsOn = after
 		}
 		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
 		if err != nil {
@@ -498,7 +498,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 		if uid == 3 {
 			n = 1
 		}
-		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], How: queue.ParentCompleted})[0]
+		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
 	}
 	var ends []store.Settlement
 	jobs := claimOn(t, a, 3)
@@ -530,9 +530,9 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	knows := func(s *Server, name string, strangers ...int) {
 		t.Helper()
-		n := store.Node{Name: name, Strangers: map[int]bool{}}
+		n := store.Node{Name: name, UnknownUIDs: map[int]bool{}}
 		for _, uid := range strangers {
-			n.Strangers[uid] = true
+			n.UnknownUIDs[uid] = true
 		}
 		if err := s.SetNode(t.Context(), n); err != nil {
 			t.Fatal(err)
@@ -549,7 +549,7 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
 	}
-	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 || all[1][0].Gate != queue.GateUser || all[1][0].Most != 0 {
+	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 || all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
 		t.Errorf("what keeps it from that: %+v, %v", all, err)
 	}
 	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {

@@ -79,7 +79,7 @@ func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 		if info.IsDir() {
 			mode = "700"
 		}
-		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.Word(path))
+		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.ShellWord(path))
 	}
 	return nil
 }

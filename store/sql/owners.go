@@ -18,8 +18,8 @@ const (
 	disownReads = 5000 // number of jobs that the transaction reads
 )
 
-// disowning moves the jobs of a uid to a uid below 0, because another user has the uid now.
-type disowning struct {
+// disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
+type disownment struct {
 	former     int   // the uid below 0
 	uid        int   // the uid that the jobs had
 	before     int64 // jobs below this seq move; later ones belong to the next owner
@@ -30,7 +30,7 @@ type disowning struct {
 }
 
 // disowningOf returns the disowning that moves a job, or nil if none does.
-func (m *memory) disowningOf(uid int, seq int64) *disowning {
+func (m *memory) disowningOf(uid int, seq int64) *disownment {
 	for i := range m.disowning {
 		if d := &m.disowning[i]; d.uid == uid && seq < d.before {
 			return d
@@ -77,7 +77,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
-		index := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.unreported || !d.done) })
+		index := slices.IndexFunc(m.disowning, func(d disownment) bool { return d.uid == uid && (d.unreported || !d.done) })
 		if index < 0 {
 			if name, known := m.owners[uid]; !known || name != owner {
 				return nil
@@ -110,7 +110,7 @@ func (t *tx) beginDisowning(uid int) error {
 	if err != nil {
 		return err
 	}
-	d := disowning{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
+	d := disownment{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
 	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former), m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (t *tx) beginDisowning(uid int) error {
 }
 
 // disownStep moves the next jobs of a disowning.
-func (t *tx) disownStep(d *disowning) error {
+func (t *tx) disownStep(d *disownment) error {
 	if d.done {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (t *tx) disownStep(d *disowning) error {
 func (t *tx) endDisownings() error {
 	t.requireReload()
 	m := &t.s.mem
-	var remaining []disowning
+	var remaining []disownment
 	for _, d := range m.disowning {
 		ended := d.done && !d.unreported
 		for seq, l := range m.leases {
@@ -223,7 +223,7 @@ func (t *tx) tidyOwners() (more bool, err error) {
 		return false, nil
 	}
 	m.disowning = slices.Clone(m.disowning)
-	at := slices.IndexFunc(m.disowning, func(d disowning) bool { return !d.done })
+	at := slices.IndexFunc(m.disowning, func(d disownment) bool { return !d.done })
 	if at < 0 {
 		return false, t.endDisownings()
 	}
@@ -233,7 +233,7 @@ func (t *tx) tidyOwners() (more bool, err error) {
 // readOwners reads the owners, and the disownings that were unfinished when the store was closed.
 func (s *engine) readOwners(all *queryBatch) {
 	all.add(func(r row) (bool, error) {
-		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), before: r.num(3), movedUpTo: r.num(4), keysUpTo: r.num(5)}
+		d := disownment{former: int(r.num(0)), uid: int(r.num(2)), before: r.num(3), movedUpTo: r.num(4), keysUpTo: r.num(5)}
 		if d.former >= 0 {
 			s.mem.owners[d.former] = r.text(1)
 		} else if d.before > 0 {
@@ -246,8 +246,8 @@ func (s *engine) readOwners(all *queryBatch) {
 // unownedStep is the number of output files that one transaction checks.
 const unownedStep = 500
 
-// Unowned returns the output files in refs that belong to no attempt. It adds them to the table garbage.
-func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
+// UnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
+func (s *engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
 		err = s.do(ctx, normal, func(t *tx) error {

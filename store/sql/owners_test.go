@@ -67,7 +67,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 		}
 	}
 	wants("with two leased", 898, 3, 1)
-	left, err := s.Left(t.Context())
+	left, err := s.PreviousSession(t.Context())
 	leased := left.Leased
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)

@@ -51,7 +51,7 @@ func (t *tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
 		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.Outputs > 0 {
 			continue
 		}
-		j := t.rules.Foresee(e, mostBytes)
+		j := t.rules.PredictRow(e, mostBytes)
 		if j == nil || j.Node != t.s.node {
 			continue
 		}
@@ -88,7 +88,7 @@ func (f *prewrite) confirmJob(j *rules.Job, row *jobRow) bool {
 	}
 	delete(f.jobs, j.Seq)
 	written.numbers[rowUpdatedAt] = row.numbers[rowUpdatedAt]
-	return j.Rewrite == rules.RowAlone && *written == *row
+	return j.WriteScope == rules.WriteRow && *written == *row
 }
 
 // confirmAttempt reports whether the row of an attempt was prewritten.

@@ -70,7 +70,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
 	j := claimOn(t, a, 1)[0]
 	failed := completedOn(a, &j)
-	failed.Decision = queue.Decision{State: queue.Failed, Started: true, Counts: true}
+	failed.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}
 	failed.Attempt.Output = []byte("its first output")
 	if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
 		t.Fatal(err)
@@ -114,14 +114,14 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 	a := openNode(t, url, "a")
 	openNode(t, url, "b")
 	foreseen := map[string]func(*store.Settlement){
-		"an end without output": func(e *store.Settlement) { e.Decision.Counts = true },
+		"an end without output": func(e *store.Settlement) { e.Decision.UsesAttempt = true },
 		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("foreseen") },
 	}
 	became := map[string]func(*store.Settlement){
 		"nothing":         nil,
 		"another output":  func(e *store.Settlement) { e.Attempt.Output = []byte("became") },
 		"another outcome": func(e *store.Settlement) { e.Decision.State, e.Attempt.ExitCode = queue.Dead, 3 },
-		"no output":       func(e *store.Settlement) { e.Decision.Counts = true },
+		"no output":       func(e *store.Settlement) { e.Decision.UsesAttempt = true },
 	}
 	for was, foresee := range foreseen {
 		for is, become := range became {
@@ -174,11 +174,11 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		a, b := openNode(t, url, "a"), openNode(t, url, "b")
 		parent := enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
 		enqueueOn(t, a, draft(func(j *queue.Job) {
-			j.ID, j.State, j.After = "child", queue.Blocked, []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}
+			j.ID, j.State, j.DependsOn = "child", queue.Blocked, []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}
 		}))
 		j := claimOn(t, a, 1)[0]
 		failed := completedOn(a, &j)
-		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, Counts: true}, 1
+		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}, 1
 		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := completedOn(a, &j)
-		end.Decision.Counts, end.Attempt.Output = true, []byte(output)
+		end.Decision.UsesAttempt, end.Attempt.Output = true, []byte(output)
 		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 		t.Fatal(len(lost), err)
 	}
 	theirs := completedOn(b, &lost[0].Job)
-	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, Counts: true, Reason: queue.ReasonInterrupted}
+	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true, Reason: queue.ReasonInterrupted}
 	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestNodeOfAPlainAttempt(t *testing.T) {
 	enqueueOn(t, a, draft())
 	j := claimOn(t, a, 1)[0]
 	e := completedOn(a, &j)
-	e.Decision.Counts, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
+	e.Decision.UsesAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
 	_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}})
 	expireLease(t, b, "a")
 	_, err2 := b.TakeOver(t.Context())

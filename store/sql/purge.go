@@ -13,23 +13,23 @@ import (
 
 // endedFrom returns the FROM clauses that select the ended jobs of a state, sorted by the time at which they
 // ended, and the arguments of each clause.
-func endedFrom(ended *store.Ended, state queue.State) (from []string, args [][]any) {
+func endedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
 	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`, `jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
 	before := int64(ended.Before)
 	switch {
-	case ended.Of == nil:
+	case ended.RetentionQueue == nil:
 		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
-	case *ended.Of == "":
+	case *ended.RetentionQueue == "":
 		return []string{all}, [][]any{{int64(0), int64(state), before}}
 	}
-	return []string{kept}, [][]any{{*ended.Of, int64(state), before}}
+	return []string{kept}, [][]any{{*ended.RetentionQueue, int64(state), before}}
 }
 
 // automatic is the detail of an event that no user caused.
 var automatic = []byte(`{}`)
 
 // Purge removes jobs that ended before a given time.
-func (s *engine) Purge(ctx context.Context, ended store.Ended, limit int, by *int) (removed int, err error) {
+func (s *engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
 	detail := automatic
 	if by != nil {
 		detail = rules.ByUID(*by)
@@ -42,7 +42,7 @@ func (s *engine) Purge(ctx context.Context, ended store.Ended, limit int, by *in
 }
 
 // purge removes up to limit jobs, starting with those that ended first.
-func (t *tx) purge(ended *store.Ended, limit int, detail []byte) (removed int, err error) {
+func (t *tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed int, err error) {
 	var list []rules.Job
 	for _, state := range ended.States {
 		from, args := endedFrom(ended, state)
@@ -77,7 +77,7 @@ func (s *engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 		if excess <= 0 {
 			return nil
 		}
-		ended := store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &queueName}
+		ended := store.EndedFilter{States: store.BoundedStates, Before: math.MaxInt64, RetentionQueue: &queueName}
 		removed, err := t.purge(&ended, int(min(excess, int64(limit))), automatic)
 		more = removed > 0 && int64(removed) < excess
 		return err
@@ -89,13 +89,13 @@ func (s *engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 func (t *tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
-		return store.Counts{States: m.counts, Kept: m.keptJobs}.Bounded()
+		return store.Counts{States: m.counts, UnderOwnRetention: m.keptJobs}.Bounded()
 	}
-	return t.keptCounts(queueName).kept
+	return t.keptCounts(queueName).keptJobs
 }
 
 // CountEnded returns how many jobs ended in these states before a given time.
-func (s *engine) CountEnded(ctx context.Context, ended store.Ended) (total int64, err error) {
+func (s *engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		total = 0
 		for _, state := range ended.States {
@@ -114,20 +114,20 @@ func (s *engine) CountEnded(ctx context.Context, ended store.Ended) (total int64
 }
 
 // Keeping lists the queues with jobs that ended while the queue had its own retention.
-func (s *engine) Keeping(ctx context.Context) (list []store.KeepingQueue, err error) {
-	if s.countsNow().Kept == 0 {
+func (s *engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+	if s.countsNow().UnderOwnRetention == 0 {
 		return nil, nil
 	}
 	err = s.do(ctx, normal, func(t *tx) error {
 		list = nil
 		for _, q := range t.s.mem.lanes.queues {
 			if q.keptJobs > 0 {
-				list = append(list, store.KeepingQueue{Name: q.Name, Jobs: q.keptJobs, Outputs: q.keptBytes})
+				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.keptJobs, Outputs: q.keptBytes})
 			}
 		}
 		return nil
 	})
-	slices.SortFunc(list, func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
 	return list, err
 }
 

@@ -88,7 +88,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	receipt.Begun = newQueues
+	receipt.NewQueues = newQueues
 	if err := t.recordOwner(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
@@ -158,11 +158,11 @@ func (t *tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 // withParentSeqs returns a draft whose dependencies refer to jobs by seq.
 func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	j := *draft
-	if len(j.After) > 0 {
-		j.After = slices.Clone(j.After)
+	if len(j.DependsOn) > 0 {
+		j.DependsOn = slices.Clone(j.DependsOn)
 	}
-	for i := range j.After {
-		if d := &j.After[i]; d.Draft != 0 {
+	for i := range j.DependsOn {
+		if d := &j.DependsOn[i]; d.Draft != 0 {
 			d.Job = seqs[d.Draft-1]
 		}
 	}

@@ -17,15 +17,15 @@ import (
 
 // queueCount holds the stored counts of a queue.
 type queueCount struct {
-	waiting         int64
-	uid             int
-	kept, keptBytes int64
+	waiting             int64
+	uid                 int
+	keptJobs, keptBytes int64
 }
 
 func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
 
 func (q *queueState) setCount(c queueCount) {
-	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.waiting, c.uid, c.kept, c.keptBytes
+	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.waiting, c.uid, c.keptJobs, c.keptBytes
 }
 
 // queueToCount returns the queue with a name. A rollback restores its counts.
@@ -50,7 +50,7 @@ func (t *tx) keptCounts(name string) queueCount {
 
 // CountKept implements rules.Tx.
 func (t *tx) CountKept(j *rules.Job, by int) {
-	t.countKept(j.Queue, queueCount{kept: int64(by), keptBytes: int64(by) * j.Outputs})
+	t.countKept(j.Queue, queueCount{keptJobs: int64(by), keptBytes: int64(by) * j.Outputs})
 }
 
 // countKept adds to the counts of ended jobs to which a queue's own retention applies.
@@ -58,7 +58,7 @@ func (t *tx) countKept(name string, more queueCount) {
 	q, m := t.queueToCount(name), &t.s.mem
 	m.keptJobs -= q.keptJobs
 	// The counts may omit a damaged row, so they must not go below 0.
-	q.keptJobs, q.keptBytes = max(0, q.keptJobs+more.kept), max(0, q.keptBytes+more.keptBytes)
+	q.keptJobs, q.keptBytes = max(0, q.keptJobs+more.keptJobs), max(0, q.keptBytes+more.keptBytes)
 	m.keptJobs += q.keptJobs
 }
 
@@ -100,7 +100,7 @@ func (t *tx) listQueues() error {
 	for _, name := range m.listedQueues {
 		c := m.lanes.state(name).count()
 		list = append(append(list, name...), '=')
-		for _, n := range [...]int64{c.waiting, int64(c.uid), c.kept} {
+		for _, n := range [...]int64{c.waiting, int64(c.uid), c.keptJobs} {
 			list = append(strconv.AppendInt(list, n, 10), '/')
 		}
 		list = append(strconv.AppendInt(list, c.keptBytes, 10), ' ')

@@ -26,14 +26,14 @@ type queueState struct {
 	// total size of their outputs.
 	keptJobs, keptBytes int64
 	lanes               int          // number of lanes, including those without jobs
-	open                open         // the queue's open lanes without demands
+	openLanes           openLaneHeap // the queue's open lanes without demands
 	mayHaveDemands      bool         // the queue may have open lanes with demands
 	inStaleQueues       bool         // the queue is in lanes.staleQueues
 	stale               bool         // the fields users, best and next are out of date
 	staleUsers          map[int]bool // users whose entries in the field users are out of date
 	users               map[int]userLanes
 	best                *rules.Lane    // best open lane with demands; nil if none is open
-	next                rules.Position // head of the second-best open lane with demands
+	secondHead          rules.Position // head of the second-best open lane with demands
 	// lastTurns holds, for each user, the value of memory.turnCount when a job of the user was last claimed.
 	// A turn up to fixedTurns was taken under an earlier rule of the queue, so giving it back has no effect.
 	lastTurns  map[int]int64
@@ -74,7 +74,7 @@ func (q *readyQueues) Pop() any {
 
 // secondBest returns the second-best head in a heap.
 func secondBest[T any](heap []T, head func(T) rules.Position) rules.Position {
-	best := rules.End
+	best := rules.EndPosition
 	for _, x := range heap[min(1, len(heap)):min(3, len(heap))] { // the second-best element is a child of the root
 		if best.After(head(x)) {
 			best = head(x)
@@ -87,7 +87,7 @@ func secondBest[T any](heap []T, head func(T) rules.Position) rules.Position {
 func (ls *lanes) state(name string) *queueState {
 	q := ls.queues[name]
 	if q == nil {
-		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, rule: store.Plain, readyIndex: -1}
+		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, rule: store.DefaultQueueRule, readyIndex: -1}
 		ls.queues[name] = q
 	}
 	return q
@@ -110,7 +110,7 @@ func (ls *lanes) markStaleUser(q *queueState, uid int) {
 }
 
 func (ls *lanes) forgetBest(q *queueState) {
-	q.mayHaveDemands, q.best, q.next = true, nil, rules.End
+	q.mayHaveDemands, q.best, q.secondHead = true, nil, rules.EndPosition
 	if !q.inStaleQueues {
 		q.inStaleQueues = true
 		ls.staleQueues = append(ls.staleQueues, q)
@@ -127,14 +127,14 @@ func (ls *lanes) updateQueue(q *queueState) {
 	case q.rule.Concurrency > 0:
 		q.Room = max(0, q.rule.Concurrency-q.leased)
 	}
-	q.Head = rules.End
-	if len(q.open) > 0 {
-		q.Head = q.open[0].Head
+	q.Head = rules.EndPosition
+	if len(q.openLanes) > 0 {
+		q.Head = q.openLanes[0].Head
 	}
 	if q.best != nil && q.Head.After(q.best.Head) {
 		q.Head = q.best.Head
 	}
-	switch ready := q.Room > 0 && (len(q.open) > 0 || q.best != nil); {
+	switch ready := q.Room > 0 && (len(q.openLanes) > 0 || q.best != nil); {
 	case ready && q.readyIndex < 0:
 		heap.Push(&ls.ready, q)
 	case ready:
@@ -154,15 +154,15 @@ func (t *tx) refresh() error {
 				return err
 			}
 		}
-		q.best, q.next = nil, rules.End
+		q.best, q.secondHead = nil, rules.EndPosition
 		for _, lanes := range q.users {
 			switch best := lanes.open[0]; {
 			case q.best == nil:
-				q.best, q.next = best, lanes.secondHead()
+				q.best, q.secondHead = best, lanes.secondHead()
 			case q.best.Head.After(best.Head):
-				q.best, q.next = best, earlier(q.best.Head, lanes.secondHead())
+				q.best, q.secondHead = best, earlier(q.best.Head, lanes.secondHead())
 			default:
-				q.next = earlier(q.next, best.Head)
+				q.secondHead = earlier(q.secondHead, best.Head)
 			}
 		}
 		q.mayHaveDemands, q.inStaleQueues = q.best != nil, false
@@ -202,7 +202,7 @@ func (t *tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name)
 // QueueObstacle implements rules.Tx.
 func (t *tx) QueueObstacle(name string) store.Obstacle {
 	q := t.s.mem.lanes.state(name)
-	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
+	return store.Obstacle{Key: name, Used: q.leased, Limit: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
 }
 
 // obstacleStep is the number of jobs whose obstacles one transaction reads. Other callers can commit between
@@ -252,16 +252,16 @@ func (t *tx) Serve(q *rules.Queue, turn, next int64) {
 // Best implements rules.Tx.
 func (t *tx) Best(rulesQueue *rules.Queue) (rules.Lane, rules.Position, error) {
 	q := t.s.mem.lanes.state(rulesQueue.Name)
-	if len(q.open) == 0 {
-		return *q.best, q.next, nil
+	if len(q.openLanes) == 0 {
+		return *q.best, q.secondHead, nil
 	}
-	l, next := q.open[0], secondBest(q.open, func(l *rules.Lane) rules.Position { return l.Head })
+	l, next := q.openLanes[0], secondBest(q.openLanes, func(l *rules.Lane) rules.Position { return l.Head })
 	switch {
 	case q.best == nil:
 	case l.Head.After(q.best.Head):
 		next, l = l.Head, q.best
-		if next.After(q.next) {
-			next = q.next
+		if next.After(q.secondHead) {
+			next = q.secondHead
 		}
 	case next.After(q.best.Head):
 		next = q.best.Head
@@ -294,7 +294,9 @@ func (t *tx) tidyQueues() {
 }
 
 // exists reports whether the queue exists for users: it has a rule, or jobs that have not ended.
-func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
+func (q *queueState) exists() bool {
+	return q.rule != store.DefaultQueueRule || q.Waiting > 0 || q.leased > 0
+}
 
 // hasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
 func (q *queueState) hasRow() bool { return q.exists() || q.keptJobs > 0 || q.keptBytes > 0 }
@@ -345,7 +347,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 	var text []byte
 	switch {
-	case rule != store.Plain:
+	case rule != store.DefaultQueueRule:
 		if text, err = json.Marshal(rule); err != nil {
 			return err
 		}
@@ -448,7 +450,7 @@ func (t *tx) admitQueues(uid int, perQueue map[string]int64) error {
 		return nil
 	}
 	for _, q := range t.s.mem.lanes.queues {
-		if q.uid == uid && q.rule == store.Plain && q.exists() {
+		if q.uid == uid && q.rule == store.DefaultQueueRule && q.exists() {
 			begun++
 		}
 	}
@@ -475,7 +477,7 @@ func (s *engine) readQueues(all *queryBatch) {
 	all.add(func(r row) (bool, error) {
 		q := m.lanes.state(r.text(0))
 		q.setCount(queueCount{r.num(1), int(r.num(2)), r.num(3), r.num(4)})
-		rule := store.Plain
+		rule := store.DefaultQueueRule
 		if text := r.view(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
 				return false, fmt.Errorf("cannot read the settings of queue %s: %w", q.Name, errors.Join(err, damage(`the column "rule" of the table "queues" is damaged`)))
@@ -489,7 +491,7 @@ func (s *engine) readQueues(all *queryBatch) {
 
 // setRule sets the rule of the queue in memory.
 func (q *queueState) setRule(rule store.QueueRule) {
-	q.rule, q.Weight, q.Most, q.Keeps = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
+	q.rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
 }
 
 // resumedDetail returns the detail of the event for a queue whose pause ended automatically.

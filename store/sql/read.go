@@ -25,7 +25,7 @@ func (r *reader) job(reserved map[int64]int64, columns, where string, args ...an
 		j.Fence = max(j.Fence, reserved[j.Seq])
 	}
 	if err == nil && j.State == queue.Blocked {
-		j.After, err = r.after(j.Seq)
+		j.DependsOn, err = r.dependenciesOf(j.Seq)
 	}
 	return j, found, err
 }
@@ -82,8 +82,8 @@ func (s *engine) Get(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, jobColumns)
 }
 
-// Whole reads a job by its id, with env and stdin.
-func (s *engine) Whole(ctx context.Context, id string) (queue.Job, error) {
+// GetFull reads a job by its id, with env and stdin.
+func (s *engine) GetFull(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, wholeColumns)
 }
 
@@ -320,13 +320,13 @@ func (m *matcher) take(r row, state queue.State, scanned, selected *int, result 
 }
 
 func (m *matcher) matches(r row) bool {
-	if m.Knows != nil && queue.HookSet(r.num(8))&queue.HookSettings != 0 && int64(*m.Knows) != r.num(3) {
+	if m.Viewer != nil && queue.HookSet(r.num(8))&queue.HookSettings != 0 && int64(*m.Viewer) != r.num(3) {
 		return false
 	}
 	if m.UID != nil && int64(*m.UID) != r.num(3) || m.Queue != "" && r.text(7) != m.Queue {
 		return false
 	}
-	if at := queue.Millis(cmp.Or(r.num(5), r.num(4))); at < m.Since || m.Older != 0 && at >= m.Older {
+	if at := queue.Millis(cmp.Or(r.num(5), r.num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
 		return false
 	}
 	return m.labelled(r.view(6)) && m.glob(r.text(1))

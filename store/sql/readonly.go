@@ -121,7 +121,7 @@ func readOnlyName(path string, now fileStates) (string, error) {
 	if now[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
-			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), databaseName, databaseName, queue.Word(filepath.Dir(path)))
+			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), databaseName, databaseName, queue.ShellWord(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil

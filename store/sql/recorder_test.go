@@ -168,14 +168,14 @@ func everyGate(t *testing.T, s *Store) {
 	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
 	must(s.SetNode(ctx, store.Node{Resources: map[string]int{"gpu": 1}}))
 	for _, n := range []int{1, 0} {
-		must(s.SetGate(ctx, queue.Demand{Kind: queue.GateRate, Key: "@r", N: n, Per: time.Second}))
+		must(s.SetGate(ctx, queue.Demand{Kind: queue.GateRate, Key: "@r", N: n, Period: time.Second}))
 		_, err := s.Gates(ctx, 0, store.GateState{})
 		must(err)
 	}
 	want := func(d ...queue.Demand) queue.Job {
 		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
 	}
-	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Per: time.Second}
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Second}
 	lock := queue.Demand{Kind: queue.GateLock, Key: "l", N: 1}
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
 	for _, d := range []queue.Demand{rate, lock, gpu, {Kind: queue.GateLock, Key: "l", N: 2}} {
@@ -192,7 +192,7 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report := store.Report{Want: 9}
 	for i := range turned.Jobs {
-		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}})
+		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
 	}
 	turned, err = s.Exchange(ctx, report)
 	must(err)
@@ -207,7 +207,7 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report = store.Report{}
 	for _, j := range append(turned.Jobs, more.Jobs...) {
-		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}})
+		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
 	}
 	_, err = s.Exchange(ctx, report)
 	must(err)
@@ -235,7 +235,7 @@ func everyQueue(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
 	after := func(id string) func(*queue.Job) {
-		return func(j *queue.Job) { j.After = []queue.Dependency{{ID: id, How: queue.ParentEnded}} }
+		return func(j *queue.Job) { j.DependsOn = []queue.Dependency{{ID: id, Condition: queue.ParentEnded}} }
 	}
 	_, err := s.StageBatch(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "pp" })}})
 	if err == nil {
@@ -267,7 +267,7 @@ func everyQueue(t *testing.T, s *Store) {
 	}
 	if err == nil {
 		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error {
-			j.After = []queue.Dependency{{ID: "two", How: queue.ParentEnded}}
+			j.DependsOn = []queue.Dependency{{ID: "two", Condition: queue.ParentEnded}}
 			return nil
 		}})
 	}
@@ -312,7 +312,7 @@ func everySchedule(t *testing.T, s *Store) {
 	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", Draft: draft(), Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
 	must(err)
 	for i := range 2 { // the second run replaces the job of the first
-		fired, err := s.Fire(ctx, store.Firing{Name: "n", Gen: kept.Gen, By: new(0), Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
+		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, RequestedBy: new(0), Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
 		must(err)
 		if !fired.Done {
 			t.Fatal("it did not fire")
@@ -322,9 +322,9 @@ func everySchedule(t *testing.T, s *Store) {
 		_, _, err = s.DueSchedules(ctx, boot, 9)
 		must(err)
 	}
-	must(s.PauseSchedule(ctx, store.Pausing{Name: "n", Gen: kept.Gen, Pause: true}))
-	must(s.PauseSchedule(ctx, store.Pausing{Name: "n", Gen: kept.Gen}))
-	_, err = s.Fire(ctx, store.Firing{Name: "n", Gen: kept.Gen, Missed: []queue.Millis{2}})
+	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen, Pause: true}))
+	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen}))
+	_, err = s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Missed: []queue.Millis{2}})
 	must(err)
 	_, err = s.Schedules(ctx, "", 9)
 	must(err)
@@ -383,15 +383,15 @@ func everyOperation(t *testing.T, s *Store) {
 		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
 	}
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
-	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
+	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, Started: true}
 	_, err = s.Exchange(ctx, store.Report{
-		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
+		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}}, Released: []queue.Lease{l(2)}, Changed: []store.LeasedChange{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
 		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")}, Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
 	seq := l(0).Seq
 	_, err = s.Parents(ctx, enqueueFor(t, s, 0, 1, func(j *queue.Job) {
-		j.After, j.Delay = []queue.Dependency{{Job: seq, How: queue.ParentEnded}}, time.Hour
+		j.DependsOn, j.Delay = []queue.Dependency{{Job: seq, Condition: queue.ParentEnded}}, time.Hour
 	})[0])
 	must(err)
 	_, err = s.History(ctx, seq, 0, 1)
@@ -401,14 +401,14 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
 	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
-	_, err = s.CountEnded(ctx, store.Ended{States: []queue.State{queue.Dead}, Before: 1})
+	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Before: 1})
 	must(err)
 	own := "q"
-	_, err = s.Purge(ctx, store.Ended{States: []queue.State{queue.Completed}, Before: 1}, 1, nil)
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1}, 1, nil)
 	must(err)
-	_, err = s.Purge(ctx, store.Ended{States: []queue.State{queue.Completed}, Before: 1, Of: &own}, 1, nil)
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own}, 1, nil)
 	must(err)
-	_, err = s.CountEnded(ctx, store.Ended{States: []queue.State{queue.Completed}, Before: 1, Of: &own})
+	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own})
 	must(err)
 	_, err = s.Keeping(ctx)
 	must(err)
@@ -442,7 +442,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: 0}))
 	_, err = s.Await(ctx, 1)
 	must(err)
-	_, err = s.Left(ctx)
+	_, err = s.PreviousSession(ctx)
 	must(err)
 	_, err = s.NextEpoch(ctx)
 	must(err)
@@ -497,30 +497,30 @@ func everyOperation(t *testing.T, s *Store) {
 	everyFigure(t, s)
 	everySchedule(t, s)
 	parent := enqueueFor(t, s, 0, 1)[0]
-	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentEnded}} }
+	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Job: parent, Condition: queue.ParentEnded}} }
 	must(s.Change(ctx, enqueueFor(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
 	parent = enqueueFor(t, s, 0, 1)[0]
 	enqueueFor(t, s, 0, 120, func(j *queue.Job) {
-		j.After = []queue.Dependency{{Job: parent,
-			How: queue.ParentCompleted}}
+		j.DependsOn = []queue.Dependency{{Job: parent,
+			Condition: queue.ParentCompleted}}
 	})
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // decides the dependants of a cancelled job
-	for range 2 * rules.NotesMost {
+	for range 2 * rules.MaxNotes {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
 	}
 	promoteAll(t, s)
 	_, _, err = s.Owners(ctx)
 	must(err)
-	_, err = s.Unowned(ctx, []string{"9999-1"})
+	_, err = s.UnownedOutputs(ctx, []string{"9999-1"})
 	must(err)
 	refs, err := s.DeletableOutputs(ctx, 9)
 	must(err)
 	must(s.OutputsDeleted(ctx, refs))
 	_, err = s.Get(ctx, "named")
 	must(err)
-	_, err = s.Whole(ctx, "named")
+	_, err = s.GetFull(ctx, "named")
 	must(err)
 	_, err = s.List(ctx, store.Filter{Limit: 5})
 	must(err)

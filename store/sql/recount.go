@@ -84,7 +84,7 @@ func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err erro
 	}
 	err = c.query(func(r row) (bool, error) {
 		for _, d := range readDemands(r.view(1)) {
-			if d.Ruled() {
+			if d.HasLimit() {
 				named[nameOf(d, int(r.num(0)))]++
 			}
 		}
@@ -135,7 +135,7 @@ func (g *gateCounts) read() error {
 		for _, d := range readDemands(r.view(1)) {
 			gate := nameOf(d, int(r.num(0)))
 			g.words[gate] = d
-			if d.Ruled() {
+			if d.HasLimit() {
 				g.jobs[gate]++
 			}
 		}
@@ -150,7 +150,7 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 	}
 	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
 	d := g.words[gate]
-	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind, gate.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind, gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
 		return 0, err
 	}
 	id, err := g.conn.number(`SELECT last_insert_rowid()`)
@@ -244,7 +244,7 @@ func queueFaults(c conn) (faults []string) {
 	}{
 		{func(c queueCount) int64 { return c.waiting }, countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.kept }, countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
+		{func(c queueCount) int64 { return c.keptJobs }, countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 		{func(c queueCount) int64 { return c.keptBytes }, countSource{subject: "output bytes of the jobs kept after their end (retention) in queue", table: `SELECT name, kept_bytes FROM queues`,
 			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},

@@ -34,7 +34,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 		t.Helper()
 		s.Close()
 		s = openStore(t, dir)
-		left, err := s.Left(t.Context())
+		left, err := s.PreviousSession(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	}
 	reopened(jobs[0].Lease(), reserved.Lease())
 	turn(store.Report{Released: []queue.Lease{reserved.Lease()}})
-	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
+	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
 	turn(store.Report{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
@@ -124,7 +124,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	claim := func(then error) (asked bool, err error) {
 		err = s.do(t.Context(), urgent, func(tx *tx) (err error) {
 			jobs, _, err = tx.rules.Claim(2)
-			asked = tx.begun
+			asked = tx.hasBegun
 			return errors.Join(err, then)
 		})
 		return asked, err
@@ -273,7 +273,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 		held := make(chan error, 1)
 		// Return the job and hold it in one step, so that there is nothing to claim.
 		go func() {
-			_, err := s.Exchange(context.Background(), store.Report{Changed: []store.Changed{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
+			_, err := s.Exchange(context.Background(), store.Report{Changed: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
 		cancel()

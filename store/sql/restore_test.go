@@ -149,7 +149,7 @@ func TestRestoreOfANewerSchema(t *testing.T) {
 	s := openStore(t, dir)
 	defer s.Close()
 	for _, f := range s.Examine(t.Context()) {
-		if f.Check == "database" && f.Level != store.Fine {
+		if f.Check == "database" && f.Level != store.LevelOK {
 			t.Errorf("%+v", f)
 		}
 	}

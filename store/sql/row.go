@@ -77,7 +77,7 @@ func (t *texts) size(dependencies int) int64 {
 // list holds the drafts' texts.
 func totalSize(drafts []queue.Job, list []texts) (n int64) {
 	for i := range list {
-		n += list[i].size(len(drafts[i].After))
+		n += list[i].size(len(drafts[i].DependsOn))
 	}
 	return n
 }
@@ -188,7 +188,7 @@ func readHead(r row) queue.Job {
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
 		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
-		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), Kept: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
+		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), OwnRetention: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
 		InputRemoved: queue.InputParts(n(laneColumn + 17)),
 	}
 }
@@ -240,8 +240,8 @@ func readMoved(r row, columns string) rules.Job {
 	j, err := readJob(r, columns)
 	j.Rank = r.num(rankColumn)
 	return rules.Job{
-		Job: j, Standing: rules.Standing(r.num(placeColumn)), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14),
-		Ran: r.text(laneColumn + 15), Stored: r.num(laneColumn + 16), Damaged: err != nil,
+		Job: j, Slot: rules.Slot(r.num(placeColumn)), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14),
+		LastAttempt: r.text(laneColumn + 15), Stored: r.num(laneColumn + 16), Damaged: err != nil,
 	}
 }
 

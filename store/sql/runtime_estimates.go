@@ -35,12 +35,12 @@ type estimate struct {
 const estimateSize = 8 + 8 + 1
 
 // note adds completed attempts to the estimates.
-func (e *runtimeEstimates) note(measured []rules.Measured) {
+func (e *runtimeEstimates) note(measured []rules.Measurement) {
 	for i := range measured {
 		if m := &measured[i]; m.Fingerprint != 0 {
 			e.mu.Lock()
 			at := e.entry(m.Fingerprint)
-			at.Note(m.Took)
+			at.Note(m.Duration)
 			e.changed = true
 			e.mu.Unlock()
 		}
@@ -72,7 +72,7 @@ func (s *engine) Usual(fingerprint uint64) time.Duration {
 	s.runtimeEstimates.mu.Lock()
 	defer s.runtimeEstimates.mu.Unlock()
 	if known := s.runtimeEstimates.byFingerprint[fingerprint]; known != nil {
-		return known.Value.(*estimate).Usual()
+		return known.Value.(*estimate).TypicalRuntime()
 	}
 	return 0
 }

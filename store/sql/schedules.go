@@ -36,8 +36,8 @@ func readSchedule(r row, whole bool) store.Schedule {
 	var kept keptDraft
 	err := json.Unmarshal([]byte(t(scheduleDraft)), &kept)
 	s.Draft = kept.Job
-	for i := range min(len(s.Draft.After), len(kept.ParentIDs)) {
-		s.Draft.After[i].ID = kept.ParentIDs[i]
+	for i := range min(len(s.Draft.DependsOn), len(kept.ParentIDs)) {
+		s.Draft.DependsOn[i].ID = kept.ParentIDs[i]
 	}
 	if whole && err == nil {
 		s.Spec = t(scheduleDraft + 2)
@@ -64,7 +64,7 @@ func draftTexts(j queue.Job) (draft, input string, err error) {
 	input = inputOf(&j.Execution)
 	j.Env, j.Stdin = nil, ""
 	kept := keptDraft{Job: j}
-	for _, d := range j.After {
+	for _, d := range j.DependsOn {
 		kept.ParentIDs = append(kept.ParentIDs, d.ID)
 	}
 	raw, err := json.Marshal(kept)
@@ -87,7 +87,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		if err != nil {
 			return err
 		} else if old.gen != p.Replaces {
-			return store.ErrChanged
+			return store.ErrScheduleChanged
 		}
 		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`, int64(put.UID), put.Name)
 		if err != nil {
@@ -104,7 +104,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			return err
 		}
 		first := put.Draft
-		first.After = slices.Clone(first.After)
+		first.DependsOn = slices.Clone(first.DependsOn)
 		if err := t.rules.Check([]queue.Job{first}, put.UID); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			}
 		}
 		t.wakeAt(put.DueAt)
-		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &p.By, Schedule: put.Name})
+		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
 	})
 	return stored, err
 }
@@ -192,8 +192,8 @@ func (t *tx) Unfinished(schedule string, limit int) ([]rules.Job, error) {
 // AddRun implements rules.Tx.
 func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
 	var by any
-	if r.By != nil {
-		by = int64(*r.By)
+	if r.RequestedBy != nil {
+		by = int64(*r.RequestedBy)
 	}
 	if err := t.exec(`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		schedule, int64(r.Instant), int64(t.now), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
@@ -205,7 +205,7 @@ func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
 
 // Taken implements rules.Tx.
 func (t *tx) Taken(id string) (bool, error) {
-	taken, err := t.taken([]string{id})
+	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
 }
 
@@ -226,7 +226,7 @@ func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedul
 			run := store.ScheduleRun{Instant: queue.Millis(r.num(0)), At: queue.Millis(r.num(1)), Outcome: store.Outcome(r.text(2)), Job: r.num(3), ID: r.text(4), Note: r.text(7)}
 			if r.num(5) == 0 {
 				by := int(r.num(6))
-				run.By = &by
+				run.RequestedBy = &by
 			}
 			runs = append(runs, run)
 			return true, nil
@@ -259,7 +259,7 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		case old.gen == 0:
 			return errNoSchedule(name)
 		case old.gen != gen:
-			return store.ErrChanged
+			return store.ErrScheduleChanged
 		}
 		t.Holds(old.uid, -old.bytes, 0)
 		if err := t.exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
@@ -273,18 +273,18 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
-func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
+func (s *engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		is, err := t.Schedule(p.Name)
 		switch {
 		case err != nil:
 			return err
 		case is.Gen != p.Gen:
-			return store.ErrChanged
+			return store.ErrScheduleChanged
 		case p.Pause == (is.PausedAt != 0):
 			return nil
 		case p.Pause:
-			is.PausedAt, is.PausedBy, is.Note = t.now, p.By, p.Note
+			is.PausedAt, is.PausedBy, is.Note = t.now, p.RequestedBy, p.Note
 			is.NextAt, is.DueAt = 0, 0
 		default:
 			is.PausedAt, is.PausedBy, is.Note = 0, nil, ""
@@ -298,7 +298,7 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
 		if p.Pause {
 			kind = queue.EventSchedulePaused
 		}
-		return t.tellSchedule(kind, queue.EventDetail{UID: p.By, Schedule: p.Name, Target: p.Note})
+		return t.tellSchedule(kind, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
 	})
 }
 
@@ -354,7 +354,7 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 }
 
 // Fire carries out and records the plan for occurrences of a schedule.
-func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
+func (s *engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	err = s.do(ctx, prompt, func(t *tx) (err error) {
 		if err := t.s.space.checkSpace(); err != nil && len(f.Runs) > 0 {
 			return err
@@ -366,7 +366,7 @@ func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, e
 }
 
 // enqueueFor enqueues a job of a schedule.
-func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string, err error) {
+func (t *tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
 	list, err := allTexts(drafts)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestADamagedSchedule(t *testing.T) {
 		if one.Damaged != (one.Name == "s1") || one.Damaged != (one.Note != "") {
 			t.Errorf("%s: damaged %t, %q", one.Name, one.Damaged, one.Note)
 		}
-		fired, err := s.Fire(ctx, store.Firing{Name: one.Name, Gen: one.Gen, Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return "run-" + one.Name }})
+		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: one.Name, Gen: one.Gen, Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return "run-" + one.Name }})
 		if err != nil || fired.Done == one.Damaged {
 			t.Errorf("%s: fired %t, %v", one.Name, fired.Done, err)
 		}
@@ -39,7 +39,7 @@ func TestADamagedSchedule(t *testing.T) {
 	if list, err := s.Schedules(ctx, "", 9); err != nil || len(list) != 3 {
 		t.Errorf("listed: %v, %v", list, err)
 	}
-	if err := s.PauseSchedule(ctx, store.Pausing{Name: "s1", Gen: gens[1], Pause: true}); err != nil {
+	if err := s.PauseSchedule(ctx, store.SchedulePause{Name: "s1", Gen: gens[1], Pause: true}); err != nil {
 		t.Error(err)
 	}
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
@@ -62,9 +62,9 @@ func TestSchedulesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fire := func(s *Store, last queue.Millis) store.Fired {
+	fire := func(s *Store, last queue.Millis) store.OccurrenceResult {
 		t.Helper()
-		f := store.Firing{Name: "n", Gen: kept.Gen, Last: last, LastAt: last + 1, Runs: []queue.Millis{last + 1}, IDs: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
+		f := store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Last: last, LastAt: last + 1, Runs: []queue.Millis{last + 1}, IDs: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
 		fired, err := s.Fire(context.WithoutCancel(t.Context()), f)
 		if err != nil {
 			t.Fatal(err)

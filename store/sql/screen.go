@@ -37,7 +37,7 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Processing)},
 			{&screen.Ready, s.readyJobs(reserved)},
 			{&screen.Timed, timedJobs},
-			{&screen.Kept, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
+			{&screen.HeldOrBlocked, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
 			{&screen.Dead, recentlyEnded(queue.Dead)},
 			{&screen.Done, recentlyEnded(queue.Completed, queue.Cancelled)},
 		} {

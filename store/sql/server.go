@@ -97,8 +97,8 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopListening = stop
 	s.writerToken <- struct{}{}
-	o.Member.Name, o.Member.Lease = cmp.Or(o.Member.Name, "node"), cmp.Or(o.Member.Lease, defaultLease)
-	if err = s.join(ctx, o.Member); err == nil {
+	o.Node.Name, o.Node.Lease = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.Lease, defaultLease)
+	if err = s.join(ctx, o.Node); err == nil {
 		<-s.writerToken
 		err = s.begin(ctx, o)
 	}
@@ -108,7 +108,7 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	s.background.Go(func() { s.notifyCommits(background) })
 	s.background.Go(func() { s.listenForCommits(background) })
 	for _, f := range s.Examine(ctx) {
-		if f.Level != store.Fine {
+		if f.Level != store.LevelOK {
 			s.log.Warn(f.Message, "next", f.Next)
 		}
 	}

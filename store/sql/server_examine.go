@@ -46,7 +46,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	}
 	version, err := schemaVersion(c, serverScript(0, migrations, serverMigrations))
 	if err == nil && version == 0 {
-		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet; the first start of the service creates it"}}
+		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " + config.Database + " has no queue yet; the first start of the service creates it"}}
 	}
 	var list []store.Finding
 	if err == nil {
@@ -54,7 +54,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	}
 	if errors.Is(err, store.ErrNewerSchema) {
 		message := strings.TrimSuffix(err.Error(), "; "+afterOtherSchema)
-		return []store.Finding{{Check: "database", Level: store.Failure, Message: message, Next: afterOtherSchema}}
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Next: afterOtherSchema}}
 	}
 	if err == nil {
 		list, err = examineServer(c, config.Database, oldTransaction)
@@ -67,12 +67,12 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 
 // serverFailure returns the finding for a server that does not answer.
 func serverFailure(err error) store.Finding {
-	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: `check the database server and the setting "store"`}
+	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: `check the database server and the setting "store"`}
 }
 
 // foreignFinding reports an object that belongs to a role the service does not trust.
 func foreignFinding(f *foreignObject) store.Finding {
-	return store.Finding{Check: "database", Level: store.Failure, Message: f.message(), Next: f.next()}
+	return store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message(), Next: f.next()}
 }
 
 // oldTransaction is the age at which an open transaction is reported.
@@ -113,21 +113,21 @@ func examineServer(c interface {
 	add := func(level store.Level, message, next string) {
 		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
 	}
-	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
+	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
-		add(store.Failure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, full_page_writes = %s, synchronous_commit = %s", fsync, full, commits), `set all three to "on", and restart the server`)
+		add(store.LevelFailure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, full_page_writes = %s, synchronous_commit = %s", fsync, full, commits), `set all three to "on", and restart the server`)
 	}
 	if async > 0 {
-		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
+		add(store.LevelWarning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
 	if unseen > 0 { // only privileged roles see these columns of other processes
-		add(store.Warning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen), "grant pg_read_all_stats to the role of the service")
+		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen), "grant pg_read_all_stats to the role of the service")
 	}
 	if pid != 0 {
-		add(store.Warning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))
+		add(store.LevelWarning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))
 	}
 	if refused > 0 {
-		add(store.Warning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused), "see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
+		add(store.LevelWarning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused), "see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
 	}
 	return list, nil
 }

@@ -43,7 +43,7 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 					}
 				}
 				start := func() error {
-					s, err := OpenServer(t.Context(), url, Options{Order: defaultOrder, Member: Member{Name: "one", Folder: "one"}})
+					s, err := OpenServer(t.Context(), url, Options{Order: defaultOrder, Node: NodeConfig{Name: "one", DirID: "one"}})
 					if err == nil {
 						err = s.Close()
 					}
@@ -66,7 +66,7 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 				}
 				said := ""
 				for _, f := range ExamineServer(t.Context(), url) {
-					if f.Level == store.Failure {
+					if f.Level == store.LevelFailure {
 						said += f.Message + "\n"
 					}
 				}

@@ -38,7 +38,7 @@ type laneRows struct {
 
 // laneHead holds those fields of a lane's first job that decide the rank of the lane.
 type laneHead struct {
-	at       rules.Position
+	position rules.Position
 	priority int64
 }
 
@@ -64,7 +64,7 @@ func (t *tx) hasLeftLane(seq int64) bool { return t.remote() && t.readAhead.left
 func (a *readAhead) noteWrite(j *rules.Job, leased bool) {
 	switch {
 	case a == nil || leased || len(a.lanes) == 0:
-	case j.Standing == rules.Ready:
+	case j.Slot == rules.Ready:
 		a.forget()
 	default:
 		if a.leftLane == nil {
@@ -101,15 +101,15 @@ func position(r row) rules.Position { return rules.Position{Rank: r.num(rankColu
 
 // covers reports whether l includes a lane's first job at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
-	return l != nil && !l.from.After(from) && (l.next == nil || !from.After(l.next.at))
+	return l != nil && !l.from.After(from) && (l.next == nil || !from.After(l.next.position))
 }
 
 // findAhead passes a lane's jobs from l.Next on to each, and first reads them if necessary. It reports
 // whether the lane has no further jobs.
-func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
+func (t *tx) findAhead(l *rules.LaneScan, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.Next
 	known := t.readAhead.lanes[l.Lane.ID]
-	if !known.covers(from) || known.next != nil && !known.next.at.After(from) {
+	if !known.covers(from) || known.next != nil && !known.next.position.After(from) {
 		if err := t.fillAhead(l, known); err != nil {
 			return false, err
 		}
@@ -125,15 +125,15 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 		}
 	}
 	if known.next != nil {
-		l.Next = known.next.at
+		l.Next = known.next.position
 	}
 	return known.next == nil, nil
 }
 
 // fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The
 // parameter known holds the rows that were already read from l's lane; nil means none.
-func (t *tx) fillAhead(l *rules.Look, known *laneRows) error {
-	limit, size := t.readLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.Likely)
+func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
+	limit, size := t.readLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.ExpectedJobs)
 	if known != nil {
 		size = 2 * known.size
 	}

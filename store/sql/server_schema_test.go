@@ -44,7 +44,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := pgserver.Shared(t).Create(t)
 			start := func() error {
-				s, err := OpenServer(t.Context(), url, Options{Order: defaultOrder, Member: Member{Name: "one", Folder: "one"}})
+				s, err := OpenServer(t.Context(), url, Options{Order: defaultOrder, Node: NodeConfig{Name: "one", DirID: "one"}})
 				if err == nil {
 					err = s.Close()
 				}
@@ -59,7 +59,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 			}
 			said := ""
 			for _, f := range ExamineServer(t.Context(), url) {
-				if strings.HasPrefix(f.Message, "the database ") && f.Level == store.Failure {
+				if strings.HasPrefix(f.Message, "the database ") && f.Level == store.LevelFailure {
 					said += f.Message + "; " + f.Next + "\n"
 				}
 			}

@@ -94,7 +94,7 @@ func (f forgetful) beginTx(t *tx) error {
 // openForgetful opens a node on a forgetful server.
 func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 	t.Helper()
-	s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one"}})
+	s, err := OpenServer(t.Context(), url, Options{Order: order, Node: NodeConfig{Name: "one", DirID: "one"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func (t *tx) Attempt(part func() error) error {
 		counts[q] = q.count()
 	}
 	was, undo := *t, len(t.undo)
-	back := s.rechecks.Keep()
+	back := s.rechecks.SaveDirtyGates()
 	err := part()
 	if err == nil {
 		err = t.exec(`RELEASE part`)
@@ -53,9 +53,9 @@ func (t *tx) Attempt(part func() error) error {
 	for i := len(t.undo) - 1; i >= undo; i-- {
 		t.undo[i]()
 	}
-	begun := t.begun
+	begun := t.hasBegun
 	*t = was
-	t.begun = begun
+	t.hasBegun = begun
 	t.dropPrefetched()
 	t.laneCache = laneCache{}
 	t.rules.Undone()

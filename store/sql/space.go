@@ -48,22 +48,22 @@ func (s *Store) checkSpace() error {
 		if s.noReserve.Load() != nil {
 			s.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
 		}
-		if s.space.refusal = s.Room(); s.space.refusal != nil {
+		if s.space.refusal = s.SpaceError(); s.space.refusal != nil {
 			poke(s.needsSpace)
 			if _, err := s.countFree(); err != nil {
 				return err
 			}
-			s.space.refusal = s.Room()
+			s.space.refusal = s.SpaceError()
 		}
 		s.space.time = time.Now()
 	}
 	return s.space.refusal
 }
 
-// Room returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
+// SpaceError returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
 // the database have space, or that the database has nearly reached the file size limit of this process. It is
 // safe for concurrent use.
-func (s *Store) Room() error {
+func (s *Store) SpaceError() error {
 	free, err := s.freeSpace()
 	if err != nil {
 		free = math.MaxInt64
@@ -220,7 +220,7 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
 	for told := false; ; {
-		err := folder.Changed(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
+		err := folder.WaitForChange(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
 		})

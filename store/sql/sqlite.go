@@ -67,7 +67,7 @@ type Options struct {
 	Order   queue.Order
 	OrderOf func([]store.Setting) (queue.Order, error)
 	Log     *slog.Logger // nil discards the log
-	Member  Member       // the node; only for a server
+	Node    NodeConfig   // the node; only for a server
 }
 
 // Open opens the database in a directory and updates its schema. It creates a database only if none has

@@ -55,12 +55,12 @@ func (t *tx) Disowned(uid int, seq int64) int {
 func (t *tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
 
 // columnsOf returns the columns that hold a part of a job.
-func columnsOf(part rules.Part) string {
+func columnsOf(part rules.ReadScope) string {
 	return [...]string{headColumns, jobColumns, wholeColumns}[part]
 }
 
 // Job implements rules.Tx.
-func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
+func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	found := false
 	columns := columnsOf(part)
 	err = t.query(func(r row) (bool, error) {
@@ -97,7 +97,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	err = t.writeRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
+		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
 		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored, j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
@@ -111,7 +111,7 @@ func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
-	if j.Ran != "" && j.State != queue.Completed {
+	if j.LastAttempt != "" && j.State != queue.Completed {
 		if err := t.insertLastAttempt(j); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (t *tx) Put(j *rules.Job) error {
 	}
 	t.noteWrite(j)
 	args := row.args(j.Seq)
-	if j.Rewrite == rules.RowAlone {
+	if j.WriteScope == rules.WriteRow {
 		err := t.writeRow(set+` WHERE seq = ?37`, args...)
 		return err
 	}
@@ -130,7 +130,7 @@ func (t *tx) Put(j *rules.Job) error {
 	if err != nil {
 		return err
 	}
-	if j.Rewrite == rules.WithTerms {
+	if j.WriteScope == rules.WriteTerms {
 		err = t.exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.terms)...)
 		return err
 	}
@@ -158,9 +158,9 @@ const rowUpdatedAt = 14
 
 func rowOf(j *rules.Job) jobRow {
 	row := jobRow{
-		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, j.Stored},
-		texts:    [...]string{j.WorkerID, j.Units, string(j.Reason), j.Ran},
+		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
+			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.OwnRetention), j.Outputs, j.Node, j.Stored},
+		texts:    [...]string{j.WorkerID, j.Units, string(j.Reason), j.LastAttempt},
 		hasError: j.NewError != nil,
 	}
 	if row.hasError {
@@ -253,7 +253,7 @@ func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
 // AddAttempt implements rules.Tx.
 func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
-	if j.Ran = plainAttempt(e); j.Ran != "" {
+	if j.LastAttempt = plainAttempt(e); j.LastAttempt != "" {
 		return nil
 	}
 	kept := store.OutputSize(a)
@@ -270,7 +270,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 		}
 	}
 	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
-		Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size, Result: a.Result, ResultError: a.ResultError})
+		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size, Result: a.Result, ResultError: a.ResultError})
 }
 
 // AddGarbage implements rules.Tx.
@@ -320,17 +320,17 @@ func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 }
 
 // Measure implements rules.Tx.
-func (t *tx) Measure(m rules.Measured) { t.measured = append(t.measured, m) }
+func (t *tx) Measure(m rules.Measurement) { t.measured = append(t.measured, m) }
 
 // Touched implements rules.Tx.
-func (t *tx) Touched(seq int64) { t.touched = append(t.touched, seq) }
+func (t *tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
 
 // StoredSize implements rules.Tx.
 func (t *tx) StoredSize(j *queue.Job) (int64, error) {
 	text, err := textsOf(j.Execution)
 	dependencies := j.Parents
-	if j.After != nil {
-		dependencies = len(j.After)
+	if j.DependsOn != nil {
+		dependencies = len(j.DependsOn)
 	}
 	return text.size(dependencies), err
 }
@@ -402,7 +402,7 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
-	used := t.s.mem.used
+	used := t.s.mem.unitsUsed
 	for _, n := range l.Needs {
 		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
 			continue

@@ -47,7 +47,7 @@ func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()})
+		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()})
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 			return err
 		}
 		for i := range due {
-			if err := t.rules.Due(&due[i]); err != nil {
+			if err := t.rules.MarkDue(&due[i]); err != nil {
 				return err
 			}
 		}
@@ -120,7 +120,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if opened || unseen || dependants || s.rechecks.Left() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
+		if opened || unseen || dependants || s.rechecks.DirtyGateCount() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}

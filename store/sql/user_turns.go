@@ -29,7 +29,7 @@ func (u *userLanes) secondHead() rules.Position {
 // set records a lane's new head and whether the lane is open.
 func (u *userLanes) set(l rules.Lane) {
 	u.open = slices.DeleteFunc(slices.Clone(u.open), func(other *rules.Lane) bool { return other.ID == l.ID })
-	if l.Shut == rules.Open {
+	if l.ClosedBy == rules.Open {
 		u.add(l)
 	}
 }
@@ -51,13 +51,13 @@ func (u *userLanes) add(l rules.Lane) {
 // Shared implements rules.Tx.
 func (t *tx) Shared(rulesQueue *rules.Queue) bool {
 	q := t.s.mem.lanes.state(rulesQueue.Name)
-	return len(q.open)+len(q.users) > 1
+	return len(q.openLanes)+len(q.users) > 1
 }
 
 // Contenders implements rules.Tx.
 func (t *tx) Contenders(rulesQueue *rules.Queue, each func(l *rules.Lane, served int64)) {
 	q := t.s.mem.lanes.state(rulesQueue.Name)
-	for _, l := range q.open {
+	for _, l := range q.openLanes {
 		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.open[0].Head) {
 			l = demandLanes.open[0]
 		}
@@ -74,8 +74,8 @@ func (t *tx) Contenders(rulesQueue *rules.Queue, each func(l *rules.Lane, served
 func (t *tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
 	q, m := t.s.mem.lanes.state(rulesQueue.Name), &t.s.mem
 	m.turnCount++
-	turn := rules.Turn{At: m.turnCount, Before: q.lastTurns[uid]}
-	t.setLastTurn(q, uid, turn.At)
+	turn := rules.Turn{Number: m.turnCount, Previous: q.lastTurns[uid]}
+	t.setLastTurn(q, uid, turn.Number)
 	if int64(len(q.lastTurns)) > 2*turnsRemembered { // users with older turns go first in any case
 		old := m.turnCount - turnsRemembered
 		t.afterCommit = append(t.afterCommit, func() {
@@ -93,8 +93,8 @@ const turnsRemembered = 1000
 
 // Unserve implements rules.Tx.
 func (t *tx) Unserve(rulesQueue *rules.Queue, uid int, turn rules.Turn) {
-	if q := t.s.mem.lanes.state(rulesQueue.Name); turn.At > q.fixedTurns {
-		t.setLastTurn(q, uid, min(q.lastTurns[uid], turn.Before))
+	if q := t.s.mem.lanes.state(rulesQueue.Name); turn.Number > q.fixedTurns {
+		t.setLastTurn(q, uid, min(q.lastTurns[uid], turn.Previous))
 	}
 }
 
@@ -198,7 +198,7 @@ func (q *queueState) openOf(uid int) userLanes {
 	if lanesOfUser, known := q.users[uid]; known {
 		return lanesOfUser
 	}
-	return userLanes{restFrom: rules.End}
+	return userLanes{restFrom: rules.EndPosition}
 }
 
 // setOpen updates the user's open lanes in memory when a lane with demands changes. It marks them to be read
@@ -215,7 +215,7 @@ func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
 			q.users = map[int]userLanes{}
 		}
 		q.users[l.UID] = lanesOfUser
-	case lanesOfUser.restFrom != rules.End: // other open lanes exist in the database
+	case lanesOfUser.restFrom != rules.EndPosition: // other open lanes exist in the database
 		ls.markStaleUser(q, l.UID)
 		return
 	default:

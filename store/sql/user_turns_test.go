@@ -13,8 +13,8 @@ import (
 func openPriorityNode(t *testing.T, url, name string) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{
-		Order:  queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
-		Member: Member{Name: name, Folder: name, Lease: time.Hour},
+		Order: queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
+		Node:  NodeConfig{Name: name, DirID: name, Lease: time.Hour},
 	})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
@@ -65,7 +65,7 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
 		"a lock":              {lock("l", 10000)},
-		"a rate":              {{{Kind: queue.GateRate, Key: "r", N: 10000, Per: time.Hour}}},
+		"a rate":              {{{Kind: queue.GateRate, Key: "r", N: 10000, Period: time.Hour}}},
 		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", N: 1}}},
 		"lanes by turns":      {nil, lock("l", 10000), lock("m", 10000)},
 		"a lock that is full": {nil, lock("l", 1)},

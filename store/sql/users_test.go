@@ -52,7 +52,7 @@ func trimEveryKind(t *testing.T, s *Store) {
 				r.Released = append(r.Released, j.Lease())
 				continue
 			}
-			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")}, Decision: queue.Decision{State: queue.Failed, Counts: true, Started: true}})
+			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")}, Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true}})
 		}
 		r.MaxBytesUser = quota
 		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Ended) != 1 {

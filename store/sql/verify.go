@@ -28,12 +28,12 @@ const maxClockAhead = time.Minute
 // Examine checks the database, its directory and its disk, for doctor. It is fast and safe for concurrent
 // use.
 func (s *Store) Examine(ctx context.Context) []store.Finding {
-	list := ExamineFolder(s.dir)
-	if err := s.Room(); err != nil {
-		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
+	list := ExamineDir(s.dir)
+	if err := s.SpaceError(); err != nil {
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error(), Next: "free some space"})
 	}
 	wait := slowCommit // how long to wait for the writer, which may hang in a commit
-	if s.Slow() != nil {
+	if s.SlowCommitError() != nil {
 		wait = 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -43,11 +43,11 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		list = append(list, examineSize(s.conn)...)
 		return nil
 	})
-	switch slow := s.Slow(); {
+	switch slow := s.SlowCommitError(); {
 	case slow != nil:
-		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: slow.Error(), Next: "check the disk"})
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(), Next: "check the disk"})
 	case err != nil:
-		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the service's log"})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: "see the service's log"})
 	}
 	return list
 }
@@ -70,14 +70,14 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(
 // ExamineStopped checks the database in a directory that no service uses. If thorough is set, it also checks
 // all rows and output files.
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
-	list := ExamineFolder(dir)
+	list := ExamineDir(dir)
 	path := filepath.Join(dir, databaseName)
 	wrong := func(err error) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("%s is missing", path),
 			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, highWaterName))})
 	case err != nil:
 		return wrong(err)
@@ -112,38 +112,38 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 func findEmpty(dir, path string) store.Finding {
 	mark := filepath.Join(dir, highWaterName)
 	if _, err := os.Stat(mark); err == nil {
-		return store.Finding{Check: "database", Level: store.Failure, Message: path + " is empty, but contained jobs before",
+		return store.Finding{Check: "database", Level: store.LevelFailure, Message: path + " is empty, but contained jobs before",
 			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an empty queue, remove %s", mark)}
 	}
-	return store.Finding{Check: "database", Level: store.Warning, Message: path + " is empty: it has no tables yet",
+	return store.Finding{Check: "database", Level: store.LevelWarning, Message: path + " is empty: it has no tables yet",
 		Next: "start the service, which creates the tables"}
 }
 
-// ExamineFolder checks a service's state directory: the file system, the disk and the permissions of the
+// ExamineDir checks a service's state directory: the file system, the disk and the permissions of the
 // files. A service has a state directory even if its database is on a server.
-func ExamineFolder(dir string) (list []store.Finding) {
+func ExamineDir(dir string) (list []store.Finding) {
 	add := func(check string, level store.Level, next, format string, args ...any) {
 		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
 	}
 	system, err := fileSystemOf(dir)
 	switch {
 	case err != nil:
-		add("file system", store.Failure, "check that the directory exists and can be read", "%v", err)
+		add("file system", store.LevelFailure, "check that the directory exists and can be read", "%v", err)
 	case system.refuse(dir) != nil:
-		add("file system", store.Failure, "move the queue to a local disk: queuectl backup FILE, then queuectl restore FILE with another --dir", "%v", system.refuse(dir))
+		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl restore FILE with another --dir", "%v", system.refuse(dir))
 	case system.note != "":
-		add("file system", store.Warning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
+		add("file system", store.LevelWarning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir, system.name, refusedNames())
+		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
-		add("disk", store.Failure, "check the disk", "%v", err)
+		add("disk", store.LevelFailure, "check the disk", "%v", err)
 	} else if inodes := freeInodes(dir); inodes == 0 {
-		add("disk", store.Failure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
+		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
 	} else if free < minFreeBytes+reserveBytes {
-		add("disk", store.Failure, "free some space", "only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir, queue.FormatSize(minFreeBytes))
+		add("disk", store.LevelFailure, "free some space", "only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir, queue.FormatSize(minFreeBytes))
 	} else {
-		add("disk", store.Fine, "", "%d MiB are free", free>>20)
+		add("disk", store.LevelOK, "", "%d MiB are free", free>>20)
 	}
 	before := len(list)
 	for _, name := range []string{".", databaseName, databaseName + "-wal", databaseName + "-shm", highWaterName,
@@ -165,11 +165,11 @@ func ExamineFolder(dir string) (list []store.Finding) {
 			err = checkWritable(path, info)
 		}
 		if err != nil {
-			add("permissions", store.Failure, "make the service's account the owner of the queue's files, and give no other account access", "%v", err)
+			add("permissions", store.LevelFailure, "make the service's account the owner of the queue's files, and give no other account access", "%v", err)
 		}
 	}
 	if len(list) == before {
-		add("permissions", store.Fine, "", "only the service can read or change the files of the queue")
+		add("permissions", store.LevelOK, "", "only the service can read or change the files of the queue")
 	}
 	return list
 }
@@ -179,18 +179,18 @@ func ExamineFolder(dir string) (list []store.Finding) {
 func examineSchema(c *liteConn) (list []store.Finding) {
 	wrong, err := schemaFaults(c)
 	if err != nil {
-		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: replaceAdvice}}
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
 	}
 	for _, f := range wrong {
-		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: rebuildAdvice})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text, Next: rebuildAdvice})
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
-		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelOK, Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
-			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (dates that are already stored stay as they are)"})
+			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (dates that are already stored stay as they are)"})
 		}
 	}
 	return list
@@ -205,11 +205,11 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "batches", Level: store.Failure, Message: err.Error(), Next: replaceAdvice}}
+		return []store.Finding{{Check: "batches", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
 	case n == 0:
 		return nil
 	}
-	return []store.Finding{{Check: "batches", Level: store.Failure,
+	return []store.Finding{{Check: "batches", Level: store.LevelFailure,
 		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers are between %d and %d", n, first, last),
 		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
@@ -272,13 +272,13 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 		}
 		for i, text := range found {
 			if i == maxFaults {
-				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: next})
+				list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: next})
 				break
 			}
-			list = append(list, store.Finding{Check: name, Level: store.Failure, Message: text, Next: next})
+			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: text, Next: next})
 		}
 		if len(found) == 0 {
-			list = append(list, store.Finding{Check: name, Level: store.Fine, Message: fine})
+			list = append(list, store.Finding{Check: name, Level: store.LevelOK, Message: fine})
 		}
 	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })

@@ -104,9 +104,9 @@ func (s *Store) setWALStuck(why string) {
 // slowCommit is how long a commit may take before health checks report it: the disk may be frozen or failing.
 const slowCommit = 10 * time.Second
 
-// Slow returns an error while a commit takes longer than slowCommit. It never blocks, and may be called
+// SlowCommitError returns an error while a commit takes longer than slowCommit. It never blocks, and may be called
 // concurrently.
-func (s *Store) Slow() error {
+func (s *Store) SlowCommitError() error {
 	start := time.Duration(s.commitStart.Load())
 	if start == 0 {
 		return nil
@@ -118,9 +118,9 @@ func (s *Store) Slow() error {
 	return nil
 }
 
-// Starved returns an error while the WAL has grown too large and cannot be emptied. It is safe for concurrent
+// CheckpointError returns an error while the WAL has grown too large and cannot be emptied. It is safe for concurrent
 // use.
-func (s *Store) Starved() error {
+func (s *Store) CheckpointError() error {
 	if why := s.walStuck.Load(); why != nil {
 		return queue.Errorf(queue.CodeUnavailable, "%s", *why)
 	}
@@ -137,7 +137,7 @@ func (s *Store) readBudget() time.Duration {
 
 // readTooLong implements backend.
 func (s *Store) readTooLong(budget time.Duration) error {
-	if err := s.Starved(); err != nil {
+	if err := s.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the following problem lasts: %v", budget, err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)

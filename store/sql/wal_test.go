@@ -56,20 +56,20 @@ func TestSlowCommitIsReported(t *testing.T) {
 	defer func() { s.writerToken <- struct{}{} }()
 	s.commitStart.Store(1)
 	s.created = time.Now().Add(-slowCommit + time.Second)
-	if err := s.Slow(); err != nil {
+	if err := s.SlowCommitError(); err != nil {
 		t.Errorf("before slowCommit: %v", err)
 	}
 	s.created = time.Now().Add(-slowCommit - 1500*time.Millisecond)
-	if err := s.Slow(); err == nil || !strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
+	if err := s.SlowCommitError(); err == nil || !strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
 		t.Errorf("after slowCommit: %v", err)
 	}
 	if list := s.Examine(t.Context()); !slices.ContainsFunc(list, func(f store.Finding) bool {
-		return f.Level == store.Failure && strings.Contains(f.Message, "waiting for the disk")
+		return f.Level == store.LevelFailure && strings.Contains(f.Message, "waiting for the disk")
 	}) {
 		t.Errorf("doctor reports %+v, want a failure of the disk", list)
 	}
 	s.commitStart.Store(0)
-	if err := s.Slow(); err != nil {
+	if err := s.SlowCommitError(); err != nil {
 		t.Errorf("without a commit: %v", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Fatalf("the other program got %s", said)
 	}
 	for walSize(t, s) <= s.wal.alarm {
-		if s.Starved() != nil {
+		if s.CheckpointError() != nil {
 			t.Fatalf("starved at %d bytes", walSize(t, s))
 		}
 		grow(t, s)
@@ -125,7 +125,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		grow(t, s)
 		allowCheckpoint(t, s)
 	}
-	if err := s.Starved(); err == nil || !strings.Contains(err.Error(), way) {
+	if err := s.CheckpointError(); err == nil || !strings.Contains(err.Error(), way) {
 		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
 	}
 	begun := time.Now()
@@ -141,8 +141,8 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	for range 3 {
 		grow(t, s)
 	}
-	if size := walSize(t, s); s.Starved() != nil || size > 2*s.wal.keep {
-		t.Errorf("after the reader has ended: %d bytes, %v", size, s.Starved())
+	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.wal.keep {
+		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
 	if s.readBudget() != readTimeout {
 		t.Errorf("reads are still kept short")
@@ -225,14 +225,14 @@ func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 		readSlowly(ctx, s, `1000000000`)
 	})
 	deadline := time.Now().Add(20 * time.Second)
-	for s.Starved() == nil {
+	for s.CheckpointError() == nil {
 		growBy(t, s, 4)
 		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {
 			t.Fatalf("not starved at %d bytes", walSize(t, s))
 		}
 	}
-	for s.Starved() != nil {
+	for s.CheckpointError() != nil {
 		grow(t, s)
 		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {

@@ -21,7 +21,7 @@ import (
 
 // laneFaults compares all lanes in memory with the tables.
 func (s *engine) laneFaults() error {
-	for s.rechecks.Left() > 0 {
+	for s.rechecks.DirtyGateCount() > 0 {
 		if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); err != nil {
 			return err
 		}
@@ -44,8 +44,8 @@ func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err er
 		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.text(laneWidth) == "" && own != nil {
 			l = *own
 		}
-		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.Shut == rules.Open {
-			l.Shut = gate
+		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.ClosedBy == rules.Open {
+			l.ClosedBy = gate
 		}
 		lanes[l.ID], demands[l.ID] = l, r.text(laneWidth)
 		return true, err
@@ -64,7 +64,7 @@ func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 		case t.s.mem.leases[p.Seq] != nil:
 		case l.Queue != r.text(3) || l.UID != int(r.num(4)) || demands[l.ID] != queue.DemandsText(made):
 			wrong = fmt.Errorf("job %d of %s, user %d, %v stands in lane %+v", p.Seq, r.text(3), r.num(4), made, l)
-		case l.Shut == rules.Empty || l.Head.After(p):
+		case l.ClosedBy == rules.Empty || l.Head.After(p):
 			wrong = fmt.Errorf("the lane %+v does not know of job %d at %v", l, p.Seq, p)
 		}
 		return true, nil
@@ -88,8 +88,8 @@ func (t *tx) wrongUse() error {
 			}
 		}
 	}
-	if !maps.Equal(used, t.s.mem.used) {
-		return fmt.Errorf("%v is used of gates, and %v is known", used, t.s.mem.used)
+	if !maps.Equal(used, t.s.mem.unitsUsed) {
+		return fmt.Errorf("%v is used of gates, and %v is known", used, t.s.mem.unitsUsed)
 	}
 	for name, q := range t.s.mem.lanes.queues {
 		if q.leased != leased[name] {
@@ -128,10 +128,10 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	}
 	empties, over := int64(0), map[int64]int{}
 	for _, l := range lanes {
-		if l.Shut == rules.Empty {
+		if l.ClosedBy == rules.Empty {
 			empties++
-		} else if l.Shut < 0 && len(l.Needs) > 0 {
-			over[l.Shut]++
+		} else if l.ClosedBy < 0 && len(l.Needs) > 0 {
+			over[l.ClosedBy]++
 		}
 	}
 	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.overQuota) {
@@ -200,11 +200,11 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	}
 	best := map[list]rules.Lane{}
 	for _, l := range lanes {
-		if l.Shut == rules.Open || l.Shut == rules.Empty {
+		if l.ClosedBy == rules.Open || l.ClosedBy == rules.Empty {
 			continue
 		}
-		at := list{l.Shut, l.List()}
-		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool { return n.Gate == l.Shut && n.Kind == queue.GateResource }) {
+		at := list{l.ClosedBy, l.List()}
+		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool { return n.Gate == l.ClosedBy && n.Kind == queue.GateResource }) {
 			at.of.UID = 0 // at this gate, lanes of all users wait behind the best one
 		}
 		units := func(l rules.Lane) int {
@@ -220,7 +220,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	for at, l := range best {
 		covered := false
 		for _, other := range lanes {
-			if other.Shut == rules.Open && other.List() == l.List() && !other.Head.After(l.Head) {
+			if other.ClosedBy == rules.Open && other.List() == l.List() && !other.Head.After(l.Head) {
 				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
 			}
 		}
@@ -232,8 +232,8 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 			if err != nil {
 				return err
 			}
-			if g.Room >= n.Units {
-				return fmt.Errorf("the lane %+v is shut on gate %d, which has room for %d", l, n.Gate, g.Room)
+			if g.Free >= n.Units {
+				return fmt.Errorf("the lane %+v is shut on gate %d, which has room for %d", l, n.Gate, g.Free)
 			}
 		}
 	}
@@ -247,21 +247,21 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	}
 	heads := map[string]rules.Position{}
 	for _, l := range lanes {
-		if first, found := heads[l.Queue]; l.Shut == rules.Open && (!found || first.After(l.Head)) {
+		if first, found := heads[l.Queue]; l.ClosedBy == rules.Open && (!found || first.After(l.Head)) {
 			heads[l.Queue] = l.Head
 		}
 	}
 	ls := t.s.mem.lanes
 	for name, q := range ls.queues {
 		head, open := heads[name]
-		if open != (len(q.open) > 0 || q.best != nil) || open && head != q.Head {
+		if open != (len(q.openLanes) > 0 || q.best != nil) || open && head != q.Head {
 			return fmt.Errorf("queue %s begins at %v, %t, and is known as %+v", name, head, open, q)
 		}
 		if stands := open && q.Room > 0; stands != (q.readyIndex >= 0) || stands && ls.ready[q.readyIndex] != q {
 			return fmt.Errorf("queue %s stands at %d: %+v", name, q.readyIndex, q)
 		}
-		for i, l := range q.open {
-			if l.HeapIndex != i || l.Shut != rules.Open || i > 0 && q.open[(i-1)/2].Head.After(l.Head) {
+		for i, l := range q.openLanes {
+			if l.HeapIndex != i || l.ClosedBy != rules.Open || i > 0 && q.openLanes[(i-1)/2].Head.After(l.Head) {
 				return fmt.Errorf("the lane %+v stands wrong in its queue", l)
 			}
 		}
@@ -334,8 +334,8 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 			}
 			made, s = at(order)
 			s.now = clock
-			s.rechecks.Looks = 40 * rules.StepsMost // the model has no limit
-			s.lanesKept = 20                        // low, so that lanes, gates and queues are often removed
+			s.rechecks.MaxSteps = 40 * rules.MaxSteps // the model has no limit
+			s.lanesKept = 20                          // low, so that lanes, gates and queues are often removed
 			return made
 		}
 		first := reopen()

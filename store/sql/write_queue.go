@@ -232,7 +232,7 @@ func (s *engine) takeFairGroup(group []*op) []*op {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b turnKey) int {
-		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.last, b.last), int(a.op.class)-int(b.op.class))
+		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.lastServed, b.lastServed), int(a.op.class)-int(b.op.class))
 	})
 	all = all[:min(len(all), max(0, maxGroup-len(group)))]
 	chosen := make(map[*op]bool, len(all))
@@ -248,10 +248,10 @@ func (s *engine) takeFairGroup(group []*op) []*op {
 
 // turnKey is an operation with its sort keys.
 type turnKey struct {
-	op   *op
-	turn int   // number of earlier operations of the same user and class
-	last int64 // when an operation of this user and class was last served, as a value of serveClock
-	slow bool  // the user's last operation was slow
+	op         *op
+	turn       int   // number of earlier operations of the same user and class
+	lastServed int64 // when an operation of this user and class was last served, as a value of serveClock
+	slow       bool  // the user's last operation was slow
 }
 
 // userClass identifies the operations of one user and class.

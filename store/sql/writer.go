@@ -26,7 +26,7 @@ const (
 type tx struct {
 	turnsChanged []*queueState // queues whose turns of users have changed
 	conn
-	begun         bool
+	hasBegun      bool
 	s             *engine
 	now           queue.Millis // time at the start of the transaction
 	undo          []func()     // functions that restore the writer's memory
@@ -34,10 +34,10 @@ type tx struct {
 	rules         rules.Rules  // rules that carry out the operations
 	drafts        []texts      // texts of the jobs that are being enqueued, by draft number
 	earliestTimer queue.Millis // earliest timer that was set; 0 if none
-	touched       []int64      // jobs that changed
+	touchedJobs   []int64      // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
-	measured       []rules.Measured
-	before         memory                     // copy of the writer's memory at the start; shares its leases
+	measured       []rules.Measurement
+	memoryAtStart  memory                     // copy of the writer's memory at the start; shares its leases
 	users          map[int]user               // users that changed, as they were before the transaction
 	queues         map[*queueState]queueCount // queues that changed, with their counts before the transaction
 	removed        int                        // number of attempts and dependency rows removed
@@ -161,7 +161,7 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 			return nil, nil
 		case k == mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused the change: %v", err)
-			group = without(group, culprit)
+			group = withoutOp(group, culprit)
 		default:
 			return group, err
 		}
@@ -209,7 +209,7 @@ func (s *engine) startClock() (stop func()) {
 // nil.
 func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
-	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseBuffer[:0]}
+	t := &tx{conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem, leases: s.leaseBuffer[:0]}
 	t.rules.Init(t, &s.rechecks)
 	defer func() {
 		if err != nil {
@@ -225,7 +225,7 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 		return 0, nil, nil, err
 	}
 	t.carriedAtStart = s.db.argumentBytes()
-	t.undo = append(t.undo, s.rechecks.Keep())
+	t.undo = append(t.undo, s.rechecks.SaveDirtyGates())
 	if n, culprit, err = t.carryOut(group); err != nil {
 		return n, nil, culprit, err
 	}
@@ -256,7 +256,7 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	if err := t.writeMeta(); err != nil {
 		return n, nil, nil, err
 	}
-	if t.begun {
+	if t.hasBegun {
 		if err := t.conn.commit(); err != nil {
 			if kindOf(err) == mistake {
 				err = fmt.Errorf("commit: %w", err)
@@ -264,7 +264,7 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
-		s.backend.onCommit(s.mem.commits != t.before.commits)
+		s.backend.onCommit(s.mem.commits != t.memoryAtStart.commits)
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
@@ -306,9 +306,9 @@ func (t *tx) size() int {
 }
 
 func (t *tx) beginOnce() (err error) {
-	if !t.begun {
+	if !t.hasBegun {
 		err = t.conn.begin()
-		t.begun = err == nil
+		t.hasBegun = err == nil
 	}
 	return err
 }
@@ -351,14 +351,14 @@ func (t *tx) number(sql string, args ...any) (int64, error) {
 }
 
 func (t *tx) rollback() {
-	if t.begun {
+	if t.hasBegun {
 		t.conn.rollback()
 	}
 	leases := t.s.mem.leases
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.undo[i]()
 	}
-	t.s.mem = t.before
+	t.s.mem = t.memoryAtStart
 	t.s.mem.leases = leases
 	for uid, u := range t.users {
 		t.s.mem.putUser(uid, u)
@@ -367,7 +367,7 @@ func (t *tx) rollback() {
 		q.setCount(old)
 	}
 	t.s.mem.countLeased()
-	t.s.minute = minuteFigures{}
+	t.s.minute = minuteStatistics{}
 }
 
 // writeMeta writes what the transaction changed of the counts and numbers.
@@ -378,8 +378,8 @@ func (t *tx) writeMeta() error {
 	if err := t.listQueues(); err != nil {
 		return err
 	}
-	m, b := &t.s.mem, &t.before
-	if !(t.begun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList && m.queueList == b.queueList {
+	m, b := &t.s.mem, &t.memoryAtStart
+	if !(t.hasBegun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList && m.queueList == b.queueList {
 		return nil
 	}
 	inMeta, changed := "", false
@@ -427,9 +427,9 @@ func (t *tx) publish(grant *claimResult) {
 	s.jobsReadied = false
 	foreign := s.foreignChanges
 	if s.foreignChanges = (foreignChanges{}); foreign.any {
-		defer s.watchers.TellAll()
+		defer s.watchers.NotifyAll()
 	} else {
-		defer s.watchers.Tell(append(t.touched, foreign.seqs...)...)
+		defer s.watchers.Notify(append(t.touchedJobs, foreign.seqs...)...)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -440,7 +440,7 @@ func (t *tx) publish(grant *claimResult) {
 		poke(t.cutShort.retry)
 	}
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.keptJobs
+	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	for uid := range t.users {
 		s.noteUsageLocked(uid)
 	}
@@ -484,7 +484,7 @@ func (t *tx) wakeAt(at queue.Millis) {
 	}
 }
 
-func without(group []*op, o *op) []*op {
+func withoutOp(group []*op, o *op) []*op {
 	others := make([]*op, 0, len(group))
 	for _, g := range group {
 		if g != o {

@@ -32,8 +32,8 @@ func (t *tx) reload() error {
 			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: old.Turn}
 		}
 	}
-	m.nextDue, m.lastPromote, m.recheckedUpTo, m.figuresTidied = old.nextDue, old.lastPromote, old.recheckedUpTo,
-		old.figuresTidied
+	m.nextDue, m.lastPromote, m.recheckedUpTo, m.statisticsTidied = old.nextDue, old.lastPromote, old.recheckedUpTo,
+		old.statisticsTidied
 	m.lanes.node, m.lanes.closedHere = old.lanes.node, old.lanes.closedHere
 	m.lastPass, m.turnCount, m.lastDecidedUID = old.lastPass, old.turnCount, old.lastDecidedUID
 	for name, q := range old.lanes.queues {
@@ -49,7 +49,7 @@ func (t *tx) reload() error {
 	s.mu.Unlock()
 	for i := range m.disowning {
 		d := &m.disowning[i]
-		if index := slices.IndexFunc(old.disowning, func(o disowning) bool { return o.former == d.former }); index >= 0 {
+		if index := slices.IndexFunc(old.disowning, func(o disownment) bool { return o.former == d.former }); index >= 0 {
 			d.done, d.unreported = old.disowning[index].done, old.disowning[index].unreported
 		}
 	}
@@ -72,10 +72,10 @@ func (t *tx) reload() error {
 			m.batches[n] = b
 		}
 	}
-	s.minute = minuteFigures{}
+	s.minute = minuteStatistics{}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
-	t.before, s.foreignChanges.any, s.jobsReadied = *m, true, true
+	t.memoryAtStart, s.foreignChanges.any, s.jobsReadied = *m, true, true
 	s.watchForeignTimer(t.now, t.now) // watch for timers of other nodes that the tables may now contain
 	return nil
 }
@@ -164,7 +164,7 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 		t.undo = nil // the changes are committed, so an error of this transaction must not undo them
 	}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
-	t.before = *m
+	t.memoryAtStart = *m
 	s.jobsReadied = true
 	return nil
 }

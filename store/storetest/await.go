@@ -88,8 +88,8 @@ func awaitGivenBack(r *rig) {
 		do   func(claimed queue.Job)
 	}{
 		{"a release", release},
-		{"an end due at once", func(j queue.Job) { r.settle(j, endedAs(queue.Lost)) }},
-		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.Unstarted)) }},
+		{"an end due at once", func(j queue.Job) { r.settle(j, endedAs(queue.RunnerLost)) }},
+		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.NeverStarted)) }},
 		{"a revival", func(j queue.Job) {
 			r.settle(j, exited(0))
 			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))

@@ -289,7 +289,7 @@ func stagedIDMayBeOwnSeq(r *rig) {
 		return receipt
 	}
 	same(r, "its number", stage(withID(own)).Seqs[0], first.Seq+1)
-	child := stage(func(j *queue.Job) { j.After = []queue.Dependency{{ID: own}} })
+	child := stage(func(j *queue.Job) { j.DependsOn = []queue.Dependency{{ID: own}} })
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	r.applyBatch(receipt)

@@ -82,7 +82,7 @@ func bestWaitingSkipsFuture(r *rig) {
 	r.checkNothingWaiting("a job that is due later", 1)
 	parent := r.enqueueFor(2, 1)[0]
 	r.enqueueFor(1, 1, withPriority(12), func(j *queue.Job) {
-		j.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentEnded}}
+		j.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentEnded}}
 	})
 	r.checkNothingWaiting("a blocked job", 1)
 	waiting := r.enqueueFor(1, 1, withPriority(13))[0]

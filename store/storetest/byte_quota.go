@@ -75,7 +75,7 @@ func bytesCounted(r *rig) {
 	r.settle(second, exited(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
 	r.checkBytes("one job less", r.bytesHeld(1), 20_000, 1)
-	n, err := r.s.Purge(r.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10, nil)
+	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10, nil)
 	r.must(err)
 	same(r, "purged", n, 1)
 	same(r, "at last", r.bytesHeld(1), int64(0))
@@ -238,7 +238,7 @@ func jobWithoutInputDoesNotRun(r *rig) {
 	ran, withEnv := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed)
 	parent := r.endedJob(draft(ofUser(1)), queue.Dead)
 	child := draftWithInput(1, 7000)
-	child.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentCompleted}}
+	child.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentCompleted}}
 	r.must(r.enqueueLarge(1, 0, child))
 	cancelled := r.listAll(store.Filter{States: []queue.State{queue.Cancelled}})[0]
 	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
@@ -320,7 +320,7 @@ func bytesOfSchedules(r *rig) {
 	r.wantCode("an edit beyond the limit", err, queue.CodeFull)
 	other := grown
 	withInputBytes(2, 20_000)(&other)
-	other, err = put(store.SchedulePut{Schedule: other, Replaces: grown.Gen, By: 2})
+	other, err = put(store.SchedulePut{Schedule: other, Replaces: grown.Gen, RequestedBy: 2})
 	r.must(err)
 	same(r, "of the user whose schedule another one replaced", r.bytesHeld(1), int64(0))
 	r.checkBytes("of the other user", r.bytesHeld(2), 40_000, 1)
@@ -345,7 +345,7 @@ func disownMovesBytes(r *rig) {
 
 func bytesOfFirings(r *rig) {
 	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
-	f := store.Firing{
+	f := store.OccurrenceRequest{
 		Name: hourly.Name, Gen: hourly.Gen, Last: hourly.LastAt, Boot: hourly.Boot, LastAt: r.s.Now(), NextBoot: hourly.Boot, Runs: []queue.Millis{r.s.Now()},
 		IDs:          func(queue.Millis, int) string { return "hourly-1" },
 		MaxBytesUser: r.bytesHeld(1) + 1000, FailOverQuota: true,
@@ -353,7 +353,7 @@ func bytesOfFirings(r *rig) {
 	r.checkUnchanged(func() {
 		_, err := r.s.Fire(r.Context(), f)
 		var full *store.QuotaError
-		if !errors.As(err, &full) || full.Used != r.bytesHeld(1) || full.Most != f.MaxBytesUser || full.More < 10_000 {
+		if !errors.As(err, &full) || full.Used != r.bytesHeld(1) || full.Limit != f.MaxBytesUser || full.Needed < 10_000 {
 			r.Errorf("a run above the quota: %+v, want the bytes that it needs", err)
 		}
 	})

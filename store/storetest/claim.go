@@ -248,7 +248,7 @@ func claimCancelsExpired(r *rig) {
 func promoteCancelsExpired(r *rig) {
 	at := r.s.Now() + 1000
 	failed := r.runJob(exited(3), expiringAt(at))
-	held := r.runJob(endedAs(queue.Lost), withOnLost(queue.OnLostHold), expiringAt(at))
+	held := r.runJob(endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), expiringAt(at))
 	pending := r.enqueueOne(expiringAt(at))
 	sleeping := r.enqueueOne(expiringAt(at), withDelay(time.Hour))
 	later := r.enqueueOne(expiringAt(at+1), withDelay(time.Hour))

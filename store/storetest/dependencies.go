@@ -31,16 +31,16 @@ var dependencyPromises = []promise{
 }
 
 // dependingOn makes a draft depend on parents that end in the given way.
-func dependingOn(how queue.ParentEnd, parents ...queue.Job) func(*queue.Job) {
+func dependingOn(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
-			j.After = append(j.After, queue.Dependency{Job: p.Seq, How: how})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{Job: p.Seq, Condition: how})
 		}
 	}
 }
 
-func onDependencyFailure(do queue.Otherwise) func(*queue.Job) {
-	return func(j *queue.Job) { j.OtherwiseDo = do }
+func onDependencyFailure(do queue.OnDependencyFailure) func(*queue.Job) {
+	return func(j *queue.Job) { j.OnDependencyFailure = do }
 }
 
 func (r *rig) checkState(what string, j queue.Job, want queue.State, reason queue.Reason) {
@@ -54,7 +54,7 @@ func draftsOfFrameDepend(r *rig) {
 	stage := func(drafts ...queue.Job) (store.Receipt, error) {
 		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
 	}
-	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Draft: 2, How: queue.ParentCompleted}} }
+	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted}} }
 	got, err := stage(draft(waits), draft())
 	r.must(err)
 	_, err = stage(draft(waits), draft(waits))
@@ -88,7 +88,7 @@ func waitsForOthers(r *rig) {
 
 func waitsForDrafts(r *rig) {
 	third := func(j *queue.Job) {
-		j.After = []queue.Dependency{{Draft: 2, How: queue.ParentCompleted}, {Draft: 3, How: queue.ParentCompleted}}
+		j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted}, {Draft: 3, Condition: queue.ParentCompleted}}
 	}
 	jobs := r.enqueueAndGet(draft(third), draft(), draft())
 	for _, j := range r.claimExactly("in any order", jobs[1], jobs[2]) {
@@ -101,7 +101,7 @@ func endedParentDecidesImmediately(r *rig) {
 	done := r.runJob(exited(0))
 	dead := r.runJob(exited(1), withMaxAttempts(1))
 	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, done)), draft(dependingOn(queue.ParentDead, dead)), draft(dependingOn(queue.ParentEnded, done, dead)),
-		draft(dependingOn(queue.ParentCompleted, done, dead)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.OtherwiseHold)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.OtherwiseRun)))
+		draft(dependingOn(queue.ParentCompleted, done, dead)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureHold)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureRun)))
 	r.claimExactly("those that may", jobs[0], jobs[1], jobs[2], jobs[5])
 	r.checkState("that can never run", jobs[3], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("that is to be held", jobs[4], queue.Held, queue.ReasonDependency)
@@ -110,8 +110,8 @@ func endedParentDecidesImmediately(r *rig) {
 
 func failedDependencyIsHandled(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, parent)), draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.OtherwiseHold)),
-		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.OtherwiseRun)), draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, parent)), draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureHold)),
+		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)), draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
 	r.checkState("as usual", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("to be held", jobs[1], queue.Held, queue.ReasonDependency)
@@ -143,7 +143,7 @@ func removedParent(r *rig) {
 func stagedParentMayBeRemoved(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
 	_, err := r.s.StageBatch(r.Context(), store.Request{Batch: "b", UID: testUID, Drafts: []queue.Job{
-		draft(), draft(dependingOn(queue.ParentCompleted, parents[0])), draft(dependingOn(queue.ParentEnded, parents[1]), onDependencyFailure(queue.OtherwiseRun))}})
+		draft(), draft(dependingOn(queue.ParentCompleted, parents[0])), draft(dependingOn(queue.ParentEnded, parents[1]), onDependencyFailure(queue.DependencyFailureRun))}})
 	r.must(err)
 	for _, p := range parents {
 		r.must(r.change(p, queue.VerbRemove))
@@ -171,7 +171,7 @@ func wrongDependencies(r *rig) {
 	waitingFor := func(list ...int) queue.Job {
 		return draft(func(j *queue.Job) {
 			for _, n := range list {
-				j.After = append(j.After, queue.Dependency{Draft: n, How: queue.ParentCompleted})
+				j.DependsOn = append(j.DependsOn, queue.Dependency{Draft: n, Condition: queue.ParentCompleted})
 			}
 		})
 	}
@@ -180,9 +180,9 @@ func wrongDependencies(r *rig) {
 	ask("itself", waitingFor(1))
 	ask("a ring", draft(), waitingFor(3), waitingFor(4, 1), waitingFor(2))
 	ask("too many", draft(func(j *queue.Job) {
-		j.After = make([]queue.Dependency, queue.MaxDependencies+1)
-		for i := range j.After {
-			j.After[i] = queue.Dependency{Draft: 1}
+		j.DependsOn = make([]queue.Dependency, queue.MaxDependencies+1)
+		for i := range j.DependsOn {
+			j.DependsOn[i] = queue.Dependency{Draft: 1}
 		}
 	}))
 }
@@ -261,10 +261,10 @@ func manyDependants(r *rig) {
 }
 
 // dependingOnIDs makes a draft depend on jobs with these ids.
-func dependingOnIDs(how queue.ParentEnd, ids ...string) func(*queue.Job) {
+func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {
-			j.After = append(j.After, queue.Dependency{ID: id, How: how})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{ID: id, Condition: how})
 		}
 	}
 }
@@ -309,7 +309,7 @@ func retriedParentRevivesDependants(r *rig) {
 	for _, j := range []queue.Job{child, grand, both} {
 		r.checkState("its parent is dead", j, queue.Cancelled, queue.ReasonDependency)
 	}
-	alone := store.Change{Verb: queue.VerbRetry, Alone: true}
+	alone := store.Change{Verb: queue.VerbRetry, KeepDependants: true}
 	r.must(r.s.Change(r.Context(), parents[0].Seq, alone))
 	r.checkState("the parent alone", child, queue.Cancelled, queue.ReasonDependency)
 	r.settle(r.claimExactly("it runs", parents[0])[0], exited(1))
@@ -336,11 +336,11 @@ func editedParents(r *rig) {
 	r.settle(got[2], exited(0))
 	child := r.enqueueOne(withID("c"), withDelay(time.Hour))
 	to := func(j queue.Job, list ...queue.Dependency) error {
-		return r.edit(j, func(j *queue.Job) error { j.After = append([]queue.Dependency{}, list...); return nil })
+		return r.edit(j, func(j *queue.Job) error { j.DependsOn = append([]queue.Dependency{}, list...); return nil })
 	}
 	completed := func(ids ...string) (list []queue.Dependency) {
 		for _, id := range ids {
-			list = append(list, queue.Dependency{ID: id, How: queue.ParentCompleted})
+			list = append(list, queue.Dependency{ID: id, Condition: queue.ParentCompleted})
 		}
 		return list
 	}
@@ -349,7 +349,7 @@ func editedParents(r *rig) {
 	r.checkUnchanged(func() {
 		r.wantCode("itself", to(child, completed("c")...), queue.CodeInvalid)
 		r.wantCode("nobody", to(child, completed("zzz")...), queue.CodeInvalid)
-		r.wantCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", How: queue.ParentDead}), queue.CodeInvalid)
+		r.wantCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", Condition: queue.ParentDead}), queue.CodeInvalid)
 	})
 	grand := r.enqueueOne(withID("g"), dependingOnIDs(queue.ParentCompleted, "c"))
 	r.checkUnchanged(func() { r.wantCode("a ring", to(child, completed("g")...), queue.CodeInvalid) })
@@ -367,24 +367,24 @@ func editedParents(r *rig) {
 func linksAreListed(r *rig) {
 	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("gone")))
 	child := r.enqueueOne(withID("c"), func(j *queue.Job) {
-		j.After = []queue.Dependency{{ID: "a", How: queue.ParentCompleted}, {ID: "b", How: queue.ParentEnded}, {ID: "gone", How: queue.ParentDead}}
-		j.OtherwiseDo = queue.OtherwiseRun
+		j.DependsOn = []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentEnded}, {ID: "gone", Condition: queue.ParentDead}}
+		j.OnDependencyFailure = queue.DependencyFailureRun
 	})
-	same(r, "those that it waits for, as it is read", r.get("c").After, []queue.Dependency{
-		{ID: "a", Job: parents[0].Seq, How: queue.ParentCompleted}, {ID: "b", Job: parents[1].Seq, How: queue.ParentEnded}, {ID: "gone", Job: parents[2].Seq, How: queue.ParentDead}})
+	same(r, "those that it waits for, as it is read", r.get("c").DependsOn, []queue.Dependency{
+		{ID: "a", Job: parents[0].Seq, Condition: queue.ParentCompleted}, {ID: "b", Job: parents[1].Seq, Condition: queue.ParentEnded}, {ID: "gone", Job: parents[2].Seq, Condition: queue.ParentDead}})
 	r.must(r.change(parents[2], queue.VerbRemove))
 	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exited(0))
 	parentLinks, childLinks, err := r.s.Links(r.Context(), child.Seq, 9)
 	r.must(err)
 	same(r, "parents", parentLinks, []store.Link{
-		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, How: queue.ParentEnded},
-		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, How: queue.ParentCompleted, Met: store.Well},
-		{Seq: parents[2].Seq, How: queue.ParentDead, Met: store.Well}})
+		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, Condition: queue.ParentEnded},
+		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, Condition: queue.ParentCompleted, Status: store.Satisfied},
+		{Seq: parents[2].Seq, Condition: queue.ParentDead, Status: store.Satisfied}})
 	same(r, "children", childLinks, nil)
 	parentLinks, childLinks, err = r.s.Links(r.Context(), parents[1].Seq, 9)
 	r.must(err)
 	same(r, "no parents", parentLinks, nil)
-	same(r, "its child", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, How: queue.ParentEnded}})
+	same(r, "its child", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, Condition: queue.ParentEnded}})
 	_, _, err = r.s.Links(r.Context(), 99, 9)
 	r.wantCode("of nobody", err, queue.CodeNotFound)
 	parentLinks, _, err = r.s.Links(r.Context(), child.Seq, 1)

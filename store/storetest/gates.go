@@ -44,7 +44,7 @@ func lockDemand(key string, n int) queue.Demand {
 }
 
 func rateDemand(key string, n int, per time.Duration) queue.Demand {
-	return queue.Demand{Kind: queue.GateRate, Key: key, N: n, Per: per}
+	return queue.Demand{Kind: queue.GateRate, Key: key, N: n, Period: per}
 }
 
 func resourceDemand(name string, n int) queue.Demand {
@@ -146,7 +146,7 @@ func claimedJobsCountAsStarts(r *rig) {
 	r.claimExactly("it may have started")
 	r.release(got...)
 	got = r.claimExactly("what was given back did not start", jobs[0])
-	r.settle(got[0], endedAs(queue.Unstarted))
+	r.settle(got[0], endedAs(queue.NeverStarted))
 	r.settle(r.claimExactly("nor what could not be started", jobs[0])[0], exited(0))
 	r.claimExactly("but this one did")
 	r.advanceAndPromote(time.Second + time.Millisecond)
@@ -278,7 +278,7 @@ func impossibleDemandsAreRefused(r *rig) {
 		"a key of two lines": {lockDemand("a\n3 1 b", 1)},
 		"a label of nothing": {nodeDemand("=large")},
 		"no period":          {rateDemand("r", 1, 0)},
-		"a lock's period":    {{Kind: queue.GateLock, Key: "k", N: 1, Per: time.Second}},
+		"a lock's period":    {{Kind: queue.GateLock, Key: "k", N: 1, Period: time.Second}},
 		"no kind":            {{Key: "k", N: 1}},
 		"two of a node":      {{Kind: queue.GateNode, Key: "here", N: 2}},
 		"a user's quota":     {{Kind: queue.GateUser, Key: "k", N: 1}},
@@ -410,7 +410,7 @@ func idleQueueSavesNoTurns(r *rig) {
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
-	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", N: 2, Per: time.Second}
+	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", N: 2, Period: time.Second}
 	r.must(set(lock(2)))
 	r.must(set(rate))
 	named := func(d ...queue.Demand) queue.Job {
@@ -429,19 +429,19 @@ func setGateRulesApply(r *rig) {
 		return list
 	}
 	want := []store.GateState{
-		{Demand: lock(3), UID: queue.Everybody, Set: true, Used: 3, Jobs: 3}, {Demand: rate, UID: queue.Everybody, Set: true},
+		{Demand: lock(3), UID: queue.SharedOwner, Set: true, Used: 3, Jobs: 3}, {Demand: rate, UID: queue.SharedOwner, Set: true},
 		{Demand: own, UID: testUID, Used: 1, Jobs: 1},
 	}
 	same(r, "gates", gates(testUID, store.GateState{}), want)
 	same(r, "gates after one", gates(testUID, want[0]), want[1:])
 	same(r, "gates after those of everybody", gates(testUID, want[1]), want[2:])
-	same(r, "gates of nobody", gates(queue.Everybody, store.GateState{}), want[:2])
+	same(r, "gates of nobody", gates(queue.SharedOwner, store.GateState{}), want[:2])
 	same(r, "gates of another user", gates(7, store.GateState{}), want[:2])
 	r.must(set(lock(0)))
 	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
 	d := named(lock(4))
 	r.claimExactly("no job changes it while others name it")
-	want[0] = store.GateState{Demand: lock(3), UID: queue.Everybody, Used: 3, Jobs: 4}
+	want[0] = store.GateState{Demand: lock(3), UID: queue.SharedOwner, Used: 3, Jobs: 4}
 	same(r, "gates that no rule is set for", gates(7, store.GateState{}), want[:1])
 	leased, err := r.leasedJobs()
 	r.must(err)

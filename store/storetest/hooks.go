@@ -45,7 +45,7 @@ func withHooks(set queue.HookSet) func(*queue.Job) {
 // hook, even if it requests none.
 func (r *rig) makeHooks(on queue.HookSet) {
 	r.Helper()
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{On: on, Make: hooksOf, Owner: "hooks"}))
+	r.must(r.s.SetHooks(r.Context(), store.Hooks{Moments: on, Make: hooksOf, Owner: "hooks"}))
 }
 
 // newHooks returns the commands of the hooks created since the last call, oldest first.
@@ -127,7 +127,9 @@ func hookOfCancelled(r *rig) {
 	ends := withHooks(queue.HookEnded)
 	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)), draft(ends, withID("b"), expiringAt(r.s.Now().Add(time.Second)), withDelay(time.Hour)), draft(ends, withID("c"), withDelay(time.Hour)))
 	parent := r.get("a")
-	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentCompleted}} }))
+	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) {
+		j.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentCompleted}}
+	}))
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)

@@ -154,23 +154,23 @@ func outputsOfAttemptsBounded(r *rig) {
 func bytesOfDependencies(r *rig) {
 	var after []queue.Dependency
 	for range 5 {
-		after = append(after, queue.Dependency{Job: r.enqueueAndClaim(2).Seq, How: queue.ParentCompleted})
+		after = append(after, queue.Dependency{Job: r.enqueueAndClaim(2).Seq, Condition: queue.ParentCompleted})
 	}
 	bytesWith := func(n int) int64 {
 		r.Helper()
 		before := r.bytesHeld(1)
-		r.must(r.enqueueLarge(1, 0, draft(ofUser(1), func(j *queue.Job) { j.After = after[:n] })))
+		r.must(r.enqueueLarge(1, 0, draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after[:n] })))
 		return r.bytesHeld(1) - before
 	}
 	alone, child := bytesWith(0), bytesWith(5)
 	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
 	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
-	waits := draft(ofUser(1), func(j *queue.Job) { j.After = after })
+	waits := draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after })
 	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, limit, waits), queue.CodeFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
 		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit, Edit: func(j *queue.Job) error {
-			j.After = after[:n]
+			j.DependsOn = after[:n]
 			return nil
 		}})
 	}

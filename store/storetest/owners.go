@@ -132,14 +132,14 @@ func disownLeased(r *rig) {
 	job := r.enqueueAs(7, "bob")
 	r.advance(time.Second)
 	r.newEvents()
-	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)), r.settlement(jobs[2], endedAs(queue.Unstarted))}
+	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)), r.settlement(jobs[2], endedAs(queue.NeverStarted))}
 	done := r.exchange(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
 	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
-	r.exchange(store.Report{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
+	r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
 	same(r, "uid of the next owner's", r.get(job.ID).UID, 7)
@@ -232,7 +232,7 @@ func unownedFound(r *rig) {
 	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1", "1-2-3", "../../etc/passwd", "01-1"}
 	unowned := func(refs []string, want ...string) {
 		r.Helper()
-		got, err := r.s.Unowned(r.Context(), refs)
+		got, err := r.s.UnownedOutputs(r.Context(), refs)
 		r.must(err)
 		same(r, "unowned", got, want)
 	}

@@ -224,7 +224,7 @@ func (w *pairWalk) changeRule() {
 	case 4:
 		d := queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint("@k", w.rng.IntN(3)), N: w.rng.IntN(4)}
 		if w.rng.IntN(3) == 0 {
-			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: w.rng.IntN(4), Per: time.Duration(1+w.rng.IntN(3)) * time.Second}
+			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: w.rng.IntN(4), Period: time.Duration(1+w.rng.IntN(3)) * time.Second}
 		}
 		w.doBoth(func(s store.Store) error { return s.SetGate(w.Context(), d) })
 	case 0:
@@ -234,7 +234,7 @@ func (w *pairWalk) changeRule() {
 		w.node = store.Node{Name: []string{"a", "b"}[w.rng.IntN(2)], Labels: map[string]string{"zone": []string{"x", "y"}[w.rng.IntN(2)]},
 			Resources: map[string]int{"gpu": w.rng.IntN(6), "disk": w.rng.IntN(4)}}
 		if w.rng.IntN(3) == 0 {
-			w.node.Strangers = map[int]bool{1 + w.rng.IntN(3): true}
+			w.node.UnknownUIDs = map[int]bool{1 + w.rng.IntN(3): true}
 		}
 		w.doBoth(func(s store.Store) error { return s.SetNode(w.Context(), w.node) })
 	default:
@@ -265,7 +265,7 @@ func (w *pairWalk) setRules() {
 	w.doBoth(func(s store.Store) error {
 		hooks := store.Hooks{Make: hooksOf, Owner: "x"}
 		if w.withHooks {
-			hooks.On = queue.HookCompleted
+			hooks.Moments = queue.HookCompleted
 		}
 		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node), s.SetHooks(w.Context(), hooks))
 		for _, name := range queues {
@@ -294,7 +294,7 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 		list = append(list, queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint([]string{"@", ""}[w.rng.IntN(2)], "k", w.rng.IntN(3)), N: 1 + w.rng.IntN(3)})
 	}
 	if w.rng.IntN(3) == 0 {
-		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4), Per: time.Duration(1+w.rng.IntN(3)) * time.Second})
+		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4), Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
 	// A job gets at most one resource. If it lacked units of several, it would hold back other jobs at one of
 	// them, and that one may differ between the stores.
@@ -323,7 +323,7 @@ func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.D
 		return err == nil && j.ExpiresAt != 0
 	}
 	for range 1 + w.rng.IntN(3) {
-		d := queue.Dependency{How: queue.ParentEnd(1 + w.rng.IntN(3))}
+		d := queue.Dependency{Condition: queue.DependencyCondition(1 + w.rng.IntN(3))}
 		switch n := w.rng.IntN(12); {
 		case n < 3 && i > 0:
 			d.Draft = 1 + w.rng.IntN(i)
@@ -366,7 +366,7 @@ func (w *pairWalk) enqueue() {
 	}
 	for i := range drafts {
 		if w.rng.IntN(4) == 0 {
-			drafts[i].After, drafts[i].OtherwiseDo = w.randomDependencies(i, drafts), queue.Otherwise(w.rng.IntN(3))
+			drafts[i].DependsOn, drafts[i].OnDependencyFailure = w.randomDependencies(i, drafts), queue.OnDependencyFailure(w.rng.IntN(3))
 		}
 	}
 	got, want := askBoth(w, func(s store.Store) (store.Receipt, error) {
@@ -446,7 +446,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 				list := w.randomDemands()
 				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
 			}
-			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: engineLease, Change: c}), append(model.Changed, store.Changed{Lease: modelLease, Change: c})
+			engine.Changed, model.Changed = append(engine.Changed, store.LeasedChange{Lease: engineLease, Change: c}), append(model.Changed, store.LeasedChange{Lease: modelLease, Change: c})
 			// A change has no effect if the job has started. The reply shows whether it had.
 			stillLeased = append(stillLeased, seq)
 			continue
@@ -455,7 +455,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			engine.Started = append(engine.Started, store.Started{Lease: engineLease, At: at, Worker: "w1", PID: 1})
 			model.Started = append(model.Started, store.Started{Lease: modelLease, At: at, Worker: "w1", PID: 1})
 		case 2, 3:
-			d := queue.Decision{Started: true, Counts: true, State: queue.Completed}
+			d := queue.Decision{Started: true, UsesAttempt: true, State: queue.Completed}
 			if w.rng.IntN(3) == 0 {
 				d.State, d.Delay = queue.Failed, time.Duration(w.rng.IntN(2))*time.Second
 			}
@@ -529,7 +529,7 @@ func (w *pairWalk) change() {
 	}
 	seq := w.seqs[w.rng.IntN(len(w.seqs))]
 	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry, queue.VerbEdit, queue.VerbRemove}
-	c := store.Change{Verb: verbs[w.rng.IntN(len(verbs))], Alone: w.rng.IntN(3) == 0}
+	c := store.Change{Verb: verbs[w.rng.IntN(len(verbs))], KeepDependants: w.rng.IntN(3) == 0}
 	priority := int64(w.rng.IntN(4))
 	if c.Verb == queue.VerbEdit {
 		list, name, n := w.randomDemands(), queues[w.rng.IntN(len(queues))], w.rng.IntN(4)
@@ -547,7 +547,7 @@ func (w *pairWalk) change() {
 				j.Demands = slices.Clone(list)
 			}
 			if n == 2 {
-				j.After = slices.Clone(parents)
+				j.DependsOn = slices.Clone(parents)
 			}
 			return nil
 		}
@@ -575,12 +575,12 @@ func (w *pairWalk) purge() {
 	// differently. The time bound is a day ahead, because the clock may have been set back after a job
 	// expired.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
-	selection := store.Ended{States: ended, Before: before}
+	selection := store.EndedFilter{States: ended, Before: before}
 	switch w.rng.IntN(4) {
 	case 0:
-		selection.Of = new("")
+		selection.RetentionQueue = new("")
 	case 1:
-		selection.Of = &queues[w.rng.IntN(len(queues))]
+		selection.RetentionQueue = &queues[w.rng.IntN(len(queues))]
 	}
 	switch name := queues[w.rng.IntN(len(queues))]; w.rng.IntN(6) {
 	case 0:
@@ -597,7 +597,7 @@ func (w *pairWalk) purge() {
 			w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
 		}
 	}
-	keeps, want := askBoth(w, func(s store.Store) ([]store.KeepingQueue, error) { return s.Keeping(w.Context()) })
+	keeps, want := askBoth(w, func(s store.Store) ([]store.OwnRetentionQueue, error) { return s.Keeping(w.Context()) })
 	same(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
 	page, _ := askBoth(w, func(s store.Store) (store.Selected, error) {
 		return s.Select(w.Context(), store.Filter{Limit: store.MaxPage})

@@ -49,8 +49,8 @@ func pauseNeedsRunningJob(r *rig) {
 		for _, on := range []bool{true, false} {
 			r.wantErrLeased("pause before the start", r.pause(j.Lease(), on, testUID))
 			for what, l := range map[string]queue.Lease{"a job that waits": waits.Lease(), "another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
-				if err := r.pause(l, on, testUID); !errors.Is(err, store.ErrMoved) {
-					r.Errorf("%s: got error %v, want %v", what, err, store.ErrMoved)
+				if err := r.pause(l, on, testUID); !errors.Is(err, store.ErrStateChanged) {
+					r.Errorf("%s: got error %v, want %v", what, err, store.ErrStateChanged)
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func pauseNeedsRunningJob(r *rig) {
 }
 
 func pauseEnds(r *rig) {
-	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.Killed), endedAs(queue.Stopped), {End: queue.Stopped, Paused: true}, endedAs(queue.Lost)} {
+	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.Killed), endedAs(queue.Stopped), {End: queue.Stopped, Paused: true}, endedAs(queue.RunnerLost)} {
 		r.enqueueOne()
 		j := r.start(r.claimOne())
 		r.must(r.pause(j.Lease(), true, testUID))
@@ -67,8 +67,8 @@ func pauseEnds(r *rig) {
 		if got := r.get(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
 			r.Errorf("after %+v it is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
-		if err := r.pause(j.Lease(), true, testUID); !errors.Is(err, store.ErrMoved) {
-			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrMoved)
+		if err := r.pause(j.Lease(), true, testUID); !errors.Is(err, store.ErrStateChanged) {
+			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrStateChanged)
 		}
 		r.must(r.change(r.get(j.ID), queue.VerbRemove))
 	}

@@ -49,13 +49,13 @@ func queueExistsWhileItHasJobs(r *rig) {
 	r.setQueueRule("kept", rule)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(inQueue("gpu")), draft(inQueue("gpu")), draft(inQueue("gpu"), withDelay(time.Hour)), draft(inQueue("kept"))}})
 	r.must(err)
-	same(r, "queues that have begun", receipt.Begun, []string{"gpu"})
+	same(r, "queues that have begun", receipt.NewQueues, []string{"gpu"})
 	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
 	got := r.exchange(store.Report{Want: 1}).Jobs
 	same(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
 		// A leased job counts as waiting until it is known to have started.
-		"gpu": {Name: "gpu", Rule: store.Plain, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
+		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
 	})
 	r.exchange(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
 	same(r, "its waiting jobs", r.queueStates()["gpu"].Waiting, int64(2))
@@ -63,7 +63,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
 		r.must(r.change(j, queue.VerbCancel))
 	}
-	r.setQueueRule("kept", store.Plain)
+	r.setQueueRule("kept", store.DefaultQueueRule)
 	same(r, "queues at the end", len(r.queueStates()), 0)
 }
 
@@ -174,17 +174,17 @@ func obstaclesAreListed(r *rig) {
 		same(r, what, got[j.Seq], want)
 	}
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 3}}))
-	first := r.enqueueOne(withDemands(lockDemand("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Per: time.Minute}, queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
+	first := r.enqueueOne(withDemands(lockDemand("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}, queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
 	obstacles("it may run", first)
 	r.claimExactly("the first", first)
 	obstacles("it runs", first)
-	second := r.enqueueOne(withDemands(lockDemand("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Per: time.Minute}))
+	second := r.enqueueOne(withDemands(lockDemand("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}))
 	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
 	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}))
 	r.claimExactly("nobody")
-	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Most: 1, Need: 1}, store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Most: 1, Need: 1})
-	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Need: 2})
-	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Need: 1, Barred: true})
+	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Limit: 1, Need: 1}, store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Limit: 1, Need: 1})
+	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3, Need: 2})
+	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3, Need: 1, KeptForOther: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks that the first obstacle of each job is the one in want.
@@ -205,7 +205,7 @@ func obstaclesAreListed(r *rig) {
 	firsts("of several jobs with a quota", map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(inQueue("night"))
-	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true}, store.Obstacle{Gate: queue.GateUser, Used: 1, Most: 1, Need: 1})
+	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true}, store.Obstacle{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("it is not due", later)
 	obstacles("it is not due, and its queue is paused", r.enqueueOne(inQueue("night"), withDelay(time.Hour)), store.Obstacle{Key: "night", Need: 1, Paused: true})
@@ -220,7 +220,7 @@ func uniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true}, Begun: got.Begun})
+	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true}, NewQueues: got.NewQueues})
 	r.checkUnchanged(func() {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
 		r.wantError("one that is to be alone", err, queue.CodeExists, "unique")

@@ -228,7 +228,7 @@ func awaitServedByUserRoom(r *rig) {
 		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
 		{"a release", func(j queue.Job) { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
-			r.exchange(store.Report{Changed: []store.Changed{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
+			r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
 		}, 1},
 	} {
 		r.setMaxRunning(1)

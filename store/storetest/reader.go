@@ -81,7 +81,7 @@ func listSince(r *rig) {
 	}{
 		{store.Filter{Since: begin + 1000}, []queue.Job{waits, slow}},
 		{store.Filter{Since: begin + 1000, States: []queue.State{queue.Completed}}, []queue.Job{slow}},
-		{store.Filter{Since: begin, Older: begin + 1000}, []queue.Job{quick}},
+		{store.Filter{Since: begin, Until: begin + 1000}, []queue.Job{quick}},
 		{store.Filter{Since: begin + 2001}, nil},
 	} {
 		same(r, "what ended, or else was created, since", r.listAll(c.filter), c.want)
@@ -117,10 +117,10 @@ func screenParts(r *rig) {
 		return list
 	}
 	same(r, "a screen", read(5), store.Screen{
-		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), Kept: get(held), Dead: get(dead2, dead), Done: get(cancelled, done),
+		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), HeldOrBlocked: get(held), Dead: get(dead2, dead), Done: get(cancelled, done),
 	})
 	same(r, "a screen of a row", read(1), store.Screen{
-		Running: get(running), Ready: get(high), Timed: get(soon), Kept: get(held), Dead: get(dead2), Done: get(cancelled),
+		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2), Done: get(cancelled),
 	})
 	mine, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
 	r.must(err)
@@ -177,8 +177,8 @@ func listFilters(r *rig) {
 		{"root's uid", store.Filter{UID: new(0)}, nil},
 		{"an instant", store.Filter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
 		{"just after an instant", store.Filter{Since: begin + 1001}, []queue.Job{empty, quoted}},
-		{"ended before an instant", store.Filter{Older: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}}, []queue.Job{done}},
-		{"ended, or else created, before an instant", store.Filter{Older: begin + 2000}, []queue.Job{other, dead, done}},
+		{"ended before an instant", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}}, []queue.Job{done}},
+		{"ended, or else created, before an instant", store.Filter{Until: begin + 2000}, []queue.Job{other, dead, done}},
 		{"a pattern", store.Filter{Glob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
 		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
 		{"a label that begins alike", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
@@ -393,7 +393,7 @@ func eventsGapless(r *rig) {
 }
 
 // received reports whether a watch has sent a value, and receives it.
-func received(w *store.Watching) bool {
+func received(w *store.JobWatch) bool {
 	select {
 	case <-w.C:
 		return true
@@ -408,13 +408,13 @@ func watchHints(r *rig) {
 	w := r.s.Watch([]int64{j.Seq, late.Seq})
 	defer w.Stop()
 	receive(r, "what may have changed before", w.C)
-	same(r, "told at first", w.Changed(), []int64{j.Seq, late.Seq})
+	same(r, "told at first", w.ChangedJobs(), []int64{j.Seq, late.Seq})
 	hinted := func(what string, want queue.Job) {
 		r.Helper()
 		receive(r, "hint of "+what, w.C)
-		same(r, "changed by "+what, w.Changed(), []int64{want.Seq})
+		same(r, "changed by "+what, w.ChangedJobs(), []int64{want.Seq})
 		for received(w) { // receives a second value, which the same change may have sent
-			same(r, "changed since "+what, w.Changed(), nil)
+			same(r, "changed since "+what, w.ChangedJobs(), nil)
 		}
 	}
 	claimed := r.claimOne()
@@ -438,19 +438,19 @@ func watchesAreIndependent(r *rig) {
 	j := r.enqueueOne()
 	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
 	other := r.s.Watch([]int64{1 << 40}) // no job has this seq, so the watch never sends a value
-	for _, w := range []*store.Watching{first, second, other} {
+	for _, w := range []*store.JobWatch{first, second, other} {
 		defer w.Stop()
-		w.Changed()
+		w.ChangedJobs()
 		received(w)
 	}
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	receive(r, "first watch", first.C)
 	receive(r, "second watch", second.C)
-	second.Changed()
+	second.ChangedJobs()
 	first.Stop()
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	receive(r, "watch whose neighbour has stopped", second.C)
-	same(r, "changed", second.Changed(), []int64{j.Seq})
+	same(r, "changed", second.ChangedJobs(), []int64{j.Seq})
 	same(r, "hinted at no job", received(other), false)
 }
 

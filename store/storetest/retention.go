@@ -27,13 +27,13 @@ func expelsOldest(r *rig) {
 	both := []queue.State{queue.Completed, queue.Cancelled}
 	before := r.get(jobs[3].ID).EndedAt
 	count := func(states []queue.State, before queue.Millis) int64 {
-		n, err := r.s.CountEnded(r.Context(), store.Ended{States: states, Before: before})
+		n, err := r.s.CountEnded(r.Context(), store.EndedFilter{States: states, Before: before})
 		r.must(err)
 		return n
 	}
 	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)}, []int64{3, 2, 4, 0})
 	expel := func(states []queue.State, before queue.Millis, limit int) int {
-		n, err := r.s.Purge(r.Context(), store.Ended{States: states, Before: before}, limit, new(7))
+		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: states, Before: before}, limit, new(7))
 		r.must(err)
 		r.checkCounts()
 		return n
@@ -92,7 +92,7 @@ func jobsTrimmed(r *rig) {
 	wantLeft("after a step", slices.Concat(own, others[2:])...)
 	same(r, "more, after the last step", trim("", 2, 2), false)
 	wantLeft("after the last step", slices.Concat(own, others[3:])...)
-	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
+	r.must(r.s.SetQueue(r.Context(), "own", store.DefaultQueueRule))
 	r.checkCounts()
 	same(r, "more, of a queue that has lost its retention since", trim("own", 1, 9), false)
 	wantLeft("of a queue", slices.Concat(own[4:], others[3:])...)
@@ -108,11 +108,11 @@ func expelsEnded(r *rig) {
 	r.advanceAndPromote(time.Hour)
 	all := append(queue.States(), queue.Completed)
 	r.checkUnchanged(func() {
-		n, err := r.s.Purge(r.Context(), store.Ended{States: []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
+		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
 		r.must(err)
 		same(r, "expelled", n, 0)
 	})
-	n, err := r.s.Purge(r.Context(), store.Ended{States: all, Before: r.s.Now() + 1}, 9, nil)
+	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: all, Before: r.s.Now() + 1}, 9, nil)
 	r.must(err)
 	same(r, "expelled of all states", n, 1)
 	same(r, "left", len(r.listAll(store.Filter{})), 3)
@@ -203,18 +203,18 @@ func ownRetention(r *rig) {
 		return r.listAll(store.Filter{Limit: 1})[0]
 	}
 	first, plain, dead, second := done("own", "aaaa", exited(0)), done("other", "bb", exited(0)), done("own", "ccc", exited(1)), done("own", "dddd", exited(0))
-	if !first.Kept || first.Outputs != 4 || plain.Kept || dead.Kept || plain.Outputs != 2 {
-		r.Errorf("kept: %v %d, %v %d, dead %v", first.Kept, first.Outputs, plain.Kept, plain.Outputs, dead.Kept)
+	if !first.OwnRetention || first.Outputs != 4 || plain.OwnRetention || dead.OwnRetention || plain.Outputs != 2 {
+		r.Errorf("kept: %v %d, %v %d, dead %v", first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs, dead.OwnRetention)
 	}
-	endedOf := func(name *string) store.Ended {
-		return store.Ended{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1, Of: name}
+	endedOf := func(name *string) store.EndedFilter {
+		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1, RetentionQueue: name}
 	}
 	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {
 		n, err := r.s.CountEnded(r.Context(), endedOf(what))
 		r.must(err)
 		same(r, "count", n, want)
 	}
-	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
+	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
 	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
 	r.must(err)
 	same(r, "those that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
@@ -227,9 +227,9 @@ func ownRetention(r *rig) {
 	}
 	trim(8)
 	same(r, "outputs that fit", r.get(first.ID).Outputs, 4)
-	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
+	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
 	trim(7)
-	r.checkKeeping(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 4})
+	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 4})
 	same(r, "outputs that do not, and those that do", []int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs}, []int64{0, 4, 2, 3})
 	n, err := r.s.Purge(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)
@@ -239,9 +239,9 @@ func ownRetention(r *rig) {
 	r.must(err)
 	same(r, "removed of the others", n, 2)
 	r.must(r.change(second, queue.VerbRetry))
-	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
+	r.must(r.s.SetQueue(r.Context(), "own", store.DefaultQueueRule))
 	r.settle(r.claimOne(), exited(0))
-	if j := r.get(second.ID); j.Kept {
+	if j := r.get(second.ID); j.OwnRetention {
 		r.Error("it is kept by a retention that its queue has no more")
 	}
 	r.checkCounts()

@@ -44,7 +44,7 @@ func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Sched
 	for _, f := range set {
 		f(&s)
 	}
-	stored, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: s, By: testUID})
+	stored, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: s, RequestedBy: testUID})
 	r.must(err)
 	return stored
 }
@@ -63,8 +63,8 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
 
 // firingAt returns a Firing of a schedule that runs occurrences at the given times. The next occurrence is a
 // minute later.
-func firingAt(s store.Schedule, at ...queue.Millis) store.Firing {
-	f := store.Firing{
+func firingAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
+	f := store.OccurrenceRequest{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, NextBoot: s.Boot, LastAt: s.LastAt, Runs: at,
 		IDs: func(at queue.Millis, n int) string {
 			return fmt.Sprintf("%s@%d", s.Name, at) + strings.Repeat("-", min(1, n-1)) + strings.TrimPrefix(fmt.Sprint(n), "1")
@@ -77,7 +77,7 @@ func firingAt(s store.Schedule, at ...queue.Millis) store.Firing {
 	return f
 }
 
-func (r *rig) fire(f store.Firing) store.Fired {
+func (r *rig) fire(f store.OccurrenceRequest) store.OccurrenceResult {
 	r.Helper()
 	fired, err := r.s.Fire(r.Context(), f)
 	r.must(err)
@@ -114,13 +114,13 @@ func schedulesKept(r *rig) {
 	got, runs := r.getSchedule("nightly")
 	same(r, "stored", got, want)
 	same(r, "runs", len(runs), 0)
-	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, By: testUID})
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, RequestedBy: testUID})
 	r.wantErrChanged("a second one", err)
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen + 1, By: testUID})
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen + 1, RequestedBy: testUID})
 	r.wantErrChanged("another gen", err)
 	again := want
 	again.Cron, again.UID = "0 0 * * *", 7
-	again, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: again, Replaces: want.Gen, By: 7})
+	again, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: again, Replaces: want.Gen, RequestedBy: 7})
 	r.must(err)
 	if again.Gen == want.Gen {
 		r.Error("the new one has the old one's number")
@@ -132,7 +132,7 @@ func schedulesKept(r *rig) {
 	_, _, err = r.s.Schedule(r.Context(), "nightly")
 	r.wantError("a removed one", err, queue.CodeNotFound, "")
 	r.wantError("a second removal", r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, testUID), queue.CodeNotFound, "")
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen, By: testUID})
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen, RequestedBy: testUID})
 	r.wantErrChanged("one in the place of none", err)
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ", "schedule_removed nightly "})
 }
@@ -140,8 +140,8 @@ func schedulesKept(r *rig) {
 // wantErrChanged checks that err is ErrChanged.
 func (r *rig) wantErrChanged(what string, err error) {
 	r.Helper()
-	if !errors.Is(err, store.ErrChanged) {
-		r.Errorf("%s: got error %v, want %v", what, err, store.ErrChanged)
+	if !errors.Is(err, store.ErrScheduleChanged) {
+		r.Errorf("%s: got error %v, want %v", what, err, store.ErrScheduleChanged)
 	}
 }
 
@@ -152,12 +152,12 @@ func schedulesBounded(r *rig) {
 	}
 	more := last
 	more.Name = "more"
-	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: testUID})
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: testUID})
 	r.wantError("one more", err, queue.CodeFull, "")
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, By: testUID})
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, RequestedBy: testUID})
 	r.must(err) // allowed at the limit, because it replaces an existing schedule
 	more.UID = 7
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: 7})
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: 7})
 	r.must(err)
 }
 
@@ -246,11 +246,11 @@ func firedOnce(r *rig) {
 	}
 	j := r.get(fired.Runs[0].ID)
 	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State}, []any{f.IDs(f.LastAt, 1), fired.Runs[0].Job, "nightly", int64(7), testUID, queue.Pending})
-	same(r, "again", r.fire(f), store.Fired{})
+	same(r, "again", r.fire(f), store.OccurrenceResult{})
 	other := firingAt(s, s.NextAt+120_000)
-	same(r, "another instant of the old state", r.fire(other), store.Fired{})
+	same(r, "another instant of the old state", r.fire(other), store.OccurrenceResult{})
 	other.Last, other.Gen = f.LastAt, s.Gen+1
-	same(r, "another definition", r.fire(other), store.Fired{})
+	same(r, "another definition", r.fire(other), store.OccurrenceResult{})
 	got, runs := r.getSchedule("nightly")
 	s.LastAt, s.NextAt, s.DueAt = f.LastAt, f.NextAt, f.DueAt
 	same(r, "the schedule", got, s)
@@ -266,7 +266,7 @@ func firedOnce(r *rig) {
 }
 
 // fireNext fires the next occurrence of a schedule.
-func (r *rig) fireNext(name string) store.Fired {
+func (r *rig) fireNext(name string) store.OccurrenceResult {
 	r.Helper()
 	r.advance(time.Minute)
 	s, _ := r.getSchedule(name)
@@ -327,7 +327,7 @@ func firedReplaces(r *rig) {
 		}
 		before, runs := r.getSchedule("nightly")
 		fired := r.fireNext("nightly")
-		same(r, "beside one that is "+what, fired, store.Fired{Leased: []int64{claimed.Seq}})
+		same(r, "beside one that is "+what, fired, store.OccurrenceResult{Leased: []int64{claimed.Seq}})
 		after, now := r.getSchedule("nightly")
 		same(r, "the schedule", after, before)
 		same(r, "its runs", now, runs)
@@ -349,7 +349,7 @@ func firedReplacesNothing(r *rig) {
 	byHand := func(name string) error {
 		s, _ := r.getSchedule(name)
 		f := firingAt(s, r.s.Now())
-		f.By = new(7)
+		f.RequestedBy = new(7)
 		_, err := r.s.Fire(r.Context(), f)
 		return err
 	}
@@ -383,7 +383,7 @@ func firedWaits(r *rig) {
 	parent := r.enqueueOne(withID("parent"), withDelay(time.Hour))
 	waits := func(id string) func(*store.Schedule) {
 		return func(s *store.Schedule) {
-			s.Overlap, s.Draft.After = store.OverlapQueue, []queue.Dependency{{ID: id, How: queue.ParentCompleted}}
+			s.Overlap, s.Draft.DependsOn = store.OverlapQueue, []queue.Dependency{{ID: id, Condition: queue.ParentCompleted}}
 		}
 	}
 	stored := r.putSchedule("after", waits("parent"))
@@ -392,7 +392,7 @@ func firedWaits(r *rig) {
 	disowned := stored
 	disowned.Name = "nobody"
 	waits("nobody")(&disowned)
-	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: disowned, By: testUID})
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: disowned, RequestedBy: testUID})
 	r.wantCode("of a job that is not there", err, queue.CodeInvalid)
 	first, second := r.fireNext("after").Runs[0], r.fireNext("after").Runs[0]
 	for _, run := range []store.ScheduleRun{first, second} {
@@ -459,11 +459,11 @@ func userRunIsSeparate(r *rig) {
 	by := 7
 	now := r.s.Now()
 	f := firingAt(s, now)
-	f.By, f.Last, f.LastAt, f.NextAt, f.DueAt = &by, 5, 6, 7, 8
+	f.RequestedBy, f.Last, f.LastAt, f.NextAt, f.DueAt = &by, 5, 6, 7, 8
 	fired := r.fire(f)
 	got, runs := r.getSchedule("nightly")
 	same(r, "the schedule", got, s)
-	same(r, "its runs", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired, Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, By: &by}})
+	same(r, "its runs", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired, Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &by}})
 	_, err := r.s.Fire(r.Context(), f)
 	r.wantError("beside it", err, queue.CodeWrongState, "")
 	same(r, "the time comes beside it", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
@@ -479,7 +479,7 @@ func schedulePaused(r *rig) {
 	s := r.putSchedule("nightly")
 	r.newEvents()
 	by := 7
-	pause := store.Pausing{Name: "nightly", Gen: s.Gen, By: &by, Note: "why", Pause: true}
+	pause := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &by, Note: "why", Pause: true}
 	for range 2 { // the second call changes nothing
 		r.must(r.s.PauseSchedule(r.Context(), pause))
 	}
@@ -488,12 +488,12 @@ func schedulePaused(r *rig) {
 	want.PausedAt, want.PausedBy, want.Note, want.NextAt, want.DueAt = r.s.Now(), &by, "why", 0, 0
 	same(r, "paused", got, want)
 	r.advance(5 * time.Minute)
-	same(r, "while it is paused", r.fire(firingAt(s, s.NextAt)), store.Fired{})
+	same(r, "while it is paused", r.fire(firingAt(s, s.NextAt)), store.OccurrenceResult{})
 	names, next := r.dueSchedules("other", 9)
 	same(r, "due while it is paused", len(names), 0)
 	same(r, "next while it is paused", next, time.Hour)
 	now := r.s.Now()
-	resume := store.Pausing{Name: "nightly", Gen: s.Gen, By: &by, LastAt: now, NextAt: now + 60_000, DueAt: now + 61_000, Boot: "b"}
+	resume := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &by, LastAt: now, NextAt: now + 60_000, DueAt: now + 61_000, Boot: "b"}
 	for range 2 {
 		r.must(r.s.PauseSchedule(r.Context(), resume))
 	}
@@ -514,7 +514,7 @@ func runsBounded(r *rig) {
 	r.fireNext("other")
 	r.advance(time.Hour)
 	var missed []queue.Millis
-	for i := range store.MaxFired {
+	for i := range store.MaxOccurrences {
 		missed = append(missed, s.NextAt+queue.Millis(i))
 	}
 	for range 2 {
@@ -563,8 +563,8 @@ func schedulesDisowned(r *rig) {
 	}
 	r.advance(time.Minute)
 	f := firingAt(s, s.NextAt)
-	same(r, "it fires", r.fire(f), store.Fired{})
-	f.By = new(int)
-	same(r, "it is run by hand", r.fire(f), store.Fired{})
+	same(r, "it fires", r.fire(f), store.OccurrenceResult{})
+	f.RequestedBy = new(int)
+	same(r, "it is run by hand", r.fire(f), store.OccurrenceResult{})
 	same(r, "another's", r.fireNext("theirs").Runs[0].Outcome, store.OutcomeFired)
 }

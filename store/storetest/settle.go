@@ -54,13 +54,13 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
 	j.PausedAt, j.PausedBy = 0, 0
-	if d.Counts {
+	if d.UsesAttempt {
 		j.Attempts++
 	}
-	if d.Defers {
+	if d.UsesDeferral {
 		j.Deferred++
 	}
-	if d.Refunds {
+	if d.UsesRefund {
 		j.Refunds++
 	}
 	if d.Started {
@@ -109,10 +109,10 @@ var endings = []struct {
 	{"the timeout", endedAs(queue.TimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"cancel", endedAs(queue.Killed), withOnLost(queue.OnLostRetry), queue.Cancelled},
 	{"a code that defers", exited(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
-	{"its silence", endedAs(queue.Silent), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"its silence", endedAs(queue.IdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"a stop of the service", endedAs(queue.Stopped), withOnLost(queue.OnLostRetry), queue.Pending},
-	{"a lost runner", endedAs(queue.Lost), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a lost runner, then hold", endedAs(queue.Lost), withOnLost(queue.OnLostHold), queue.Held},
+	{"a lost runner", endedAs(queue.RunnerLost), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a lost runner, then hold", endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), queue.Held},
 	{"a lost machine, then dead", endedAs(queue.Interrupted), withOnLost(queue.OnLostDead), queue.Dead},
 	{"nothing at all", endedAs(queue.Unkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
@@ -154,15 +154,15 @@ func cancelledBeforeStart(r *rig) {
 	j := r.enqueueOne()
 	claimed := r.claimOne()
 	r.newEvents()
-	cancelled := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
-	same(r, "result", r.exchange(store.Report{Changed: []store.Changed{cancelled}}), store.Grant{})
+	cancelled := store.LeasedChange{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
+	same(r, "result", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.Changed{cancelled}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
 	r.exchange(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.Changed{{Lease: claimed.Lease(), Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: claimed.Lease(), Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
 	r.checkCounts()
 }
@@ -171,7 +171,7 @@ func neverStarted(r *rig) {
 	first := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	e := r.settlement(claimed, endedAs(queue.Unstarted))
+	e := r.settlement(claimed, endedAs(queue.NeverStarted))
 	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "job that was not started", r.get(first.ID), first)
@@ -194,7 +194,7 @@ func neverStarted(r *rig) {
 	for _, c := range []struct {
 		outcome queue.Outcome
 		want    string
-	}{{endedAs(queue.Unstarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {endedAs(queue.Unstarted), "no memory"}} {
+	}{{endedAs(queue.NeverStarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {endedAs(queue.NeverStarted), "no memory"}} {
 		same(r, "error of the last attempt, or why there was none", r.settle(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndPromote(time.Second)
 	}
@@ -208,7 +208,7 @@ func disownedAtItsStart(r *rig) {
 	r.newEvents()
 	claimed := r.claimOne()
 	r.advance(time.Second)
-	e := r.settlement(claimed, queue.Outcome{End: queue.Disowned, Error: "why"})
+	e := r.settlement(claimed, queue.Outcome{End: queue.AccountChanged, Error: "why"})
 	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
 	same(r, "job", r.get(j.ID), j)
@@ -387,7 +387,7 @@ func staleChangesNothing(r *rig) {
 			for how, t := range map[string]store.Report{
 				"started":  {Started: []store.Started{{Lease: l, At: r.s.Now(), Worker: "w", PID: 1}}},
 				"ended":    {Ended: []store.Settlement{r.settlement(fake, exited(0))}},
-				"refunded": {Ended: []store.Settlement{r.settlement(fake, endedAs(queue.Unstarted))}},
+				"refunded": {Ended: []store.Settlement{r.settlement(fake, endedAs(queue.NeverStarted))}},
 				"released": {Released: []queue.Lease{l}},
 			} {
 				same(r, name+" "+how, r.exchange(t), store.Grant{Stale: []queue.Lease{l}})
@@ -465,7 +465,7 @@ func exchangeClaimsReleased(r *rig) {
 	done := r.exchange(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
 	same(r, "released and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, endedAs(queue.Lost)) // the retry of a lost attempt is due immediately
+	e := r.settlement(j, endedAs(queue.RunnerLost)) // the retry of a lost attempt is due immediately
 	want := r.afterSettle(j, e)
 	done = r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1})
 	same(r, "failed and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
@@ -497,7 +497,7 @@ func epochsRise(r *rig) {
 
 func lastSeqStays(r *rig) {
 	last := func() int64 {
-		left, err := r.s.Left(r.Context())
+		left, err := r.s.PreviousSession(r.Context())
 		r.must(err)
 		return left.LastSeq
 	}
@@ -514,7 +514,7 @@ func runnersNoted(r *rig) {
 		if want != nil {
 			r.must(r.s.NoteRunners(r.Context(), want))
 		}
-		left, err := r.s.Left(r.Context())
+		left, err := r.s.PreviousSession(r.Context())
 		r.must(err)
 		if !slices.Equal(left.Runners, want) {
 			r.Errorf("got runners %q, want %q", left.Runners, want)

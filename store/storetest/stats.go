@@ -83,7 +83,7 @@ func attemptsAreCounted(r *rig) {
 		b.Waits.Observe(0)
 		b.Runs.Observe(0)
 	}
-	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute), Queues: []store.QueueFigures{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
+	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute), Queues: []store.QueueStatistics{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
 	same(r, "figures", r.stats(store.StatsFilter{Since: began}), want)
 	first, second := store.Figures{Started: 2, Completed: 1, Failed: 1}, store.Figures{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
 	first.Waits.Observe(5 * time.Second)
@@ -94,7 +94,7 @@ func attemptsAreCounted(r *rig) {
 		second.Waits.Observe(0)
 		second.Runs.Observe(0)
 	}
-	want.Periods = []store.PeriodFigures{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
+	want.Periods = []store.PeriodStatistics{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
 	same(r, "figures by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
 	same(r, "figures of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
 	same(r, "figures of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}), first)
@@ -111,7 +111,7 @@ func waitsAreFromDue(r *rig) {
 	r.claimOne()
 	r.exchange(store.Report{Released: []queue.Lease{r.leaseOf(j.Seq)}})
 	j = r.claimOne()
-	r.settle(j, endedAs(queue.Unstarted))
+	r.settle(j, endedAs(queue.NeverStarted))
 	r.advance(time.Second)
 	r.promote()
 	j = r.runFor(r.claimOne(), exited(0), 0)
@@ -232,7 +232,7 @@ func statsQueuesAreBounded(r *rig) {
 		r.enqueueOne(inQueue(name))
 		r.settle(r.claimOne(), exited(0))
 	}
-	for i := range store.MaxNamed + 6 {
+	for i := range store.MaxNamedQueues + 6 {
 		run(fmt.Sprintf("q%02d", i))
 	}
 	run("zz")
@@ -241,17 +241,17 @@ func statsQueuesAreBounded(r *rig) {
 	check := func(f store.StatsFilter) {
 		r.Helper()
 		list := r.stats(f).Queues
-		same(r, "queues", len(list), store.MaxNamed+3)
+		same(r, "queues", len(list), store.MaxNamedQueues+3)
 		last := list[len(list)-1]
 		same(r, "the others", []any{last.Queue, last.Started, last.Completed}, []any{store.OtherQueues, int64(6), int64(6)})
-		same(r, "starts", r.sumStats(f).Started, store.MaxNamed+9)
+		same(r, "starts", r.sumStats(f).Started, store.MaxNamedQueues+9)
 		same(r, "a queue with settings", list[len(list)-2].Started, 1)
 		same(r, "its name", list[len(list)-2].Queue, "zz")
 	}
 	check(store.StatsFilter{})
 	r.advanceAndPromote(time.Hour)
 	check(store.StatsFilter{Grain: store.Hour})
-	check(store.StatsFilter{Ever: true})
+	check(store.StatsFilter{AllTime: true})
 }
 
 func typicalRuntimeIsMean(r *rig) {
@@ -305,7 +305,7 @@ func (w *pairWalk) compareStats() {
 	if w.step%3 == 0 {
 		f.Queue = queues[w.step%len(queues)]
 	}
-	f.Ever = w.step%5 == 0
+	f.AllTime = w.step%5 == 0
 	w.operation = fmt.Sprintf("figures of %+v", f)
 	got, want := askBoth(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
 	same(&rig{T: w.T}, w.operation, got, want)

@@ -154,7 +154,7 @@ func (r *rig) enqueueOne(set ...func(*queue.Job)) queue.Job {
 
 func (r *rig) get(id string) queue.Job {
 	r.Helper()
-	j, err := r.s.Whole(r.Context(), id)
+	j, err := r.s.GetFull(r.Context(), id)
 	if err != nil {
 		r.Fatalf("get %s: got error %v, want none", id, err)
 	}
@@ -225,7 +225,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	if d.Started {
 		e.Attempt = queue.Attempt{
 			Fence: j.Fence, Worker: "w1", Node: "n1", PID: 4242, StartedAt: now, EndedAt: now, ExitCode: -1, Signal: o.Signal,
-			Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20,
+			Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20,
 		}
 	}
 	if o.End == queue.Exited {
@@ -320,20 +320,20 @@ func (r *rig) listAll(f store.Filter) (jobs []queue.Job) {
 func (r *rig) checkCounts() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
-	kept := map[string]store.KeepingQueue{}
+	kept := map[string]store.OwnRetentionQueue{}
 	for _, j := range r.listAll(store.Filter{}) {
 		want[j.State]++
-		if q := kept[j.Queue]; j.Kept {
-			kept[j.Queue] = store.KeepingQueue{Name: j.Queue, Jobs: q.Jobs + 1, Outputs: q.Outputs + j.Outputs}
+		if q := kept[j.Queue]; j.OwnRetention {
+			kept[j.Queue] = store.OwnRetentionQueue{Name: j.Queue, Jobs: q.Jobs + 1, Outputs: q.Outputs + j.Outputs}
 		}
 	}
 	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
-	r.checkKeeping(slices.SortedFunc(maps.Values(kept), func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })...)
+	r.checkKeeping(slices.SortedFunc(maps.Values(kept), func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
 // checkKeeping checks the list of queues with jobs that ended under the queue's own retention, and the counts
 // of these jobs.
-func (r *rig) checkKeeping(want ...store.KeepingQueue) {
+func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.s.Keeping(r.Context())
 	r.must(err)
@@ -342,7 +342,7 @@ func (r *rig) checkKeeping(want ...store.KeepingQueue) {
 	for _, q := range want {
 		jobs += q.Jobs
 	}
-	same(r, "jobs that queues' own retentions bound", r.s.Counts().Kept, jobs)
+	same(r, "jobs that queues' own retentions bound", r.s.Counts().UnderOwnRetention, jobs)
 }
 
 // checkUnchanged checks that f changes no job, count or event.
@@ -416,7 +416,7 @@ func difference(got, want []string) string {
 
 // leasedJobs returns the leased jobs.
 func (r *rig) leasedJobs() ([]queue.Job, error) {
-	left, err := r.s.Left(r.Context())
+	left, err := r.s.PreviousSession(r.Context())
 	r.checkRanks(left.Leased)
 	return left.Leased, err
 }

@@ -155,9 +155,9 @@ func garbageSwept(r *rig) {
 func lostOutputIsGarbage(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	lost := r.settlement(jobs[0], endedAs(queue.Lost))
+	lost := r.settlement(jobs[0], endedAs(queue.RunnerLost))
 	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
-	stale := r.settlement(jobs[1], endedAs(queue.Lost))
+	stale := r.settlement(jobs[1], endedAs(queue.RunnerLost))
 	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
 	turned, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{lost, stale}})
 	r.must(err)

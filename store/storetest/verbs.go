@@ -42,7 +42,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	case queue.Pending:
 		return r.enqueueOne()
 	case queue.Held:
-		return r.runJob(endedAs(queue.Lost), withOnLost(queue.OnLostHold))
+		return r.runJob(endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold))
 	case queue.Failed:
 		return r.runJob(exited(3))
 	case queue.Processing:
@@ -240,8 +240,8 @@ func verbsNeedTheirState(r *rig) {
 	j := r.jobIn(queue.Completed)
 	change := store.Change{Verb: queue.VerbRetry, UID: testUID, Only: []queue.State{queue.Failed, queue.Dead}}
 	r.checkUnchanged(func() {
-		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrMoved) {
-			r.Errorf("a job that has moved on: got %v, want %v", err, store.ErrMoved)
+		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrStateChanged) {
+			r.Errorf("a job that has moved on: got %v, want %v", err, store.ErrStateChanged)
 		}
 	})
 	change.Only = []queue.State{queue.Completed}
@@ -249,14 +249,14 @@ func verbsNeedTheirState(r *rig) {
 	l := r.claimOne()
 	lease := l.Lease()
 	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.exchange(store.Report{Changed: []store.Changed{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrMoved) {
-		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrMoved)
+	if err := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrStateChanged) {
+		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrStateChanged)
 	}
 	same(r, "claimed again", r.claimOne().Seq, j.Seq)
 }
 
 func releaseLeavesOneAttempt(r *rig) {
-	j := r.runJob(endedAs(queue.Lost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
+	j := r.runJob(endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
 	same(r, "attempts when held", r.get(j.ID).Attempts, 1)
 	r.must(r.change(j, queue.VerbRelease))
 	same(r, "attempts after release", r.get(j.ID).Attempts, 0)
@@ -342,7 +342,7 @@ func changeOfReservedJobApplies(r *rig) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		turned := r.exchange(store.Report{Changed: []store.Changed{{Lease: l, Change: change}}})
+		turned := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: l, Change: change}}})
 		same(r, string(change.Verb)+": stale", turned.Stale, nil)
 		r.checkCounts()
 		leased, err := r.leasedJobs()
@@ -484,12 +484,12 @@ func userActionsAreAudited(r *rig) {
 	})
 	j = r.start(r.claimOne())
 	e := r.settlement(j, endedAs(queue.Killed))
-	e.By, e.Verb = new(9), "cancel"
+	e.EndedBy, e.Verb = new(9), "cancel"
 	j = r.afterSettle(j, e)
 	r.newEvents()
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
-	want.Detail.UID, want.Detail.Verb = e.By, e.Verb
+	want.Detail.UID, want.Detail.Verb = e.EndedBy, e.Verb
 	same(r, "the event of an end that was asked for", r.newEvents(), []queue.Event{want})
 	same(r, "job", r.get(j.ID), j)
 }

@@ -107,8 +107,8 @@ func (w *walk) checkJob(want queue.Job) {
 	if known {
 		from = previous.State
 	}
-	straight := from == got.State || from.May(got.State)
-	if !straight && !(from.May(queue.Processing) && queue.Processing.May(got.State)) {
+	straight := from == got.State || from.CanBecome(got.State)
+	if !straight && !(from.CanBecome(queue.Processing) && queue.Processing.CanBecome(got.State)) {
 		w.Errorf("job %s became %s from %s, which the state table forbids", got.ID, got.State, from)
 	}
 	for rule, holds := range map[string]bool{
@@ -204,10 +204,10 @@ func (w *walk) noteDue() {
 func (w *walk) outcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
 		exited(0), exited(0), exited(0), exited(1), exited(126), {End: queue.Signalled, Signal: 6},
-		endedAs(queue.TimedOut), endedAs(queue.Killed), endedAs(queue.Stopped), endedAs(queue.Lost), {End: queue.Lost, Alone: true}, endedAs(queue.Interrupted), endedAs(queue.Unkillable),
+		endedAs(queue.TimedOut), endedAs(queue.Killed), endedAs(queue.Stopped), endedAs(queue.RunnerLost), {End: queue.RunnerLost, Isolated: true}, endedAs(queue.Interrupted), endedAs(queue.Unkillable),
 	}
 	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
-		all = append(all, endedAs(queue.Unstarted), endedAs(queue.Shortage), endedAs(queue.Disowned))
+		all = append(all, endedAs(queue.NeverStarted), endedAs(queue.Shortage), endedAs(queue.AccountChanged))
 	}
 	return all[w.rng.IntN(len(all))]
 }

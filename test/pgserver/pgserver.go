@@ -213,7 +213,7 @@ func (p *Server) AllowNetwork(t testing.TB, network string) {
 
 // Backends returns the pids of the processes that serve connections of queuectl.
 func (p *Server) Backends(t testing.TB) (pids []int) {
-	out, err := Ask(p.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
+	out, err := TryQuery(p.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
 	for field := range strings.FieldsSeq(out) {
 		if pid, bad := strconv.Atoi(field); err == nil && bad == nil {
 			pids = append(pids, pid)
@@ -222,9 +222,9 @@ func (p *Server) Backends(t testing.TB) (pids []int) {
 	return pids
 }
 
-// Pooled returns the URL of a database behind the pooler PgBouncer, which assigns a connection to each
+// PoolerURL returns the URL of a database behind the pooler PgBouncer, which assigns a connection to each
 // transaction. It skips the test if PgBouncer is not installed.
-func (p *Server) Pooled(t testing.TB, database string) (url string) {
+func (p *Server) PoolerURL(t testing.TB, database string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -267,7 +267,7 @@ logfile = %s/log
 	})
 	url = fmt.Sprintf("postgres:///%s?host=%s&port=6432&user=queuectl&pool_mode=transaction", database, dir)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		out, err := Ask(strings.TrimSuffix(url, "&pool_mode=transaction"), "SELECT 1")
+		out, err := TryQuery(strings.TrimSuffix(url, "&pool_mode=transaction"), "SELECT 1")
 		if err == nil {
 			return url
 		}
@@ -287,18 +287,18 @@ func (p *Server) Remove() {
 // Query runs a statement and returns one row per line. It fails the test if the statement fails.
 func Query(t testing.TB, url, statement string) string {
 	t.Helper()
-	out, err := Ask(url, statement)
+	out, err := TryQuery(url, statement)
 	if err != nil {
 		t.Errorf("%s: %v\n%s", statement, err, out)
 	}
 	return out
 }
 
-// Ask is like Query, but returns the error of a statement that may fail.
-func Ask(url, statement string) (out string, err error) {
+// TryQuery is like Query, but returns the error of a statement that may fail.
+func TryQuery(url, statement string) (out string, err error) {
 	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", statement).CombinedOutput()
 	return strings.TrimSpace(string(raw)), err
 }
 
-// As returns the URL of a database for another role.
-func As(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }
+// WithRole returns the URL of a database for another role.
+func WithRole(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }

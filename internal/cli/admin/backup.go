@@ -29,7 +29,7 @@ func BackupVerb(app *cli.App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use",
-		Args: cli.Exactly(1, "the name of the file to write"),
+		Args: cli.ExactArgs(1, "the name of the file to write"),
 		Long: `Back up the whole queue, including output, to one file while it is in use.
 
 The file is an SQLite database that only you can read. It contains every job
@@ -137,7 +137,7 @@ func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (
 		if len(p.Base64) > 0 {
 			note = "receiving"
 		}
-		a.Draw(term.Bar{Done: p.Done, Of: p.Of, Since: began, Note: note, Bytes: true})
+		a.Draw(term.Bar{Done: p.Done, Of: p.Total, Since: began, Note: note, Bytes: true})
 		sum.Write(p.Base64)
 		bytes += int64(len(p.Base64))
 		_, err := to.Write(p.Base64)

@@ -77,7 +77,7 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script",
-		Args: cli.Exactly(1, "one shell (bash, zsh, fish or powershell)"),
+		Args: cli.ExactArgs(1, "one shell (bash, zsh, fish or powershell)"),
 		Long: `Print a shell completion script. To use it in every session, add the line for
 your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 
@@ -104,7 +104,7 @@ your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 // few values, completeKeys also completes the second argument.
 func completeKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(given) == 1 && cmd.Name() == "set" {
-		if k, _, err := config.Find(given[0], ""); err == nil {
+		if k, _, err := config.FindKey(given[0], ""); err == nil {
 			return k.Values, cobra.ShellCompDirectiveNoFileComp
 		}
 	}

@@ -32,13 +32,13 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 					a.note(v)
 					// The text has the spelling of the name that the user typed; JSON has the setting's own
 					// name.
-					return a.Println(config.Spelled(args[0], v.Value))
+					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},
 	}
 	set := &cobra.Command{
 		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently",
-		Args: cli.Exactly(2, "the name of a setting and a value"),
+		Args: cli.ExactArgs(2, "the name of a setting and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigSet,
 				control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
@@ -46,13 +46,13 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 	}
 	unset := &cobra.Command{
 		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set",
-		Args: cli.Exactly(1, "the name of a setting"),
+		Args: cli.ExactArgs(1, "the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
 		},
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "List all settings and where their values come from", Args: cli.Exactly(0, "no arguments"),
+		Use: "list", Short: "List all settings and where their values come from", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
 	}
 	validate := &cobra.Command{
@@ -65,7 +65,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 // settingText converts a setting's value for the service: a duration in words turns into the short
 // form.
 func settingText(key, value string) string {
-	k, text, err := config.Find(key, value)
+	k, text, err := config.FindKey(key, value)
 	if err != nil || k.Check(text) == nil {
 		return value
 	}
@@ -161,6 +161,6 @@ func (a command) settingsFile(args []string) (string, error) {
 		p, err := a.Folder()
 		return p.File, err
 	}
-	p, err := config.User()
+	p, err := config.UserPlaces()
 	return p.File, err
 }

@@ -44,7 +44,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			if err := input.WholePaths(&spec); err != nil {
 				return err
 			}
-			given := spec.Given()
+			given := spec.GivenFields()
 			for _, name := range []string{"lock", "rate_limit", "on", "unique"} {
 				if given[name] == "" { // an empty value removes the field
 					given[name] = nil

@@ -99,13 +99,13 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
 		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, words, -1)
-		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
+		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.ShellWord(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}
 	for _, line := range []string{"ls", "make backup", `{"command":"ls"}`} {
 		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, []string{"nightly", line}, -1)
-		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.Word(line)
+		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.ShellWord(line)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", line, err, want)
 		}

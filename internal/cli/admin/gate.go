@@ -31,7 +31,7 @@ func gateListVerb(a command) *cobra.Command {
 func allVerb[T any](a *cli.App, short, empty string, head []string,
 	all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: short, Args: cli.Exactly(0, "no arguments"),
+		Use: "list", Short: short, Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
 			c, err := a.Client()
@@ -70,12 +70,12 @@ func gateSetVerb(a command) *cobra.Command {
 	var rate string
 	cmd := &cobra.Command{
 		Use:   "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate",
-		Short: "Set a lock or rate limit that all users share", Args: cli.Exactly(1, "a key that begins with @"),
+		Short: "Set a lock or rate limit that all users share", Args: cli.ExactArgs(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
 			if setsNothing(cmd) {
 				return fault.Usage("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
-					"gate set %s --lock 3", cmd.CommandPath(), queue.Word(queue.Clip(p.Key)))
+					"gate set %s --lock 3", cmd.CommandPath(), queue.ShellWord(queue.Clip(p.Key)))
 			}
 			if cmd.Flags().Changed("lock") {
 				p.Lock = &lock

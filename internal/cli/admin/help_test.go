@@ -139,8 +139,8 @@ func isMetavar(usage string) bool {
 func TestOfferedStatesCanMatch(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{
-		"retry": queue.VerbRetry.Takes(), "cancel": append(running, queue.VerbCancel.Takes()...), "hold": queue.VerbHold.Takes(),
-		"release": queue.VerbRelease.Takes(), "requeue": running, "kill": running, "pause": running, "resume": running, "edit": queue.VerbEdit.Takes(),
+		"retry": queue.VerbRetry.ActsIn(), "cancel": append(running, queue.VerbCancel.ActsIn()...), "hold": queue.VerbHold.ActsIn(),
+		"release": queue.VerbRelease.ActsIn(), "requeue": running, "kill": running, "pause": running, "resume": running, "edit": queue.VerbEdit.ActsIn(),
 	} {
 		cmd, _, err := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root([]string{name}).Find([]string{name})
 		if err != nil {

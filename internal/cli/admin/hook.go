@@ -16,7 +16,7 @@ func HookVerb(app *cli.App) *cobra.Command {
 func hookTestVerb(a command) *cobra.Command {
 	return &cobra.Command{
 		Use: "test NAME", Short: "Test a hook or webhook; print the ID of the job that runs it",
-		Args: cli.Exactly(1, "the name of a webhook or of a hook setting such as on_dead"),
+		Args: cli.ExactArgs(1, "the name of a webhook or of a hook setting such as on_dead"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).HookTest, control.HookName{Name: args[0]},
 				func(got control.Enqueued) error {

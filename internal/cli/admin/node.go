@@ -24,7 +24,7 @@ func nodeDrainVerb(a command) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
 		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue",
-		Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
+		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
@@ -48,7 +48,7 @@ func nodeDrainVerb(a command) *cobra.Command {
 func nodeRemoveVerb(a command) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost",
-		Args: cli.Exactly(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
+		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
 				func(n control.NodeView) error {

@@ -28,7 +28,7 @@ func QueueVerb(app *cli.App) *cobra.Command {
 
 func queueListVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List queues that have settings or jobs", Args: cli.Exactly(0, "no arguments"),
+		Use: "list", Short: "List queues that have settings or jobs", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
 			c, err := a.Reader(cmd.Context())
@@ -64,15 +64,15 @@ func queueSetVerb(a command) *cobra.Command {
 	var spec queue.Spec
 	var unset []string
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.Exactly(1, "the name of a queue"),
+		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.ExactArgs(1, "the name of a queue"),
 		ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			if setsNothing(cmd) {
 				return fault.Usage("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
-					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)))
+					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(), queue.ShellWord(queue.Clip(p.Name)))
 			}
-			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
+			if fields := spec.GivenFields(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {
 					field := strings.ReplaceAll(name, "-", "_")
 					if err := queue.CheckField(field); err != nil {

@@ -63,7 +63,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 			}
 			if p.Spec.Command == nil && p.Spec.Argv == nil {
 				return fault.Usage("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup",
-					cmd.CommandPath(), queue.Word(queue.Clip(p.Name)), queue.Word(queue.Clip(p.Cron)))
+					cmd.CommandPath(), queue.ShellWord(queue.Clip(p.Name)), queue.ShellWord(queue.Clip(p.Cron)))
 			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
@@ -103,11 +103,11 @@ func (a command) scheduleWords(p *control.ScheduleAdd, args []string, dash int) 
 	// The first word is a cron expression, so the name is missing.
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
 		return nil, fault.Usage("no schedule name given; write it before the cron expression: queuectl "+
-			"schedule add NAME %s …", queue.Word(words[0]))
+			"schedule add NAME %s …", queue.ShellWord(words[0]))
 	// The second word is a command, so the cron expression is missing.
 	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, fault.Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
-			queue.Word(words[0]), queue.Word(queue.Clip(words[1])))
+			queue.ShellWord(words[0]), queue.ShellWord(queue.Clip(words[1])))
 	case len(words) < 2:
 		return nil, fault.Usage("a schedule needs a name and a cron expression; example: %s", right)
 	case dash >= 0 && len(words) > 2 || len(words) > 3:
@@ -126,7 +126,7 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 		return control.ScheduleFault(err)
 	}
 	if p.TZ == "" {
-		name, err := zone.Caller()
+		name, err := zone.CallerZone()
 		if err != nil {
 			return fault.Usage("%v", err)
 		}
@@ -154,7 +154,7 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 
 func scheduleListVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List schedules", Args: cli.Exactly(0, "no arguments"),
+		Use: "list", Short: "List schedules", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
 			list, err := a.schedules(cmd.Context())
@@ -202,7 +202,7 @@ func (a command) printedSchedule(d control.ScheduleDetail) control.ScheduleDetai
 func scheduleShowVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
-		Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
@@ -235,8 +235,8 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 			job += " " + cmp.Or(present.Empty(r.State), "removed")
 		}
 		became := r.Outcome
-		if r.By != nil {
-			became += " by " + *r.By
+		if r.RequestedBy != nil {
+			became += " by " + *r.RequestedBy
 		}
 		if r.Note != "" {
 			became += ": " + r.Note
@@ -279,7 +279,7 @@ func (a command) scheduleCommand(name, short, outcome string,
 func scheduleRunVerb(a command) *cobra.Command {
 	return &cobra.Command{
 		Use: "run NAME", Short: "Create a job from a schedule now and print its ID",
-		Args: cli.Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
 				func(got control.Enqueued) error {

@@ -21,7 +21,7 @@ func DrainVerb(app *cli.App) *cobra.Command {
 	var p control.Drain
 	cmd := &cobra.Command{
 		Use: "drain [--wait | --off]", Short: "Start no new jobs until drain --off, even after a restart",
-		Args: cli.Exactly(0, "no arguments"),
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {
@@ -45,7 +45,7 @@ func DrainVerb(app *cli.App) *cobra.Command {
 func ReloadVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{
-		Use: "reload", Short: "Reload the settings file of the service", Args: cli.Exactly(0, "no arguments"),
+		Use: "reload", Short: "Reload the settings file of the service", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{},
 				func(got control.Reloaded) error {
@@ -70,7 +70,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 	var p control.Cleanup
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: cli.Exactly(0, "no arguments"),
+		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !p.DryRun && !yes && a.CanAsk() {
 				dry := p
@@ -87,7 +87,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 			remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.Removed, error) {
 				defer a.Progress("")
 				return c.Cleanup(ctx, p, func(r control.Removed) error {
-					a.Draw(term.Bar{Done: int64(r.Removed), Of: int64(r.Of), Since: began, Note: "removed"})
+					a.Draw(term.Bar{Done: int64(r.Removed), Of: int64(r.Total), Since: began, Note: "removed"})
 					return nil
 				})
 			}

@@ -18,7 +18,7 @@ func StatsVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.StatsParams
 	cmd := &cobra.Command{
-		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.Exactly(0, "no arguments"),
+		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.ExactArgs(0, "no arguments"),
 		Long: `Show statistics of each queue, or per minute, hour or day: outcomes, waiting
 times and run times of attempts.
 

@@ -25,7 +25,7 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Simulate
 	cmd := &cobra.Command{
-		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: cli.Exactly(0, "no arguments"),
+		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("next") && p.Next < 1 {
 				return fault.Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
@@ -58,7 +58,7 @@ func TreeVerb(app *cli.App) *cobra.Command {
 	var dot bool
 	cmd := &cobra.Command{
 		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree",
-		Args: cli.Exactly(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
+		Args: cli.ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])},
 				func(t control.TreeView) error {
@@ -114,12 +114,12 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 	}
 	switch {
 	case by == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
-	case by.Met == "failed":
-		text += ", dependency failed: the parent had to be " + by.How
-	case by.How == queue.ParentEnded.String():
+	case by.Status == "failed":
+		text += ", dependency failed: the parent had to be " + by.Condition
+	case by.Condition == queue.ParentEnded.String():
 		text += ", starts when the parent has ended"
-	case by.How != queue.ParentCompleted.String():
-		text += ", starts when the parent is " + by.How
+	case by.Condition != queue.ParentCompleted.String():
+		text += ", starts when the parent is " + by.Condition
 	}
 	again := d.drawn[n.Seq]
 	if again {
@@ -152,8 +152,8 @@ func (a command) printDot(t *control.TreeView) error {
 	}
 	for _, e := range t.Edges {
 		label := ""
-		if e.How != queue.ParentCompleted.String() {
-			label = fmt.Sprintf(" [label=%q]", e.How)
+		if e.Condition != queue.ParentCompleted.String() {
+			label = fmt.Sprintf(" [label=%q]", e.Condition)
 		}
 		fmt.Fprintf(&b, "  %d -> %d%s;\n", e.Parent, e.Child, label)
 	}

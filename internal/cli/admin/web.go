@@ -17,7 +17,7 @@ func WebVerb(app *cli.App) *cobra.Command {
 func webStartVerb(a command) *cobra.Command {
 	var p control.WebStart
 	cmd := &cobra.Command{
-		Use: "start", Short: "Start the web dashboard and print its address", Args: cli.Exactly(0, "no arguments"),
+		Use: "start", Short: "Start the web dashboard and print its address", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).WebStart, p, func(v control.WebState) error {
 				a.Say("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
@@ -32,7 +32,7 @@ func webStartVerb(a command) *cobra.Command {
 
 func webStopVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "stop", Short: "Stop the web dashboard", Args: cli.Exactly(0, "no arguments"),
+		Use: "stop", Short: "Stop the web dashboard", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
 				a.Say("the web dashboard is off")
@@ -44,7 +44,7 @@ func webStopVerb(a command) *cobra.Command {
 
 func webOpenVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "open", Short: "Print a sign-in link, valid once and for one minute", Args: cli.Exactly(0, "no arguments"),
+		Use: "open", Short: "Print a sign-in link, valid once and for one minute", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
 				a.Say("open this link within a minute; it works once:")

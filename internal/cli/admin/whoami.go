@@ -12,7 +12,7 @@ import (
 func WhoamiVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{
-		Use: "whoami", Short: "Show your identity and rights", Args: cli.Exactly(0, "no arguments"),
+		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Whoami, control.Nothing{},

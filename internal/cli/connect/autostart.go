@@ -40,7 +40,7 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 		return c, t.Reached(err)
 	}
 	// A registered service always runs unless the user has stopped it, so it is not started here.
-	if _, registered := registered.Own(); registered {
+	if _, registered := registered.UserService(); registered {
 		return c, t.Reached(err)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
@@ -116,7 +116,7 @@ func startService(t Target) (*daemon, error) {
 	if t.Serve != nil {
 		state = t.Serve[1]
 	} else {
-		p, err := config.User()
+		p, err := config.UserPlaces()
 		if err = cmp.Or(err, p.CheckOwner()); err != nil {
 			return nil, err
 		}

@@ -69,12 +69,12 @@ func (f *Finder) Choose() (Target, error) {
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
 		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
 	}
-	user, err := config.User()
+	user, err := config.UserPlaces()
 	own := Target{Socket: user.Socket, Start: startHint, Own: true}
 	if err == nil && files.Exists(user.State) {
 		return own, nil
 	}
-	system := config.System()
+	system := config.SystemPlaces()
 	if files.Exists(system.State) || socketExists(system.Socket) {
 		return Target{Socket: system.Socket, Start: StartSystem}, nil
 	}
@@ -94,7 +94,7 @@ func (f *Finder) chosenBySocket() (Target, error) {
 		return t, err
 	}
 	socket, err := filepath.Abs(f.Socket)
-	t.Start = "queuectl --dir " + queue.Word(f.Dir) + " --socket " + queue.Word(f.Socket) + " service start"
+	t.Start = "queuectl --dir " + queue.ShellWord(f.Dir) + " --socket " + queue.ShellWord(f.Socket) + " service start"
 	t.Serve = []string{"--dir", dir, "--socket", socket}
 	return t, err
 }
@@ -105,20 +105,20 @@ const startHint = "queuectl service start"
 // targetInDir returns the service whose files are all in dir. named is the directory as the user
 // wrote it.
 func targetInDir(dir, named string) Target {
-	if user, err := config.User(); err == nil && dir == user.State {
+	if user, err := config.UserPlaces(); err == nil && dir == user.State {
 		return Target{Socket: user.Socket, Start: startHint}
 	}
-	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start",
+	return Target{Socket: config.PlacesIn(dir).Socket, Start: "queuectl --dir " + queue.ShellWord(named) + " service start",
 		Serve: []string{"--dir", dir}}
 }
 
 // targetAt returns the service of a socket. Its directory is derived from the socket's path if
 // possible.
 func targetAt(socket string) Target {
-	user, err := config.User()
-	around, known := config.Around(socket)
+	user, err := config.UserPlaces()
+	around, known := config.PlacesOfSocket(socket)
 	switch whole, failed := filepath.Abs(around.State); {
-	case socket == config.System().Socket:
+	case socket == config.SystemPlaces().Socket:
 		return Target{Socket: socket, Start: StartSystem}
 	case err == nil && socket == user.Socket:
 		return Target{Socket: socket, Start: startHint}
@@ -127,7 +127,7 @@ func targetAt(socket string) Target {
 		t.Socket = socket
 		return t
 	}
-	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.Word(socket)}
+	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.ShellWord(socket)}
 }
 
 // Folder returns the paths of the chosen service. It returns an error if they are unknown.
@@ -138,16 +138,16 @@ func (f *Finder) Folder() (config.Places, error) {
 	}
 	if f.Socket == "" && f.Dir != "" {
 		dir, err := f.OwnDir()
-		return config.In(dir), err
+		return config.PlacesIn(dir), err
 	}
-	user, err := config.User()
-	switch system := config.System(); {
+	user, err := config.UserPlaces()
+	switch system := config.SystemPlaces(); {
 	case t.Socket == system.Socket:
 		return system, nil
 	case err == nil && t.Socket == user.Socket:
 		return user, nil
 	}
-	if around, ok := config.Around(t.Socket); ok {
+	if around, ok := config.PlacesOfSocket(t.Socket); ok {
 		return around, nil
 	}
 	return config.Places{}, fault.Usage("the directory of the service at %s is unknown; give it with --dir", t.Socket)
@@ -163,8 +163,8 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	f.lastClient = c
 	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Err) &&
 		!f.messages.Quiet {
-		if user, failed := config.User(); failed == nil {
-			if text := bothServices(user, config.System()); text != "" {
+		if user, failed := config.UserPlaces(); failed == nil {
+			if text := bothServices(user, config.SystemPlaces()); text != "" {
 				f.messages.Say("%s", text)
 			}
 		}
@@ -243,7 +243,7 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 // Reached adds the next step to a connection error.
 func (t Target) Reached(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
-		if start, registered := registered.Own(); t.Own && registered {
+		if start, registered := registered.UserService(); t.Own && registered {
 			t.Start = start
 		} else if t.None {
 			return ErrNoQueue

@@ -11,7 +11,7 @@ import (
 
 // If both the machine and the user have a service, the client prints once which one it uses.
 func TestErrorNamesBothServicesOnce(t *testing.T) {
-	user, system := config.In(t.TempDir()), config.In(filepath.Join(t.TempDir(), "system"))
+	user, system := config.PlacesIn(t.TempDir()), config.PlacesIn(filepath.Join(t.TempDir(), "system"))
 	if got := bothServices(user, system); got != "" {
 		t.Errorf("without a service of the machine: %s", got)
 	}

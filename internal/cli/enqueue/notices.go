@@ -67,8 +67,8 @@ func PrintCancelled(o *term.Output, got *control.Enqueued) {
 func PrintNewQueues(o *term.Output, list []control.NewQueue) {
 	for _, q := range list {
 		hint := ""
-		if q.Near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", q.Near)
+		if q.SimilarQueue != "" {
+			hint = fmt.Sprintf("; did you mean %s?", q.SimilarQueue)
 		}
 		fmt.Fprintf(o.Err, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
 	}

@@ -48,7 +48,7 @@ func TestAnswersAreMerged(t *testing.T) {
 
 // An error about a job of a request names the line of that job.
 func TestErrorNamesLineOfJob(t *testing.T) {
-	err := queue.Invalid("cwd", "must not be empty").At(2)
+	err := queue.Invalid("cwd", "must not be empty").WithIndex(2)
 	if got, want := lineOf(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}

@@ -10,7 +10,7 @@ import (
 // AtIndex adds the number of the job to an error about one of several jobs.
 func AtIndex(err error, n int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		return e.At(n)
+		return e.WithIndex(n)
 	}
 	return err
 }
@@ -30,7 +30,7 @@ func (e *LineError) Unwrap() error { return e.Cause }
 
 func AtLine(err error, line int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		err = e.At(0)
+		err = e.WithIndex(0)
 	}
 	return &LineError{"line", line, err}
 }

@@ -107,7 +107,7 @@ func ForGroup(group, word string, verbs []*cobra.Command) string {
 func ForArguments(verb string, args []string) string {
 	word, known := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
-	switch state := queue.StateMeant(word); verb {
+	switch state := queue.StateForWord(word); verb {
 	case "list", "ps", "status":
 		switch {
 		case word == "all" && verb == "status":
@@ -119,7 +119,7 @@ func ForArguments(verb string, args []string) string {
 		case state != "":
 			known = verb + " --state " + state
 		default:
-			known = "show " + queue.Word(queue.Clip(word))
+			known = "show " + queue.ShellWord(queue.Clip(word))
 		}
 	case "worker":
 		if notNumber == nil {
@@ -137,9 +137,9 @@ func ForArguments(verb string, args []string) string {
 		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(PlainSettings), key):
 			return ""
 		case given:
-			known = "config set " + queue.Word(queue.Clip(key)) + " " + queue.Word(queue.Clip(value))
+			known = "config set " + queue.ShellWord(queue.Clip(key)) + " " + queue.ShellWord(queue.Clip(value))
 		default:
-			known = "config get " + queue.Word(queue.Clip(key))
+			known = "config get " + queue.ShellWord(queue.Clip(key))
 		}
 	}
 	if known == "" {

@@ -184,7 +184,7 @@ func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error
 // Spec returns the job for a text from each, with the settings that the flags give to all jobs.
 func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
-	s.Over(common)
+	s.Override(common)
 	switch {
 	case m.File != "":
 		if err := queue.CheckJSON(raw); err != nil {
@@ -194,7 +194,7 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 		if err := own.Decode(raw, nil); err != nil {
 			return nil, err
 		}
-		s.Over(&own)
+		s.Override(&own)
 	case m.Lines != "":
 		s.Command = new(string(raw))
 	case m.argFile != "" && !m.Null && strings.Contains(string(raw), "\x00"):

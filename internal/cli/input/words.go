@@ -12,7 +12,7 @@ import (
 
 // ReadWords parses the arguments of a command into s. A JSON array is returned as a list of specs.
 func ReadWords(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
-	given := len(s.Given()) > 0
+	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
 		text, err := readStdin(in)
 		if err != nil {
@@ -28,7 +28,7 @@ func ReadWords(in io.Reader, verb string, s *queue.Spec, args []string, dash int
 			queue.CommandText("", args))
 	case len(args) > 1:
 		return nil, fault.Usage("%d words given; quote them as one shell command: queuectl %s %s, or run the program "+
-			"without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.Word(strings.Join(args, " ")),
+			"without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.ShellWord(strings.Join(args, " ")),
 			queue.CommandText("", args))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
 		specs, err := parseArray([]byte(args[0]))
@@ -56,7 +56,7 @@ func mergeJSON(flags *queue.Spec, text string) error {
 	if err := s.Decode([]byte(text), nil); err != nil {
 		return err
 	}
-	s.Over(flags)
+	s.Override(flags)
 	*flags = s
 	return nil
 }

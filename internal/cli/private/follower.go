@@ -263,7 +263,7 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	for i := range page.Jobs {
 		f.a.SayFailure(&page.Jobs[i])
 	}
-	list := "queuectl list --failed --dir " + queue.Word(f.a.Dir)
+	list := "queuectl list --failed --dir " + queue.ShellWord(f.a.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
 	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, cmp.Or(cli.MoreFailures(int(dead), list), "; list them with: "+list))
 	return nil

@@ -156,7 +156,7 @@ func change(flag, was, is string) string {
 // flagText formats a value in the syntax of a flag.
 func flagText(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.Word(termtext.Cut(termtext.OneLine(text), 60))
+		return queue.ShellWord(termtext.Cut(termtext.OneLine(text), 60))
 	}
 	return strings.Trim(termtext.Cut(string(raw), 60), "[]")
 }

@@ -59,7 +59,7 @@ type privateJobs struct {
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
 func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec, noCwd bool, count int) error {
-	if err := timerslack.Restart(func() {}); err != nil {
+	if err := timerslack.RestartWithTimerSlack(func() {}); err != nil {
 		return err
 	}
 	f.WarnOfCode(&a.Output)
@@ -185,7 +185,7 @@ func socket(a *cli.App) string {
 	if err != nil {
 		dir = a.Dir
 	}
-	return config.In(dir).Socket
+	return config.PlacesIn(dir).Socket
 }
 
 // serve starts the service in this process, without workers. The caller stops the service

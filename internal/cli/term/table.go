@@ -57,7 +57,7 @@ func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column 
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
 			if limit > 0 && !o.Raw {
-				row[i] = termtext.Unjoined(row[i])
+				row[i] = termtext.WithoutJoiners(row[i])
 			}
 			widths[i] = max(widths[i], termtext.Width(row[i]))
 		}

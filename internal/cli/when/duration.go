@@ -126,7 +126,7 @@ func (s step) after(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.span / day)
 	if s.months != 0 || days != 0 {
-		t = zone.Instant(zone.Wall(t).AddDate(0, steps*s.months, steps*days), t.Location())
+		t = zone.Instant(zone.WallClock(t).AddDate(0, steps*s.months, steps*days), t.Location())
 	}
 	return t.Add(time.Duration(steps) * (s.span % day))
 }
