@@ -45,67 +45,95 @@ var law = map[string][]string{
 	"config":              {"queue"},
 	"config/tomlfile":     {"queue", "config"},
 	"store":               {"queue"},
-	"control":             {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe", "internal/sockpath"},
-	"store/rules":         {"store", "queue"},
-	"store/sql":           {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/folder"},
-	"store/memstore":      {"store", "queue"},
-	"store/faultstore":    {"store", "queue"},
-	"store/storetest":     {"store", "queue"},
-	"mcp":                 {"queue", "control", "output", "internal/termtext"},
-	"dashboard":           {"queue", "control", "metrics", "output", "internal/present", "internal/termtext"},
-	"metrics":             {"control"},
-	"traces":              {"queue"},
-	"runner/rundir":       {"runner/process", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile", "internal/pipe", "internal/sockpath"},
-	"runner":              {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies", "internal/failpoint", "internal/session", "internal/sockpath"},
-	"runner/launcher":     {"runner", "runner/process", "runner/rundir", "runner/wire", "internal/accounts"},
-	"runner/daemon":       {"output", "runner", "runner/launcher", "runner/process", "runner/rundir", "runner/wire", "internal/accounts", "internal/failpoint", "internal/folder"},
-	"upkeep":              {"queue", "store", "schedule", "internal/zone"},
-	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
-	"service/settings":    {"queue", "config", "config/tomlfile", "store", "control"},
-	"service/access":      {"queue", "config", "store", "control", "runner", "runner/launcher", "worker", "service/settings", "internal/accounts"},
-	"service/cluster":     {"queue", "output", "config", "store", "control", "runner", "worker", "service/settings", "service/access"},
-	"service/hooks":       {"queue", "config", "store", "control", "worker", "service/settings", "service/access", "internal/accounts"},
-	"service/doctor":      {"queue", "config", "store", "control", "runner", "runner/process", "worker", "service/settings", "service/access", "service/cluster", "internal/accounts", "internal/systemd"},
-	"service/handlers":    {"queue", "output", "config", "store", "control", "schedule", "dashboard", "runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks", "service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext", "internal/zone"},
-	"service":             {"queue", "config", "store", "control", "store/sql", "traces", "runner", "runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd"},
-	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
-	"internal/statedir":   {"queue", "internal/accounts"},
-	"internal/logs":       {"internal/statedir", "internal/systemd"},
-	"top":                 {"control", "queue", "internal/cli/fault", "internal/present", "internal/termtext"},
-	"internal/cli":        {"config", "control", "queue", "internal/cli/connect", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext", "internal/zone"},
-	"internal/present":    {"control", "queue", "internal/termtext"},
-	"cmd/queuectl":        {"config", "runner", "runner/daemon", "runner/launcher", "runner/process", "internal/cli", "internal/cli/fault", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
-	"cmd/queuectld":       {"config", "config/tomlfile", "control", "mcp", "metrics", "queue", "service", "service/hooks", "top", "internal/cleanstart", "internal/cli", "internal/cli/admin", "internal/cli/connect", "internal/cli/fault", "internal/cli/files", "internal/cli/help", "internal/cli/input", "internal/cli/private", "internal/cli/term", "internal/logs", "internal/present", "internal/register", "internal/registered", "internal/resident", "internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
-	"bench":               {"control", "queue"},
-	"bench/beside":        {"queue"},
-	"test":                {},
-	"test/demo":           {},
-	"test/pgserver":       {},
-	"test/posix":          {},
-	"internal/pages":      {"config", "control", "queue"},
-	"internal/release":    {},
+	"control": {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe",
+		"internal/sockpath"},
+	"store/rules":      {"store", "queue"},
+	"store/sql":        {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/folder"},
+	"store/memstore":   {"store", "queue"},
+	"store/faultstore": {"store", "queue"},
+	"store/storetest":  {"store", "queue"},
+	"mcp":              {"queue", "control", "output", "internal/termtext"},
+	"dashboard":        {"queue", "control", "metrics", "output", "internal/present", "internal/termtext"},
+	"metrics":          {"control"},
+	"traces":           {"queue"},
+	"runner/rundir": {"runner/process", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile",
+		"internal/pipe", "internal/sockpath"},
+	"runner": {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies",
+		"internal/failpoint", "internal/session", "internal/sockpath"},
+	"runner/launcher": {"runner", "runner/process", "runner/rundir", "runner/wire", "internal/accounts"},
+	"runner/daemon": {"output", "runner", "runner/launcher", "runner/process", "runner/rundir", "runner/wire",
+		"internal/accounts", "internal/failpoint", "internal/folder"},
+	"upkeep":           {"queue", "store", "schedule", "internal/zone"},
+	"worker":           {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
+	"service/settings": {"queue", "config", "config/tomlfile", "store", "control"},
+	"service/access": {"queue", "config", "store", "control", "runner", "runner/launcher", "worker", "service/settings",
+		"internal/accounts"},
+	"service/cluster": {"queue", "output", "config", "store", "control", "runner", "worker", "service/settings",
+		"service/access"},
+	"service/hooks": {"queue", "config", "store", "control", "worker", "service/settings", "service/access",
+		"internal/accounts"},
+	"service/doctor": {"queue", "config", "store", "control", "runner", "runner/process", "worker", "service/settings",
+		"service/access", "service/cluster", "internal/accounts", "internal/systemd"},
+	"service/handlers": {"queue", "output", "config", "store", "control", "schedule", "dashboard", "runner",
+		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
+		"service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext", "internal/zone"},
+	"service": {"queue", "config", "store", "control", "store/sql", "traces", "runner", "runner/launcher",
+		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
+		"service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe",
+		"internal/session", "internal/statedir", "internal/systemd"},
+	"internal/register": {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
+	"internal/statedir": {"queue", "internal/accounts"},
+	"internal/logs":     {"internal/statedir", "internal/systemd"},
+	"top":               {"control", "queue", "internal/cli/fault", "internal/present", "internal/termtext"},
+	"internal/cli": {"config", "control", "queue", "internal/cli/connect", "internal/cli/enqueue",
+		"internal/cli/fault", "internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term",
+		"internal/cli/when", "internal/present", "internal/termtext", "internal/zone"},
+	"internal/present": {"control", "queue", "internal/termtext"},
+	"cmd/queuectl": {"config", "runner", "runner/daemon", "runner/launcher", "runner/process", "internal/cli",
+		"internal/cli/fault", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
+	"cmd/queuectld": {"config", "config/tomlfile", "control", "mcp", "metrics", "queue", "service", "service/hooks",
+		"top", "internal/cleanstart", "internal/cli", "internal/cli/admin", "internal/cli/connect", "internal/cli/fault",
+		"internal/cli/files", "internal/cli/help", "internal/cli/input", "internal/cli/private", "internal/cli/term",
+		"internal/logs", "internal/present", "internal/register", "internal/registered", "internal/resident",
+		"internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
+	"bench":            {"control", "queue"},
+	"bench/beside":     {"queue"},
+	"test":             {},
+	"test/demo":        {},
+	"test/pgserver":    {},
+	"test/posix":       {},
+	"internal/pages":   {"config", "control", "queue"},
+	"internal/release": {},
 
-	"internal/cli/admin":   {"config", "control", "queue", "internal/cli", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext", "internal/zone"},
-	"internal/cli/connect": {"config", "control", "queue", "internal/cleanstart", "internal/cli/fault", "internal/cli/files", "internal/cli/term", "internal/logs", "internal/registered"},
-	"internal/cli/enqueue": {"control", "queue", "internal/cli/connect", "internal/cli/fault", "internal/cli/input", "internal/cli/term", "internal/present", "internal/termtext"},
-	"internal/cli/fault":   {"control", "queue"},
-	"internal/cli/files":   {"queue", "internal/cli/fault"},
-	"internal/cli/help":    {"internal/cli/input", "internal/termtext"},
-	"internal/cli/hints":   {"queue"},
-	"internal/cli/input":   {"control", "queue", "internal/cli/fault", "internal/cli/files", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext"},
-	"internal/cli/private": {"config", "control", "queue", "internal/cli", "internal/cli/connect", "internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/input", "internal/cli/term", "internal/present", "internal/termtext", "internal/timerslack"},
-	"internal/cli/term":    {"queue", "internal/present", "internal/termtext"},
-	"internal/cli/when":    {"queue", "internal/cli/fault", "internal/zone"},
+	"internal/cli/admin": {"config", "control", "queue", "internal/cli", "internal/cli/enqueue", "internal/cli/fault",
+		"internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when",
+		"internal/present", "internal/termtext", "internal/zone"},
+	"internal/cli/connect": {"config", "control", "queue", "internal/cleanstart", "internal/cli/fault",
+		"internal/cli/files", "internal/cli/term", "internal/logs", "internal/registered"},
+	"internal/cli/enqueue": {"control", "queue", "internal/cli/connect", "internal/cli/fault", "internal/cli/input",
+		"internal/cli/term", "internal/present", "internal/termtext"},
+	"internal/cli/fault": {"control", "queue"},
+	"internal/cli/files": {"queue", "internal/cli/fault"},
+	"internal/cli/help":  {"internal/cli/input", "internal/termtext"},
+	"internal/cli/hints": {"queue"},
+	"internal/cli/input": {"control", "queue", "internal/cli/fault", "internal/cli/files", "internal/cli/term",
+		"internal/cli/when", "internal/present", "internal/termtext"},
+	"internal/cli/private": {"config", "control", "queue", "internal/cli", "internal/cli/connect", "internal/cli/enqueue",
+		"internal/cli/fault", "internal/cli/files", "internal/cli/input", "internal/cli/term", "internal/present",
+		"internal/termtext", "internal/timerslack"},
+	"internal/cli/term": {"queue", "internal/present", "internal/termtext"},
+	"internal/cli/when": {"queue", "internal/cli/fault", "internal/zone"},
 
 	"packaging/test/wineshim": {},
 }
 
 // testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker":           {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
-	"service":          {"runner/daemon"},                                                         // the tests start runners
-	"service/handlers": {"store/sql", "runner/launcher"},                                          // the tests work on a queue in SQLite
-	"bench":            {"store", "store/sql"},                                                    // the tests fill the tables directly
+	"worker": {"runner/process", "runner/rundir", "internal/lockfile",
+		"internal/pipe"}, // the tests implement a fake runner
+	"service":          {"runner/daemon"},                // the tests start runners
+	"service/handlers": {"store/sql", "runner/launcher"}, // the tests work on a queue in SQLite
+	"bench":            {"store", "store/sql"},           // the tests fill the tables directly
 
 	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
 
@@ -122,7 +150,8 @@ func TestOverlappedIsAField(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := local.Find(raw); found != nil && !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "test/") {
+		if found := local.Find(raw); found != nil && !strings.HasSuffix(file, "_test.go") &&
+			!strings.HasPrefix(file, "test/") {
 			t.Errorf("%s has %q", file, found)
 		}
 	}
@@ -142,7 +171,8 @@ func TestImportLaw(t *testing.T) {
 				continue
 			}
 			test := strings.HasSuffix(file, "_test.go")
-			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" || ours == "test/pgserver" || ours == room || slices.Contains(testLaw[room], ours)) {
+			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" ||
+				ours == "test/pgserver" || ours == room || slices.Contains(testLaw[room], ours)) {
 				continue
 			}
 			t.Errorf("%s imports %s, which the law forbids", file, ours)
@@ -153,15 +183,18 @@ func TestImportLaw(t *testing.T) {
 // Only the store uses databases, and only a few packages start programs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite":             {"store/sql", "bench"},
-		"database/sql":                   {"store/sql", "bench"},
-		"os/exec":                        {"runner", "runner/launcher", "internal/accounts", "internal/systemd", "internal/register", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "bench", "test", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
+		"modernc.org/sqlite": {"store/sql", "bench"},
+		"database/sql":       {"store/sql", "bench"},
+		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
+			"internal/register", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "bench", "test",
+			"test/demo", "test/posix", "test/pgserver", "internal/pages"},
 		"github.com/jackc/pgx/v5/pgconn": {"store/sql"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
 		for _, imported := range imports {
-			if allowed, guarded := rooms[imported]; guarded && !slices.Contains(allowed, room) && !strings.HasSuffix(file, "_test.go") {
+			if allowed, guarded := rooms[imported]; guarded && !slices.Contains(allowed, room) &&
+				!strings.HasSuffix(file, "_test.go") {
 				t.Errorf("%s imports %s", file, imported)
 			}
 		}
@@ -263,7 +296,8 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
 			t.Errorf("%s opens a file", file)
 		}
-		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/admin/editor_unix.go" && file != "runner/process/quote.go" && file != "internal/cli/input/shell_code.go" {
+		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/admin/editor_unix.go" &&
+			file != "runner/process/quote.go" && file != "internal/cli/input/shell_code.go" {
 			t.Errorf("%s has a shell read something", file)
 		}
 	}

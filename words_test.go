@@ -194,10 +194,12 @@ type message struct {
 }
 
 // unread lists the directories whose programs are not shipped. Their messages are not checked.
-var unread = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools", "packaging/test"}
+var unread = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools",
+	"packaging/test"}
 
 // sqlText matches the beginning of an SQL statement.
-var sqlText = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
+var sqlText = regexp.MustCompile(
+	`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
 
 // messages returns the texts of three words or more in the shipped programs, except SQL. The parts
 // of a concatenation form one text.
@@ -205,7 +207,8 @@ func messages(t *testing.T) (all []message) {
 	t.Helper()
 	files := token.NewFileSet()
 	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(unread, func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
+		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(unread,
+			func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 			continue
 		}
 		f, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)

@@ -143,7 +143,8 @@ func (b *bench) make(workers, n int) (effort, error) {
 		fmt.Fprintf(&names, " j%d", i)
 	}
 	path := filepath.Join(b.dir, "Makefile")
-	text := fmt.Sprintf(".PHONY: all%s\nall:%s\n%s:\n\t@/bin/sh -c true\n", names.String(), names.String(), names.String()[1:])
+	text := fmt.Sprintf(".PHONY: all%s\nall:%s\n%s:\n\t@/bin/sh -c true\n", names.String(), names.String(),
+		names.String()[1:])
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return effort{}, err
 	}

@@ -46,9 +46,12 @@ func (b *bench) batch(s *service) error {
 		files.rates = append(files.rates, float64(n)/took.Seconds())
 		baseline.waits = append(baseline.waits, other.waits...)
 	}
-	b.report.judge(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), files.String(), "", "", "≥ " + rate(minBatchRate), ""}, median(files.rates) >= minBatchRate)
+	b.report.judge(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), files.String(), "", "",
+		"≥ " + rate(minBatchRate), ""}, median(files.rates) >= minBatchRate)
 	p99 := quantile(baseline.waits, 0.99)
-	b.report.judge(row{"`enqueue` by another client during this `enqueue --file`, p99", ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(baseline.waits, 1))), "without `enqueue --file` " + ms(quantile(alone.waits, 0.99)), "", "≤ " + ms(maxBesideP99.Seconds()), ""},
+	b.report.judge(row{"`enqueue` by another client during this `enqueue --file`, p99",
+		ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(baseline.waits, 1))),
+		"without `enqueue --file` " + ms(quantile(alone.waits, 0.99)), "", "≤ " + ms(maxBesideP99.Seconds()), ""},
 		p99 <= maxBesideP99.Seconds())
 	return nil
 }

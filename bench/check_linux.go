@@ -25,7 +25,8 @@ var facts = []struct {
 	{"completed jobs according to the counter", `SELECT completed FROM meta`, wantAll},
 	{"jobs according to the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
 	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, wantNone},
-	{"jobs with exactly one event \"enqueued\"", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
+	{"jobs with exactly one event \"enqueued\"",
+		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
 	{"jobs with exactly one event \"ended\"", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
 	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
@@ -57,8 +58,10 @@ func (s *service) checkAttempts(n int) error {
 		if len(j.History) != 1 {
 			return fmt.Errorf("check: job %d has %d attempts, want 1", seq, len(j.History))
 		}
-		if a := j.History[0]; a.Attempt != 1 || a.ExitCode == nil || *a.ExitCode != 0 || a.StartedAt == 0 || a.FinishedAt < a.StartedAt {
-			return fmt.Errorf("check: job %d has the attempt %+v, want an attempt with exit code 0 that has started and ended", seq, a)
+		if a := j.History[0]; a.Attempt != 1 || a.ExitCode == nil || *a.ExitCode != 0 || a.StartedAt == 0 ||
+			a.FinishedAt < a.StartedAt {
+			return fmt.Errorf("check: job %d has the attempt %+v, want an attempt with exit code 0 that has started and ended",
+				seq, a)
 		}
 	}
 	return nil

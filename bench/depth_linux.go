@@ -26,7 +26,8 @@ func (b *bench) depth(short *service) (err error) {
 	if err := long.fill(waiting, "true"); err != nil {
 		return err
 	}
-	b.report.add(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxBatch), rate(float64(waiting)/time.Since(began).Seconds()), "", "")
+	b.report.add(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxBatch),
+		rate(float64(waiting)/time.Since(began).Seconds()), "", "")
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
@@ -59,7 +60,8 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 // judgeCosts compares the costs of an empty queue (of[0]) and of a full one (of[1]).
 func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
-	b.report.judge(row{what, us(median(of[1])), "empty queue " + us(median(of[0])), asRatio(ratio), "≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
+	b.report.judge(row{what, us(median(of[1])), "empty queue " + us(median(of[0])), asRatio(ratio),
+		"≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
 // enqueueMany enqueues n jobs one after the other, and returns how long each took, in seconds.

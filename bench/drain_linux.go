@@ -61,7 +61,8 @@ func (b *bench) drainWith(workers int) error {
 		maxRatio float64 // the ratio must be below this; 0 means that there is no target
 	}{{"loop of fork and exec", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
 		ratio := median(ratios(figures(queuectl, wall), figures(o.list, wall)))
-		r := row{name + "jobs/s", rate(n / median(figures(queuectl, wall))), o.name + " " + rate(n/median(figures(o.list, wall))), asRatio(ratio), o.target, ""}
+		r := row{name + "jobs/s", rate(n / median(figures(queuectl, wall))),
+			o.name + " " + rate(n/median(figures(o.list, wall))), asRatio(ratio), o.target, ""}
 		if o.maxRatio == 0 {
 			b.report.add(r.what, r.queuectl, r.limit, r.ratio)
 		} else {
@@ -69,19 +70,22 @@ func (b *bench) drainWith(workers int) error {
 		}
 	}
 	ratio := median(ratios(figures(queuectl, cpu), figures(bareRuns, cpu)))
-	b.report.judge(row{name + "CPU time per job", us(median(figures(queuectl, cpu)) / n), "loop of fork and exec " + us(median(figures(bareRuns, cpu))/n),
+	b.report.judge(row{name + "CPU time per job", us(median(figures(queuectl, cpu)) / n),
+		"loop of fork and exec " + us(median(figures(bareRuns, cpu))/n),
 		asRatio(ratio) + " (inverse " + asRatio(1/ratio) + ")", "≤ " + asRatio(maxCPURatio), ""}, ratio <= maxCPURatio)
 	for _, o := range []struct {
 		name string
 		list []effort
 	}{{"`xargs -P`", xargs}, {"`make -j`", makes}} {
-		b.report.add(name+"CPU time per job", us(median(figures(queuectl, cpu))/n), o.name+" "+us(median(figures(o.list, cpu))/n),
+		b.report.add(name+"CPU time per job", us(median(figures(queuectl, cpu))/n),
+			o.name+" "+us(median(figures(o.list, cpu))/n),
 			asRatio(median(ratios(figures(queuectl, cpu), figures(o.list, cpu)))))
 	}
 	service := median(figures(queuectl, func(e effort) time.Duration { return e.ownCost.service }))
 	runner := median(figures(queuectl, func(e effort) time.Duration { return e.ownCost.runner }))
 	children := median(figures(queuectl, func(e effort) time.Duration { return e.ownCost.children }))
-	b.report.add(name+"CPU time of queuectl itself per job", fmt.Sprintf("service %s, runner %s", us(service/n), us(runner/n)), "the processes of the jobs "+us(children/n), "")
+	b.report.add(name+"CPU time of queuectl itself per job",
+		fmt.Sprintf("service %s, runner %s", us(service/n), us(runner/n)), "the processes of the jobs "+us(children/n), "")
 	return nil
 }
 

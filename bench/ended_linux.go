@@ -104,7 +104,8 @@ func (b *bench) readCommands(s *service, n int) error {
 		for _, w := range look.words[1:] {
 			what += " " + w
 		}
-		b.report.judge(row{fmt.Sprintf("%s` with %d ended jobs", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.limit.Seconds()), ""},
+		b.report.judge(row{fmt.Sprintf("%s` with %d ended jobs", what, n), ms(median(waits)) + " (worst " +
+			ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.limit.Seconds()), ""},
 			median(waits) <= look.limit.Seconds())
 	}
 	return nil
@@ -116,7 +117,8 @@ func (b *bench) retention(s *service, n int) error {
 	var took time.Duration
 	other, err := s.enqueueWhile(func() error {
 		began := time.Now()
-		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs", Value: control.Scalar(fmt.Sprint(keep))}); err != nil {
+		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs",
+			Value: control.Scalar(fmt.Sprint(keep))}); err != nil {
 			return err
 		}
 		for {
@@ -136,7 +138,9 @@ func (b *bench) retention(s *service, n int) error {
 		return err
 	}
 	p99 := quantile(other.waits, 0.99)
-	b.report.judge(row{fmt.Sprintf("`enqueue` by another client while retention removes %d ended jobs, p99", n-keep), ms(p99) + " (worst " + ms(quantile(other.waits, 1)) + ")",
-		rate(float64(n-keep)/took.Seconds()) + " jobs removed", "", "≤ " + ms(maxBesideP99.Seconds()), ""}, p99 <= maxBesideP99.Seconds())
+	b.report.judge(row{fmt.Sprintf("`enqueue` by another client while retention removes %d ended jobs, p99", n-keep),
+		ms(p99) + " (worst " + ms(quantile(other.waits, 1)) + ")",
+		rate(float64(n-keep)/took.Seconds()) + " jobs removed", "", "≤ " + ms(maxBesideP99.Seconds()), ""},
+		p99 <= maxBesideP99.Seconds())
 	return nil
 }

@@ -59,7 +59,8 @@ func (b *bench) enqueue(s *service) error {
 	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
 	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite without queuectl " + alone.String(),
 		asRatio(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
-	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxBatch), &batch, &rawBatch, "SQLite without queuectl, one commit")
+	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxBatch), &batch, &rawBatch,
+		"SQLite without queuectl, one commit")
 	return nil
 }
 
@@ -128,7 +129,8 @@ func (s *service) batch(n int) (throughput, error) {
 	}
 	defer l.Close()
 	jobs := strings.TrimSuffix(strings.Repeat(`{"command":"true"},`, n), ",")
-	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue.batch","params":{"jobs":[` + jobs + `],"commit":true}}` + "\n")
+	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue.batch","params":{"jobs":[` + jobs + `],"commit":true}}` +
+		"\n")
 	began := time.Now()
 	err = l.request(request)
 	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
@@ -142,7 +144,8 @@ func (b *bench) syncFor(span time.Duration) (throughput, error) {
 	}
 	began := time.Now()
 	waits, err := repeat(began.Add(span), write)
-	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, errors.Join(err, done())
+	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits},
+		errors.Join(err, done())
 }
 
 // syncer creates a file. Each call of write writes the next page of the file and syncs it, and starts

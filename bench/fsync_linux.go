@@ -137,7 +137,8 @@ func (t *traceState) begin(c call) {
 			return
 		}
 		if len(t.problems) < 5 {
-			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: the service sent an answer without an fsync after it read the request (line %d)", c.line, asked))
+			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: the service sent an answer without an fsync "+
+				"after it read the request (line %d)", c.line, asked))
 		}
 	}
 }

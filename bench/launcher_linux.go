@@ -45,7 +45,8 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 		p.end()
 		return nil, fmt.Errorf("the launcher printed %q, then ended: %w", line, err)
 	}
-	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy", policy}, nil
+	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy",
+		policy}, nil
 }
 
 // end stops a launcher. It does nothing if p is nil.

@@ -22,7 +22,8 @@ func realDisk(dir string) (string, error) {
 	}
 	switch s.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
-		return "", fmt.Errorf("%s is on a file system in memory, where fsync costs nothing; choose a directory on a disk with -dir", dir)
+		return "", fmt.Errorf("%s is on a file system in memory, where fsync costs nothing; choose a directory "+
+			"on a disk with -dir", dir)
 	case unix.EXT4_SUPER_MAGIC:
 		return "ext4", nil
 	case unix.XFS_SUPER_MAGIC:

@@ -62,11 +62,14 @@ func main() {
 	b := &bench{}
 	only := flag.String("only", "", "comma-separated list of the subjects to measure (default: all)")
 	dir := flag.String("dir", ".", "directory on a real disk, in which to create a temporary directory")
-	flag.BoolVar(&b.quick, "quick", false, "take fewer and shorter measurements; missed targets do not change the exit code")
-	flag.BoolVar(&b.smoke, "smoke", false, "take each measurement once, as small as possible, to check that it works; missed targets do not change the exit code")
+	flag.BoolVar(&b.quick, "quick", false, "take fewer and shorter measurements; missed targets do not "+
+		"change the exit code")
+	flag.BoolVar(&b.smoke, "smoke", false, "take each measurement once, as small as possible, to check that it works; "+
+		"missed targets do not change the exit code")
 	flag.IntVar(&b.pairs, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
 	flag.IntVar(&b.jobs, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
-	flag.StringVar(&b.user, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners of root; needs root")
+	flag.StringVar(&b.user, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners "+
+		"of root; needs root")
 	flag.Parse()
 	b.setDefaults()
 	if err := b.run(*dir, *only); err != nil {
@@ -134,7 +137,8 @@ func (b *bench) run(dir, only string) (err error) {
 		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	fmt.Printf("%d CPUs, %s, Go %s, disk %s; medians of %d alternating runs; total time %v.\n\n",
-		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.pairs, time.Since(began).Round(time.Second))
+		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.pairs,
+		time.Since(began).Round(time.Second))
 	b.report.print(os.Stdout)
 	return errors.Join(failed...)
 }

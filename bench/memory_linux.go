@@ -28,8 +28,10 @@ func (b *bench) memory(s *service) error {
 	if err != nil {
 		return err
 	}
-	b.report.judge(row{"memory: service, idle", service.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxServiceMB), ""}, service.rss <= maxServiceMB)
-	b.report.judge(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB), ""}, runner.rss <= maxRunnerMB)
+	b.report.judge(row{"memory: service, idle", service.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxServiceMB), ""},
+		service.rss <= maxServiceMB)
+	b.report.judge(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB), ""},
+		runner.rss <= maxRunnerMB)
 	if err := s.fill(1000, "true"); err != nil {
 		return err
 	}
@@ -44,7 +46,8 @@ func (b *bench) memory(s *service) error {
 	if service, runner, err = s.memories(); err != nil {
 		return err
 	}
-	b.report.add("memory: service, after 1,000 jobs and 1,000 `list` requests", service.String(), "runner "+runner.String(), "")
+	b.report.add("memory: service, after 1,000 jobs and 1,000 `list` requests", service.String(),
+		"runner "+runner.String(), "")
 	if err := s.scale(100); err != nil {
 		return err
 	}
@@ -106,8 +109,10 @@ func (b *bench) idle(s *service) error {
 		return err
 	}
 	used := after.minus(before)
-	b.report.judge(row{fmt.Sprintf("CPU time while idle for %v", span), fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
-		used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "", "≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)
+	b.report.judge(row{fmt.Sprintf("CPU time while idle for %v", span),
+		fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
+			used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "",
+		"≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)
 	return nil
 }
 

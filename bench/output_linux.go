@@ -24,8 +24,10 @@ func (b *bench) output(s *service) (err error) {
 	}
 	size := b.size(500_000_000, 50_000_000)
 	file, gate := filepath.Join(s.dir, "printed"), filepath.Join(s.dir, "gate")
-	lines := bytes.Repeat(append(bytes.Repeat([]byte("copied 0012345 of 0999999 files\r"), 40), "done with one of them\n"...), 1000)
-	if err := errors.Join(s.scale(1), os.WriteFile(file, bytes.Repeat(lines, size/len(lines)+1), 0o644), syscall.Mkfifo(gate, 0o600)); err != nil {
+	lines := bytes.Repeat(append(bytes.Repeat([]byte("copied 0012345 of 0999999 files\r"), 40),
+		"done with one of them\n"...), 1000)
+	if err := errors.Join(s.scale(1), os.WriteFile(file, bytes.Repeat(lines, size/len(lines)+1), 0o644),
+		syscall.Mkfifo(gate, 0o600)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(file)) }()
@@ -33,7 +35,8 @@ func (b *bench) output(s *service) (err error) {
 	var cat, run, attach []float64
 	for i := range max(3, b.pairs/3) {
 		id := fmt.Sprintf("attached-%d", i)
-		enqueue := exec.Command(b.bin, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G", "read go <"+gate+"; exec cat "+file)
+		enqueue := exec.Command(b.bin, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G",
+			"read go <"+gate+"; exec cat "+file)
 		if out, err := enqueue.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot enqueue a job: %w: %s", err, out)
 		}
@@ -41,7 +44,8 @@ func (b *bench) output(s *service) (err error) {
 			words   string
 			open    bool // the job waits until the FIFO gate is written to
 			samples *[]float64
-		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat}, {client + " run --output-limit 1G -- cat " + file, false, &run}} {
+		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat},
+			{client + " run --output-limit 1G -- cat " + file, false, &run}} {
 			took, err := onTerminal(one.words, plainEnv(s.dir), func() error {
 				if !one.open {
 					return nil
@@ -59,7 +63,9 @@ func (b *bench) output(s *service) (err error) {
 		took []float64
 	}{{"run", run}, {"attach", attach}} {
 		ratio := median(ratios(r.took, cat))
-		b.report.judge(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000, r.verb), fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), asRatio(ratio), "≤ " + asRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
+		b.report.judge(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000, r.verb),
+			fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), asRatio(ratio),
+			"≤ " + asRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
 	}
 	return nil
 }

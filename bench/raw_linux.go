@@ -36,12 +36,14 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 		return nil, err
 	}
 	defer from.Close()
-	rows, err := from.Query(`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid`)
+	rows, err := from.Query(
+		`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid`)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the schema: %w", err)
 	}
 	defer rows.Close()
-	db, err := openDB(filepath.Join(b.dir, "raw.db"), "&_pragma=journal_mode(wal)&_pragma=synchronous(FULL)&_pragma=cache_size(-8192)")
+	db, err := openDB(filepath.Join(b.dir, "raw.db"),
+		"&_pragma=journal_mode(wal)&_pragma=synchronous(FULL)&_pragma=cache_size(-8192)")
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +57,8 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 			return nil, errors.Join(fmt.Errorf("cannot copy the schema: %w", err), db.Close())
 		}
 	}
-	if _, err := db.Exec(`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
+	if _, err := db.Exec(
+		`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

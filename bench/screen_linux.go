@@ -47,9 +47,12 @@ func (b *bench) screen() (err error) {
 		}
 	}
 	what := fmt.Sprintf("default screen with %d waiting and %d ended jobs", n, n)
-	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")", "`version` " + ms(median(bareRuns)), asRatio(median(many) / median(bareRuns)),
+	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")",
+		"`version` " + ms(median(bareRuns)), asRatio(median(many) / median(bareRuns)),
 		"≤ " + ms(maxScreen.Seconds()), ""}, median(many) <= maxScreen.Seconds())
 	ratio := median(ratios(many, little))
-	b.report.judge(row{what + ", compared with a small queue", ms(median(many)), fmt.Sprintf("with %d jobs of each kind %s", screenful, ms(median(little))), asRatio(ratio), "≤ " + asRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
+	b.report.judge(row{what + ", compared with a small queue", ms(median(many)),
+		fmt.Sprintf("with %d jobs of each kind %s", screenful, ms(median(little))), asRatio(ratio),
+		"≤ " + asRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
 	return nil
 }

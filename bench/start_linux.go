@@ -66,9 +66,12 @@ func (b *bench) start(s *service) error {
 		return err
 	}
 	over := median(queuectl) - median(bareRuns)
-	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50", ms(median(queuectl)), "start of the process without queuectl " + ms(median(bareRuns)),
+	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50", ms(median(queuectl)),
+		"start of the process without queuectl " + ms(median(bareRuns)),
 		"+" + ms(over), "≤ +" + ms(maxStartOver.Seconds()), ""}, over <= maxStartOver.Seconds())
-	b.report.add("idle queue: time from the enqueue request to the start of the process, p99", ms(quantile(queuectl, 0.99)), "start of the process without queuectl "+ms(quantile(bareRuns, 0.99)), "+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
+	b.report.add("idle queue: time from the enqueue request to the start of the process, p99",
+		ms(quantile(queuectl, 0.99)), "start of the process without queuectl "+ms(quantile(bareRuns, 0.99)),
+		"+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
 	return nil
 }
 
@@ -147,11 +150,14 @@ func (b *bench) cli(s *service) error {
 		return err
 	}
 	ratio := median(queuectl) / median(bareRuns)
-	b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)), "Go program that prints one line " + ms(median(bareRuns)) + " (from connect to answer " + ms(median(asked)) + ", an fsync " + ms(median(syncs)) + ")",
+	b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)),
+		"Go program that prints one line " + ms(median(bareRuns)) + " (from connect to answer " + ms(median(asked)) +
+			", an fsync " + ms(median(syncs)) + ")",
 		asRatio(ratio), "≤ " + asRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
 	if pueue != nil {
 		ratio := median(queuectl) / median(theirs)
-		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)), "`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueue), ""}, ratio <= maxPueue)
+		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)),
+			"`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueue), ""}, ratio <= maxPueue)
 	}
 	return nil
 }

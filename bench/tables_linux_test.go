@@ -15,7 +15,8 @@ import (
 func TestInsertedRowsFitTheSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *enginesql.Store {
-		s, err := enginesql.Open(t.Context(), enginesql.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
+		s, err := enginesql.Open(t.Context(), enginesql.Options{Dir: dir,
+			Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,8 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range endedSQL {
-		if _, err := db.Exec(text, sql.Named("n", 10), sql.Named("from", time.Now().Add(-time.Hour).UnixMilli()), sql.Named("step", 1000)); err != nil {
+		if _, err := db.Exec(text, sql.Named("n", 10), sql.Named("from", time.Now().Add(-time.Hour).UnixMilli()),
+			sql.Named("step", 1000)); err != nil {
 			t.Errorf("%v: %s", err, text)
 		}
 	}

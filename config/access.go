@@ -36,7 +36,8 @@ var Tables = []string{accessTable, "hooks", "traces", "web"}
 const accessTable = "access"
 
 // restartSettings lists the settings whose changes take effect when the service restarts.
-var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease", "job_tmpdir"}
+var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
+	"job_tmpdir"}
 
 // AtStart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }
@@ -86,7 +87,8 @@ func (s *Settings) Socket() (mode fs.FileMode, group string) {
 // access. For a list that is "auto", members of the group queuectl may submit and those of
 // queuectl-admin are admins, unless run_as is service.
 func (s *Settings) Access(right string) []string {
-	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate, "admin": s.AccessAdmin}[right]
+	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate,
+		"admin": s.AccessAdmin}[right]
 	switch {
 	case text == none, text == auto && s.RunAs == RunAsService:
 		return nil
@@ -115,7 +117,8 @@ func setRunAs(s *Settings, text string) error {
 func setSocketMode(s *Settings, text string) error {
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
-		return fmt.Errorf("%q is not a valid file mode; use four octal digits starting with 06 or 07, in quotes, like \"0660\"",
+		return fmt.Errorf("%q is not a valid file mode; use four octal digits starting with 06 or 07, in "+
+			"quotes, like \"0660\"",
 			text)
 	}
 	s.SocketMode = text
@@ -163,7 +166,8 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 // checkAccount returns an error if the text cannot be the name or the number of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
-		return fmt.Errorf(`%q is not a valid user or group name; a name must not start with -, and must not contain a space or any of : , @ * "`,
+		return fmt.Errorf(
+			`%q is not a valid user or group name; a name must not start with -, and must not contain a space or any of : , @ * "`,
 			name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {

@@ -44,7 +44,8 @@ func TestDefaultsAreValid(t *testing.T) {
 
 // The setting web.hosts is a list of host names and IP addresses without ports.
 func TestWebHosts(t *testing.T) {
-	for text, want := range map[string]string{"none": "", "A.example b": "a.example b", "[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
+	for text, want := range map[string]string{"none": "", "A.example b": "a.example b",
+		"[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
 		k, _, _ := config.FindKey("web.hosts", "")
 		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
 		if got := strings.Join(c.Hosts(), " "); (err != nil) != (want == "!") || err == nil && got != want {
@@ -58,7 +59,9 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 	for i := range config.Keys() {
 		k := &config.Keys()[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
-			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" && (k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
+			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" &&
+				(k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" ||
+					strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
 				// Any text is valid for these settings: programs, commands, and names of groups,
 				// users and hosts.
 				continue
@@ -74,8 +77,10 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 // The other names of a setting accept the values that they always accepted.
 func TestSpellings(t *testing.T) {
 	for _, c := range [][4]string{
-		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"}, {"job_timeout", "1500", "timeout", "1.5"},
-		{"job-timeout", "90s", "timeout", "90s"}, {"Kill-After", "1s", "kill_after", "1s"}, {"job_timeout", "", "timeout", ""},
+		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},
+		{"job_timeout", "1500", "timeout", "1.5"},
+		{"job-timeout", "90s", "timeout", "90s"}, {"Kill-After", "1s", "kill_after", "1s"},
+		{"job_timeout", "", "timeout", ""},
 	} {
 		k, text, err := config.FindKey(c[0], c[1])
 		if err != nil || k.Name != c[2] || text != c[3] {
@@ -93,14 +98,17 @@ func TestSpellings(t *testing.T) {
 // A stronger origin overrides a weaker one, and Overridden returns the overridden settings.
 func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
-		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"), layer(config.FromStored, "workers", "2", "max_retries", "2"),
+		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
+		layer(config.FromStored, "workers", "2", "max_retries", "2"),
 		layer(config.FromEnv, "workers", "3"), layer(config.FromFlag, "workers", "4"),
 	}
 	c, err := config.Merge(layers...)
 	if err != nil || c.Workers != 4 || c.MaxRetries != 2 || c.Priority != 1 {
 		t.Fatalf("got %d, %d, %d, %v", c.Workers, c.MaxRetries, c.Priority, err)
 	}
-	if got := []config.Origin{c.Origin("workers"), c.Origin("max_retries"), c.Origin("priority"), c.Origin("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromStored, config.FromFile, config.FromDefault}) {
+	if got := []config.Origin{c.Origin("workers"), c.Origin("max_retries"), c.Origin("priority"),
+		c.Origin("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromStored, config.FromFile,
+		config.FromDefault}) {
 		t.Errorf("got origins %v", got)
 	}
 	if got := c.Overridden(config.FromFile); !slices.Equal(got, []string{"workers", "max_retries"}) {
@@ -128,7 +136,8 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 // Hold restores the settings that take effect only at a restart, and no others.
 func TestHoldRestoresRestartSettings(t *testing.T) {
 	old, _ := config.Merge()
-	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel", "priority", "7"))
+	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel",
+		"priority", "7"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,17 +147,21 @@ func TestHoldRestoresRestartSettings(t *testing.T) {
 	if c.Settings != want {
 		t.Errorf("got %+v, want %+v", c.Settings, want)
 	}
-	if got, want := c.PendingRestart(), []config.PendingSetting{{"run_as", "submitter", config.FromDefault}, {"socket_mode", "0666", config.FromDefault}, {"socket_group", "wheel", config.FromDefault}}; !slices.Equal(got, want) {
+	if got, want := c.PendingRestart(), []config.PendingSetting{{"run_as", "submitter", config.FromDefault},
+		{"socket_mode", "0666", config.FromDefault}, {"socket_group", "wheel", config.FromDefault}}; !slices.Equal(got,
+		want) {
 		t.Errorf("waiting are %v, want %v", got, want)
 	}
-	if now, then := c.Origin("run_as"), c.StrongestOrigin("run_as"); now != config.FromDefault || then != config.FromStored {
+	if now, then := c.Origin("run_as"), c.StrongestOrigin("run_as"); now != config.FromDefault ||
+		then != config.FromStored {
 		t.Errorf("run_as is of %s, from the next start of %s; want default, then stored", now, then)
 	}
 }
 
 // ReadEnv takes variables with the prefix QUEUECTL_ and the name of a setting, and ignores others.
 func TestEnvironment(t *testing.T) {
-	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9", "odd"})
+	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9",
+		"odd"})
 	if want := map[string]string{"workers": "7", "timeout": "1.5"}; err != nil || !maps.Equal(l.Values, want) {
 		t.Errorf("got %v, %v, want %v", l.Values, err, want)
 	}

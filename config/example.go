@@ -10,8 +10,9 @@ import (
 // headings describes the tables of the settings file.
 var headings = map[string]string{
 	"traces": "OpenTelemetry traces: one span for each attempt, in the trace of the program that enqueued the job.",
-	"web":    "The web page. \"queuectl web start\" serves it until the service ends; \"queuectl web open\" prints a link to it.",
-	"hooks":  "Commands that run for all jobs, in addition to the hooks of the jobs themselves.",
+	"web": "The web page. \"queuectl web start\" serves it until the service ends; \"queuectl web open\" " +
+		"prints a link to it.",
+	"hooks": "Commands that run for all jobs, in addition to the hooks of the jobs themselves.",
 	accessTable: "Access rights: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"), " +
 		"like [\"alice\", \"@staff\"]. Each right includes the rights listed above it.",
 }
@@ -39,7 +40,8 @@ func comment(text string) string {
 // Example returns the text of queuectl.toml.example, which lists every setting with its default.
 func Example() string {
 	var b strings.Builder
-	b.WriteString(comment("Settings of queuectl. This file lists every setting with its default; your own file needs only the " +
+	b.WriteString(comment("Settings of queuectl. This file lists every setting with its default; your own " +
+		"file needs only the " +
 		"settings that differ. Write durations as text like \"90s\" or \"1h30m\", or as seconds, and sizes as text like " +
 		"\"64K\" or \"1MiB\", or as bytes."))
 	in := ""

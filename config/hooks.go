@@ -104,7 +104,8 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 		return of, nil
 	}
 	if err := queue.CheckJSON([]byte(text)); err != nil {
-		return nil, fmt.Errorf("must be none or JSON like {\"ops\": {\"url\": \"https://…\", \"secret_file\": \"/etc/…\"}}: %w", err)
+		return nil, fmt.Errorf("must be none or JSON like {\"ops\": {\"url\": \"https://…\", "+
+			"\"secret_file\": \"/etc/…\"}}: %w", err)
 	}
 	err := queue.Members([]byte(text), func(name string, value json.RawMessage) error {
 		w, err := parseWebhook(value)
@@ -112,7 +113,8 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 		case err != nil:
 			return fmt.Errorf("%s: %w", queue.Clip(name), err)
 		case !queue.ValidID(name):
-			return fmt.Errorf("%q is not a valid webhook name; use letters, digits and . _ @ / -, starting with a letter or a digit", queue.Clip(name))
+			return fmt.Errorf("%q is not a valid webhook name; use letters, digits and . _ @ / -, starting with "+
+				"a letter or a digit", queue.Clip(name))
 		case len(of) == maxWebhooks:
 			return fmt.Errorf("too many webhooks; the maximum is %d", maxWebhooks)
 		}
@@ -131,7 +133,8 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 		case "secret_file":
 			w.SecretFile, err = queue.Text(value)
 		case "queues":
-			if json.Unmarshal(value, &w.Queues) != nil || slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
+			if json.Unmarshal(value, &w.Queues) != nil ||
+				slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
 				err = fmt.Errorf("must be a list of queue names, like [\"mail\"]")
 			}
 		case "events":
@@ -153,9 +156,11 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	case err != nil:
 	case w.URL == "":
 		err = fmt.Errorf("url is missing; add the address to send requests to")
-	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURL || strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURL ||
+		strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
 		err = fmt.Errorf("url must be like https://host/path, with at most %d bytes", maxURL)
-	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') || strings.ContainsRune(w.SecretFile, 0):
+	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') ||
+		strings.ContainsRune(w.SecretFile, 0):
 		err = fmt.Errorf("secret_file must be the absolute path of the file with the secret that signs the requests")
 	case w.Events == 0:
 		w.Events = queue.HookEnded
@@ -173,7 +178,8 @@ func moments(list []string) (set queue.HookSet, err error) {
 		m, known := names[name]
 		if !known {
 			words := slices.Sorted(maps.Keys(names))
-			return 0, fmt.Errorf("contains the unknown event %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, words), "; use "+strings.Join(words, ", ")))
+			return 0, fmt.Errorf("contains the unknown event %q%s", queue.Clip(name),
+				cmp.Or(queue.Nearest(name, words), "; use "+strings.Join(words, ", ")))
 		}
 		set |= m
 	}

@@ -7,7 +7,8 @@ func TestPlacesNameTheKindOfService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, p := range map[Kind]Places{SystemService: SystemPlaces(), OwnService: user, DirectoryService: PlacesIn(t.TempDir())} {
+	for want, p := range map[Kind]Places{SystemService: SystemPlaces(), OwnService: user,
+		DirectoryService: PlacesIn(t.TempDir())} {
 		if got := p.Kind(); got != want {
 			t.Errorf("%s: got %s, want %s", p.State, got, want)
 		}

@@ -57,7 +57,8 @@ func UserPlaces() (Places, error) {
 		}
 	}
 	dir := filepath.Join(state, directoryName)
-	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(config, directoryName, FileName)}, nil
+	return Places{State: dir, Socket: filepath.Join(dir, socketName),
+		File: filepath.Join(config, directoryName, FileName)}, nil
 }
 
 // CheckOwner returns an error if root would create the state directory in the home directory of
@@ -77,7 +78,8 @@ func (p Places) CheckOwner() error {
 			return nil // creating the directory reports the problem
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR", dir, st.Uid)
+			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR",
+				dir, st.Uid)
 		}
 		return nil
 	}

@@ -16,7 +16,8 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
 		t.Errorf("got %s", want)
 	}
-	for _, same := range []string{`c:\users\ALICE\jobs`, `C:\Users\alice\jobs\`, `C:\Users\bob\..\alice\.\jobs`, `C:/Users/alice/jobs`} {
+	for _, same := range []string{`c:\users\ALICE\jobs`, `C:\Users\alice\jobs\`, `C:\Users\bob\..\alice\.\jobs`,
+		`C:/Users/alice/jobs`} {
 		if got := PlacesIn(same).Socket; got != want {
 			t.Errorf("%s: got %s, want %s", same, got, want)
 		}
@@ -40,7 +41,8 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 // The highest valid number of an account is maxID. The hashes of SIDs, which serve as such numbers,
 // are valid.
 func TestNumbersOfAccounts(t *testing.T) {
-	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false, `CORP\alice`: true, "S-1-5-32-545": true} {
+	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false,
+		`CORP\alice`: true, "S-1-5-32-545": true} {
 		if err := checkAccount(name); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -70,7 +72,8 @@ func TestDirectoryHasOnePipe(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(parent, "queue"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{filepath.Join(short, "queue"), filepath.Join(parent, "queue"), filepath.Join(parent, "QUEUE") + `\.`} {
+	for _, dir := range []string{filepath.Join(short, "queue"), filepath.Join(parent, "queue"),
+		filepath.Join(parent, "QUEUE") + `\.`} {
 		if got := PlacesIn(dir).Socket; got != before {
 			t.Errorf("%s has pipe %s, want %s", dir, got, before)
 		}

@@ -72,7 +72,8 @@ func resourceText(name string, of map[string]any) (string, error) {
 				continue
 			}
 		}
-		return "", queue.Invalid(at, "not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not both), and optionally env = \"NAME\"")
+		return "", queue.Invalid(at, "not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not "+
+			"both), and optionally env = \"NAME\"")
 	}
 	return name + "=" + text, nil
 }
@@ -106,9 +107,11 @@ func parseResources(text string) (map[string]Resource, error) {
 		_, twice := of[name]
 		switch {
 		case !queue.ValidID(name) || twice:
-			return nil, fmt.Errorf("%q is listed twice or is not a valid resource name; write resources like gpu=2 or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
+			return nil, fmt.Errorf("%q is listed twice or is not a valid resource name; write resources like gpu=2 or "+
+				"gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
 		case told && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
-			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use a name like GPU_IDS", queue.Clip(env), name)
+			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
+				"a name like GPU_IDS", queue.Clip(env), name)
 		case len(of) == maxResources:
 			return nil, fmt.Errorf("too many resources; the maximum is %d", maxResources)
 		}
@@ -131,7 +134,8 @@ func unitIDs(text string) (ids []string, err error) {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
 			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) || strings.ContainsAny(id, "[]>=") {
-				return nil, fmt.Errorf("%q is listed twice or is not a valid unit id; list each id once, and use none of the characters []>=",
+				return nil, fmt.Errorf("%q is listed twice or is not a valid unit id; list each id once, and use none of "+
+					"the characters []>=",
 					queue.Clip(id))
 			}
 		}

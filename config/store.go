@@ -30,7 +30,9 @@ var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_
 func (k *Key) PerNode() bool { return slices.Contains(nodeSettings, k.Name) }
 
 func storeKey() Key {
-	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + fileOnlyNote + "; " + nextStartNote, true, setStore, func(s *Settings) string { return s.Store }, nil}
+	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or " +
+		"postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + fileOnlyNote + "; " + nextStartNote, true, setStore,
+		func(s *Settings) string { return s.Store }, nil}
 }
 
 func storeFileKey() Key {
@@ -46,15 +48,22 @@ func storeFileKey() Key {
 // nodeKeys returns the settings of a node that shares a store with others.
 func nodeKeys() []Key {
 	return []Key{
-		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+fileOnlyNote+"; "+nextStartNote, func(s *Settings) *string { return &s.Node }, func(text string) error {
+		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+fileOnlyNote+
+			"; "+nextStartNote, func(s *Settings) *string { return &s.Node }, func(text string) error {
 			if !queue.ValidID(text) || strings.Contains(text, "=") {
-				return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with a letter or a digit", text)
+				return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with "+
+					"a letter or a digit", text)
 			}
 			return nil
 		}),
-		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+fileOnlyNote, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
-		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes take over its jobs; at least 2s; "+fileOnlyNote+"; "+nextStartNote, 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
-		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for longer than the setting node_lease: stop ends them before other nodes start them again; continue lets them run, so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
+		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+
+			fileOnlyNote, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
+		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes "+
+			"take over its jobs; at least 2s; "+fileOnlyNote+"; "+nextStartNote, 2*time.Second,
+			func(s *Settings) *time.Duration { return &s.NodeLease }),
+		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for longer than "+
+			"the setting node_lease: stop ends them before other nodes start them again; continue lets them run, "+
+			"so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
 	}
 }
 
@@ -71,7 +80,8 @@ func checkNodeLabels(text string) error {
 		label, value, paired := strings.Cut(word, "=")
 		switch {
 		case !paired || !queue.ValidID(label) || !queue.ValidID(value) || len(word) > queue.MaxKey:
-			return fmt.Errorf("%q is not a valid LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a letter or a digit, at most %d characters in all", word, queue.MaxKey)
+			return fmt.Errorf("%q is not a valid LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a "+
+				"letter or a digit, at most %d characters in all", word, queue.MaxKey)
 		case seen[label]:
 			return fmt.Errorf("label %q is listed twice; list it once", label)
 		}
@@ -105,7 +115,8 @@ func setStore(s *Settings, text string) error {
 func checkStore(text string) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStore || strings.ContainsAny(text, "\x00\n "):
+	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStore ||
+		strings.ContainsAny(text, "\x00\n "):
 		return errors.New("must be sqlite or a URL like postgres://USER@HOST/DATABASE")
 	case strings.Contains(text, "#"):
 		return errors.New("must not contain #; write it as %23")
@@ -133,7 +144,8 @@ func (s *Settings) StoreURL() (string, error) {
 	if name, handed := strings.CutPrefix(path, credential); handed {
 		folder := os.Getenv("CREDENTIALS_DIRECTORY")
 		if folder == "" {
-			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH to the service's unit", name)
+			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
+				"to the service's unit", name)
 		}
 		path = filepath.Join(folder, name)
 	}

@@ -46,7 +46,8 @@ func TestStoreURL(t *testing.T) {
 		if err == nil {
 			got, err = set.StoreURL()
 		}
-		if got != c.want || (err != nil) != (c.fault != "") || err != nil && (!strings.Contains(err.Error(), c.fault) || strings.Contains(err.Error(), "secret")) {
+		if got != c.want || (err != nil) != (c.fault != "") || err != nil &&
+			(!strings.Contains(err.Error(), c.fault) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("store %q, store_file %q: %q, %v; want %q, %q", c.store, c.file, got, err, c.want, c.fault)
 		}
 	}

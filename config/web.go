@@ -17,13 +17,22 @@ func isList(name string) bool { return name == webHosts || strings.HasPrefix(nam
 // webKeys returns the settings of the web page.
 func webKeys() []Key {
 	return []Key{
-		textOrNone("web.listen", "address of the web page: unix:/PATH, or a loopback ADDRESS:PORT like 127.0.0.1:7070; none means no page; any other address also needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", func(s *Settings) *string { return &s.WebListen }, whereToListen),
-		choice("web.anonymous", none, "what users of this machine can see on the page without signing in: none (nothing) or read (what the right \"read\" allows)", func(s *Settings) *string { return &s.WebAnonymous }, none, "read"),
-		choice("web.metrics_anonymous", "false", "whether users of this machine can read /metrics without signing in", func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
-		{webHosts, none, "additional host names of the web page, besides the loopback names, like [\"queue.example.org\"]; links use the first one; in an environment variable or on the command line, separate names with spaces", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
-		textOrNone("web.tls_cert", "file with the page's TLS certificate and its intermediate certificates; read when the page starts", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
-		textOrNone("web.tls_key", "file with the private key for the certificate in the setting web.tls_cert", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
-		choice("web.tls", none, `"proxy" if a reverse proxy handles TLS and forwards requests to the page; otherwise "none"`, func(s *Settings) *string { return &s.WebTLS }, none, "proxy"),
+		textOrNone("web.listen", "address of the web page: unix:/PATH, or a loopback ADDRESS:PORT like 127.0.0.1:7070; "+
+			"none means no page; any other address also needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, "+
+			"or web.tls = \"proxy\"", func(s *Settings) *string { return &s.WebListen }, whereToListen),
+		choice("web.anonymous", none, "what users of this machine can see on the page without signing in: none (nothing) "+
+			"or read (what the right \"read\" allows)", func(s *Settings) *string { return &s.WebAnonymous }, none, "read"),
+		choice("web.metrics_anonymous", "false", "whether users of this machine can read /metrics without signing in",
+			func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
+		{webHosts, none, "additional host names of the web page, besides the loopback names, like [\"queue.example.org\"]; " +
+			"links use the first one; in an environment variable or on the command line, separate names with spaces", false,
+			setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
+		textOrNone("web.tls_cert", "file with the page's TLS certificate and its intermediate certificates; read "+
+			"when the page starts", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
+		textOrNone("web.tls_key", "file with the private key for the certificate in the setting web.tls_cert",
+			func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
+		choice("web.tls", none, `"proxy" if a reverse proxy handles TLS and forwards requests to the page; otherwise "none"`,
+			func(s *Settings) *string { return &s.WebTLS }, none, "proxy"),
 	}
 }
 

@@ -47,7 +47,8 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			most = max(most, open.Load())
 		}
 		if most > share+maxClosings {
-			t.Errorf("up to %d connections were open together, want at most %d and %d that are being closed", most, share, maxClosings)
+			t.Errorf("up to %d connections were open together, want at most %d and %d that are being closed", most, share,
+				maxClosings)
 		}
 		synctest.Wait()
 		if n := open.Load(); n != share {

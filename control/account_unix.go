@@ -25,7 +25,8 @@ func checkServer(nc net.Conn, path string) error {
 	if peer.Root() || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeDenied, "the server on socket %s runs as uid %d, but only root, queuectl and your own account are trusted, so nothing was sent; check --socket", path, peer.UID)
+	return queue.Errorf(queue.CodeDenied, "the server on socket %s runs as uid %d, but only root, queuectl and your own "+
+		"account are trusted, so nothing was sent; check --socket", path, peer.UID)
 }
 
 func isServiceAccount(uid int) bool {

@@ -37,13 +37,15 @@ func checkServer(nc net.Conn, path string) error {
 		return nil
 	}
 	name := new(accounts.Directory).UserName(accounts.ID(server.User))
-	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, but only the system, administrators, the service queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
+	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, but only the system, administrators, the service "+
+		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
 // trusted reports whether a client may send requests to a pipe with this owner. self is the user of
 // the client. own is the owner of objects that the client creates: the group of administrators if
 // the client is elevated.
 func trusted(owner, self, own *windows.SID) bool {
-	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
+	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
+		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		owner.String() == accounts.ServiceSID(ServiceAccount)
 }

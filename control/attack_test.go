@@ -40,7 +40,8 @@ type testServer struct {
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, shares: new(UserLimits), socket: tempSocket(t), uids: make(chan int), ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
+	v := &testServer{t: t, shares: new(UserLimits), socket: tempSocket(t), uids: make(chan int),
+		ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
 	l, err := Listen(v.socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +229,8 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 		}
 		full := v.waitForFullLoad(attack.attackers)
 		for _, uid := range []int{3, 0} {
-			for _, c := range [][2]string{{"show", `{"id":"a"}`}, {"cancel", `{"id":"a"}`}, {"enqueue", `{"command":"x"}`}, {"list", `{}`}} {
+			for _, c := range [][2]string{{"show", `{"id":"a"}`}, {"cancel", `{"id":"a"}`}, {"enqueue", `{"command":"x"}`},
+				{"list", `{}`}} {
 				answer := v.send(v.dial(uid), c[0], c[1])
 				text, ended := "", 0
 				for text == "" {
@@ -244,7 +246,8 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 					})
 				}
 				if ended > readSlots || !strings.Contains(text, `"result"`) {
-					t.Errorf("%s of %d against %s of %v: %d reads ended before it, want at most %d: %s", c[0], uid, attack.method, attack.attackers, ended, readSlots, text)
+					t.Errorf("%s of %d against %s of %v: %d reads ended before it, want at most %d: %s", c[0], uid, attack.method,
+						attack.attackers, ended, readSlots, text)
 				}
 			}
 		}
@@ -326,7 +329,8 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
 	}
 	other := v.dial(2)
-	if text := <-v.send(other, "enqueue", `{"command":"`+strings.Repeat("x", MaxLine-1000)+`"}`); !strings.Contains(text, `"result"`) {
+	if text := <-v.send(other, "enqueue", `{"command":"`+strings.Repeat("x", MaxLine-1000)+`"}`); !strings.Contains(text,
+		`"result"`) {
 		t.Errorf("another user's line: %.300s", text)
 	}
 	if text := <-v.send(v.dial(1), "hello", `{}`); !strings.Contains(text, `"town"`) {

@@ -100,7 +100,8 @@ func (c *Client) Close() error {
 var ErrUnreachable = errors.New("the service is not running")
 
 // errOverloaded means that a service is running, but did not accept the connection in time.
-var errOverloaded = &queue.Error{Code: queue.CodeUnavailable, Message: "the service is overloaded: too many clients are connecting; try again later"}
+var errOverloaded = &queue.Error{Code: queue.CodeUnavailable,
+	Message: "the service is overloaded: too many clients are connecting; try again later"}
 
 // unreachable is an error that matches ErrUnreachable and holds the cause.
 type unreachable struct {
@@ -170,7 +171,9 @@ func (c *clientConn) failure() error {
 }
 
 // errUnresponsive means that the socket accepts connections but no service answers.
-var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable, Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried out; see its log (for the system service: " + serviceLogHint + ")"}
+var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable,
+	Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried " +
+		"out; see its log (for the system service: " + serviceLogHint + ")"}
 
 // errBroken means that the connection ended before the answer arrived.
 var errBroken = errors.New("the connection to the service was lost")
@@ -262,7 +265,8 @@ func (c *clientConn) fail(cause error) {
 func (c *clientConn) deliver(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that the service is running, and try again", err)
+		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that "+
+			"the service is running, and try again", err)
 	}
 	if m.id == 0 {
 		return m.err // a reply without an id reports an error about the whole connection
@@ -308,7 +312,8 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 		return nil, 0, fmt.Errorf("cannot encode the request: %w", err)
 	}
 	if len(line) > MaxLine+1 {
-		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less", len(line)-1, MaxLine)
+		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less",
+			len(line)-1, MaxLine)
 	}
 	o := &call{done: make(chan struct{})}
 	if streams {
@@ -334,7 +339,8 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 
 // call sends a request and waits for the answer. If repeatable is true and the connection breaks,
 // it repeats the request once.
-func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool, each func(json.RawMessage) error) error {
+func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
+	each func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
 	for tries := 0; ; {
 		conn, err := c.connection(ctx)
@@ -363,16 +369,21 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 }
 
 // whyItEndedHint tells the user where to find out why the service has ended.
-const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + serviceLogHint + ") and queuectl doctor"
+const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + serviceLogHint +
+	") and queuectl doctor"
 
 // withCode converts an error of the connection to an error with a code. tries is how often the
 // request may have been sent.
 func withCode(err error, tries int) error {
 	if _, unreachableNow := errors.AsType[*unreachable](err); unreachableNow && tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEndedHint}
+		return &queue.Error{Code: queue.CodeUnavailable,
+			Message: "the service stopped before it answered and has not come back; it is unknown whether the request was " +
+				"carried out; start the service with: queuectl service start; " + whyItEndedHint}
 	}
 	if err == errOverloaded && tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable, Message: "the connection to the service was lost before the answer, and the service is now overloaded; it is unknown whether the request was carried out"}
+		return &queue.Error{Code: queue.CodeUnavailable,
+			Message: "the connection to the service was lost before the answer, and the service is now overloaded; it is " +
+				"unknown whether the request was carried out"}
 	}
 	if !errors.Is(err, errBroken) {
 		return err
@@ -381,7 +392,9 @@ func withCode(err error, tries int) error {
 		return e // the server has said why it closed the connection
 	}
 	if tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered; it is unknown whether the request was carried out; " + whyItEndedHint}
+		return &queue.Error{Code: queue.CodeUnavailable,
+			Message: "the service stopped before it answered; it is unknown whether the request was carried out; " +
+				whyItEndedHint}
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
@@ -408,7 +421,8 @@ func (c *clientConn) checkAlive(since int64) {
 
 // roundTrip sends one request and waits for the answer. sent reports whether the service may have
 // received the request.
-func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
+func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
+	each func(json.RawMessage) error) (sent bool, err error) {
 	linesReceived := c.received.Load()
 	probe := time.AfterFunc(probeAfter, func() { c.checkAlive(linesReceived) })
 	defer probe.Stop()

@@ -24,7 +24,8 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 			if err != nil {
 				return
 			}
-			io.WriteString(c, `{"jsonrpc":"2.0","id":null,"error":{"code":-32004,"message":"not you","data":{"code":"denied"}}}`+"\n")
+			io.WriteString(c, `{"jsonrpc":"2.0","id":null,"error":{"code":-32004,"message":"not you","data":{"code":"denied"}}}`+
+				"\n")
 			c.Close()
 		}
 	}()

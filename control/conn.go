@@ -45,7 +45,8 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		ended := err == nil
 		size := len(line) + len(part)
 		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the request line is longer than %d bytes; send less per request", limit)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the request line is longer than %d bytes; send less per request",
+				limit)
 		}
 		if size > cap(line) {
 			grown := size
@@ -68,7 +69,8 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			}
 			continue
 		case errors.Is(err, io.EOF) && size > connBytes:
-			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end each request with a newline", connBytes)
+			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end "+
+				"each request with a newline", connBytes)
 		case errors.Is(err, io.EOF) && size > 0:
 			c.share.lineComplete()
 			return line, nil

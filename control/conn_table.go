@@ -59,9 +59,13 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	case c.lacksAccess() && (t.withoutAccess >= maxWithoutAccess || full()):
 		return nil, errNoAccess
 	case len(own.conns) >= share && (own.idle.Load() == 0 || !evict(maps.Keys(own.conns))):
-		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user", len(own.conns))
+		return nil, queue.Errorf(queue.CodeUnavailable,
+			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
+			len(own.conns))
 	case full() && !evict(t.allLocked()):
-		return evicted, queue.Errorf(queue.CodeUnavailable, "the service has %d open connections, all in use; try again later, or raise the setting max_connections", t.openCount.Load())
+		return evicted, queue.Errorf(queue.CodeUnavailable,
+			"the service has %d open connections, all in use; try again later, or raise the setting max_connections",
+			t.openCount.Load())
 	}
 	if t.byUser == nil {
 		t.byUser = map[int]*userConns{}

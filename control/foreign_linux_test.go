@@ -99,7 +99,8 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 		if after != "" {
 			t.Errorf("uid %d was told %q, want nothing", uid, after)
 		}
-		if !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), strconv.Itoa(uid)) {
+		if !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), strconv.Itoa(uid)) {
 			t.Errorf("got %v, want %v with the socket and uid %d", err, queue.ErrDenied, uid)
 		}
 	}

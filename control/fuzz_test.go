@@ -151,10 +151,14 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))
 	}
 	for _, seed := range []string{
-		`{"id":1,"method":"enqueue","params":{"command":"x","env":{"A":"b"},"key":"k"}}`, `{"id":"a","method":"list","params":{"state":["dead"],"label":{"a":"b"},"since":"2026-01-01T00:00:00Z"}}`,
-		`{"id":1,"method":"enqueue.batch","params":{"jobs":[{"command":"x"},{}],"commit":true,"batch":"b"}}`, `{"id":1,"method":"edit","params":{"ids":[1,"b"],"set":{"priority":1}}}`,
-		`{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`, `{"id":1,"method":"logs","params":{"id":"a","n":3}}` + "\n" + `{"id":2,"method":"hello"}`,
-		`{"id":1,"method":"config.set","params":{"key":"a","value":true}}`, "\n\n[]\n{}\n{", "{\"id\":1e5}\r\n", `{"id":1,"id":2}`,
+		`{"id":1,"method":"enqueue","params":{"command":"x","env":{"A":"b"},"key":"k"}}`,
+		`{"id":"a","method":"list","params":{"state":["dead"],"label":{"a":"b"},"since":"2026-01-01T00:00:00Z"}}`,
+		`{"id":1,"method":"enqueue.batch","params":{"jobs":[{"command":"x"},{}],"commit":true,"batch":"b"}}`,
+		`{"id":1,"method":"edit","params":{"ids":[1,"b"],"set":{"priority":1}}}`,
+		`{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`,
+		`{"id":1,"method":"logs","params":{"id":"a","n":3}}` + "\n" + `{"id":2,"method":"hello"}`,
+		`{"id":1,"method":"config.set","params":{"key":"a","value":true}}`, "\n\n[]\n{}\n{", "{\"id\":1e5}\r\n",
+		`{"id":1,"id":2}`,
 	} {
 		f.Add([]byte(seed+"\n"), uint8(2))
 	}
@@ -181,7 +185,8 @@ func FuzzLines(f *testing.F) {
 				Method  string           `json:"method"`
 				Error   *failure         `json:"error"`
 			}
-			if err := json.Unmarshal([]byte(line), &a); err != nil || a.JSONRPC != "2.0" || !strings.HasSuffix(line, "\n") || len(line) > MaxLine {
+			if err := json.Unmarshal([]byte(line), &a); err != nil || a.JSONRPC != "2.0" || !strings.HasSuffix(line, "\n") ||
+				len(line) > MaxLine {
 				t.Fatalf("%q: answered %.300q, %v", lines, line, err)
 			}
 			if a.Error != nil && (a.Error.Data.Code == "internal" || len(a.Error.Message) > 2048) {

@@ -90,7 +90,8 @@ func TestServerRefusesByRight(t *testing.T) {
 func TestRejectedPeerGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: Admin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
-	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "come back later") {
+	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "come back later") {
 		t.Errorf("got %v, want why", err)
 	}
 	if len(d.peers) != 0 {
@@ -147,7 +148,8 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
 		t.Errorf("whoami: %s", got)
 	}
-	if got := callOnce(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 || !strings.Contains(got, `\"status\" needs read, not none`) {
+	if got := callOnce(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 ||
+		!strings.Contains(got, `\"status\" needs read, not none`) {
 		t.Errorf("status: %s", got)
 	}
 	var open []net.Conn
@@ -156,12 +158,14 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 		defer c.Close()
 		open = append(open, c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxWithoutAccess+1; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxWithoutAccess+
+		1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections were let in", server.conns.openCount.Load())
 		}
 	}
-	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) || !strings.Contains(got, "denied") {
+	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) ||
+		!strings.Contains(got, "denied") {
 		t.Errorf("one outsider too many: %s", got)
 	}
 	d.setRight(Admin)

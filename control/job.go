@@ -152,14 +152,19 @@ type View struct {
 // ViewJob converts a job to its form in answers.
 func ViewJob(j *queue.Job, v View) Job {
 	out := Job{
-		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(), Reason: optional(string(j.Reason)),
-		Queue: j.Queue, Priority: j.Priority, EffectivePriority: j.Priority,
+		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(),
+		Reason: optional(string(j.Reason)),
+		Queue:  j.Queue, Priority: j.Priority, EffectivePriority: j.Priority,
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), TypicalRuntimeMS: optional(v.TypicalRuntime.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
-		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock), RateLimit: queue.DemandText(j, queue.GateRate), On: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
-		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
+		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), TypicalRuntimeMS: optional(v.TypicalRuntime.Milliseconds()),
+		ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
+		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock),
+		RateLimit: queue.DemandText(j, queue.GateRate), On: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j),
+		Unique: j.Unique, Units: v.Units,
+		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
+		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner
@@ -207,8 +212,10 @@ func dependsOn(list []queue.Dependency) (names []string) {
 func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
-		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: optional(a.Signal), Reason: optional(string(a.Reason)),
-		Error: optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: optional(a.ResultError),
+		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: optional(a.Signal),
+		Reason: optional(string(a.Reason)),
+		Error:  optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS,
+		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: optional(a.ResultError),
 	}
 }
 
@@ -217,7 +224,8 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
-		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), Percent: e.Detail.Percent, ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
+		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), Percent: e.Detail.Percent,
+		ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
 		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,
 		Schedule: e.Detail.Schedule, Instant: Time(e.Detail.Instant), Count: e.Detail.Count,
 	}
@@ -227,8 +235,10 @@ func ViewEvent(e *queue.Event) Event {
 // their command.
 var verbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
-	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause", queue.EventResumed: "resume", queue.EventSetting: "config",
-	queue.EventScheduleAdded: "schedule.add", queue.EventScheduleRemoved: "schedule.rm", queue.EventSchedulePaused: "schedule.pause", queue.EventScheduleResumed: "schedule.resume",
+	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause",
+	queue.EventResumed: "resume", queue.EventSetting: "config",
+	queue.EventScheduleAdded: "schedule.add", queue.EventScheduleRemoved: "schedule.rm",
+	queue.EventSchedulePaused: "schedule.pause", queue.EventScheduleResumed: "schedule.resume",
 	queue.EventScheduleFired: "schedule.run",
 }
 

@@ -86,7 +86,8 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 		}
 	}
 	for line, code := range map[string]int{
-		`{"id":1,"method":"nosuch"}`: -32601, `{"id":1,"method":"show"}`: -32602, `{"id":1,"method":"show","params":["a"]}`: -32602,
+		`{"id":1,"method":"nosuch"}`: -32601, `{"id":1,"method":"show"}`: -32602,
+		`{"id":1,"method":"show","params":["a"]}`: -32602,
 	} {
 		if a := e.send(line); a.Error == nil || a.Error.Code != code || string(a.ID) != "1" {
 			t.Errorf("%s: got %+v, want %d", line, a, code)

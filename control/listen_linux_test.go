@@ -66,7 +66,8 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 		c.Close()
 	}
 	l.Close()
-	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), ownerOnly()); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
+	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), ownerOnly()); !errors.Is(err, queue.ErrInvalid) ||
+		!strings.Contains(err.Error(), "107") {
 		t.Errorf("a long path: got %v, want invalid and the limit", err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".s*"))

@@ -31,7 +31,8 @@ const MaxSocketPath = sockpath.Max
 // CheckSocketPath returns an error if the path is too long for a socket.
 func CheckSocketPath(path string) error {
 	if len(path) > MaxSocketPath {
-		return queue.Invalid("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a shorter --dir or --socket", path, len(path), MaxSocketPath)
+		return queue.Invalid("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a "+
+			"shorter --dir or --socket", path, len(path), MaxSocketPath)
 	}
 	return nil
 }

@@ -26,9 +26,11 @@ func CheckSocketPath(path string) error {
 	name, ok := cutPipes(path)
 	switch {
 	case !ok || name == "" || strings.ContainsAny(name, "\\\x00"):
-		return queue.Invalid("socket", "%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test", path, pipes)
+		return queue.Invalid("socket", "%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test",
+			path, pipes)
 	case len(path) > MaxSocketPath:
-		return queue.Invalid("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter --socket", path, len(path), MaxSocketPath)
+		return queue.Invalid("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter --socket",
+			path, len(path), MaxSocketPath)
 	}
 	return nil
 }

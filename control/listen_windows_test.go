@@ -32,8 +32,9 @@ func ownerOnly() SocketPerms { return SocketPerms{SDDL: pipe.OwnerOnly()} }
 func TestPipeNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipes + strings.Repeat("x", MaxSocketPath-len(pipes)): true,
-		pipes + strings.Repeat("x", MaxSocketPath-len(pipes)+1): false, pipes: false, `C:\x.sock`: false, `\\server\pipe\queuectl`: false,
-		`\\.\pipe\a\b`: false, "": false, `\\.\pipe\..\PhysicalDrive0`: false, `queuectl`: false,
+		pipes + strings.Repeat("x", MaxSocketPath-len(pipes)+1): false, pipes: false, `C:\x.sock`: false,
+		`\\server\pipe\queuectl`: false,
+		`\\.\pipe\a\b`:           false, "": false, `\\.\pipe\..\PhysicalDrive0`: false, `queuectl`: false,
 	} {
 		if err := CheckSocketPath(name); (err == nil) != want || err != nil && !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
@@ -49,8 +50,10 @@ func TestPipeNames(t *testing.T) {
 func TestTrustedServers(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
-		self: true, "S-1-5-18": true, "S-1-5-32-544": true, "S-1-5-80-1852949550-2142718947-4217460322-1325778689-2237149827": true,
-		"S-1-5-21-1-2-3-1002": false, "S-1-5-32-545": false, "S-1-1-0": false, "S-1-5-19": false, "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464": false,
+		self: true, "S-1-5-18": true, "S-1-5-32-544": true,
+		"S-1-5-80-1852949550-2142718947-4217460322-1325778689-2237149827": true,
+		"S-1-5-21-1-2-3-1002": false, "S-1-5-32-545": false, "S-1-1-0": false, "S-1-5-19": false,
+		"S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464": false,
 	} {
 		o, err1 := windows.StringToSid(owner)
 		s, err2 := windows.StringToSid(self)
@@ -61,7 +64,8 @@ func TestTrustedServers(t *testing.T) {
 			t.Errorf("%s: trusted %v", owner, got)
 		}
 	}
-	if got := accounts.ServiceSID("TrustedInstaller"); got != "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464" {
+	if got := accounts.ServiceSID(
+		"TrustedInstaller"); got != "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464" {
 		t.Errorf("the service that Windows installs by is %s", got)
 	}
 }
@@ -71,7 +75,8 @@ func TestRoot(t *testing.T) {
 	for _, c := range []struct {
 		Peer
 		want bool
-	}{{Peer{UID: 0}, true}, {Peer{UID: 1000, Groups: []int{545, 544}}, true}, {Peer{UID: 1000, GID: 544, Groups: []int{545}}, false}, {Peer{UID: 544}, false}} {
+	}{{Peer{UID: 0}, true}, {Peer{UID: 1000, Groups: []int{545, 544}}, true},
+		{Peer{UID: 1000, GID: 544, Groups: []int{545}}, false}, {Peer{UID: 544}, false}} {
 		if got := c.Root(); got != c.want {
 			t.Errorf("%+v: %v", c.Peer, got)
 		}

@@ -22,7 +22,8 @@ const maxLoggedIDs = 3
 // Requests that were rejected or changed nothing get none either. A user can send any number of
 // those, and could fill the disk with their lines.
 func (m *Method) level(result any, err error) slog.Level {
-	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" || m.Name == "enqueue.batch"
+	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
+		m.Name == "enqueue.batch"
 	switch r, counts := result.(interface{ changed() bool }); {
 	case err != nil && RowOf(err).Code == queue.CodeInternal:
 		return slog.LevelError
@@ -100,7 +101,8 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Dur
 	if !s.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
+	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID),
+		slog.Float64("took_ms", float64(took.Microseconds())/1000)}
 	if len(t.jobIDs) > 0 && m.Right.Covers(Submit) {
 		var first []string
 		for _, id := range t.jobIDs[:min(len(t.jobIDs), maxLoggedIDs)] {

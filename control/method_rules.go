@@ -160,7 +160,8 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("abort", "discard the jobs that were sent for this batch so far"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
 		}, []group{
-			anyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`, "commit", "batch"),
+			anyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`, "commit",
+				"batch"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "batch"),
 			requires(fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch", BatchStep),
@@ -184,11 +185,13 @@ func listRules() map[reflect.Type]*ruleset {
 			free("without_env", "leave the environment variables of the job out of the answer"),
 		}},
 		reflect.TypeFor[List](): {params: append([]param{
-			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed (to be retried); done means completed", stateList),
+			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed (to be retried); "+
+				"done means completed", stateList),
 			free("failed", "only jobs in the states dead and failed"),
 		}, filters()...)},
 		reflect.TypeFor[DLQList](): {params: filters()},
-		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", "maximum number of jobs per section of the screen (default: 10)",
+		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows",
+			"maximum number of jobs per section of the screen (default: 10)",
 			between(1, MaxScreenRows))}},
 		reflect.TypeFor[Wait](): {[]param{
 			opt("id", "id of a job", notEmpty),
@@ -198,7 +201,8 @@ func listRules() map[reflect.Type]*ruleset {
 		}, []group{anyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
-		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs for which to predict the start (default: 20)",
+		reflect.TypeFor[Simulate](): {params: []param{opt("next",
+			"number of jobs for which to predict the start (default: 20)",
 			between(1, MaxSimulated))}},
 	}
 }
@@ -305,9 +309,11 @@ func queueRules() map[reflect.Type]*ruleset {
 		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
 		{name: "default", doc: "object with default job fields for this queue; null removes a default",
 			fields: &fieldSet{excluded: notQueueDefaults}},
-		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default (as in the settings)"),
+		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default "+
+			"(as in the settings)"),
 		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),
-		opt("retention_output", "maximum bytes of output to keep for all ended jobs of the queue together; 0 means the value in the settings",
+		opt("retention_output", "maximum bytes of output to keep for all ended jobs of the queue together; 0 means the "+
+			"value in the settings",
 			between(0, maxBytes)),
 	}
 	var names []string
@@ -361,7 +367,8 @@ func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
 		Description: `a cursor from gate.list; use field "next" of its answer`}
 	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
-		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
+		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the " +
+			"first a letter or digit"}
 	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
 		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
@@ -422,10 +429,12 @@ func scheduleRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
 			need("name", "name of the schedule", matching(form)),
-			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every DURATION or @reboot",
+			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every "+
+				"DURATION or @reboot",
 				notEmpty),
 			opt("tz", "time zone, such as Europe/Berlin (default: the time zone of the machine)", notEmpty),
-			opt("jitter", "maximum delay added to each start; the delay is computed from the schedule's name and the planned time",
+			opt("jitter", "maximum delay added to each start; the delay is computed from the schedule's name "+
+				"and the planned time",
 				between(0, MaxJitter.Seconds())),
 			opt("catch_up", "how many jobs to start for missed occurrences: none, one or all (default: none)",
 				words("none", "one", "all")),

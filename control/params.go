@@ -137,7 +137,8 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 		case err != nil:
 			return fmt.Errorf("%s %w", queue.Clip(name), err)
 		case len(name)+len(s) > queue.MaxLabel:
-			return fmt.Errorf("%q is too long (%d bytes with its value); the maximum is %d bytes", queue.Clip(name), len(name)+len(s), queue.MaxLabel)
+			return fmt.Errorf("%q is too long (%d bytes with its value); the maximum is %d bytes", queue.Clip(name),
+				len(name)+len(s), queue.MaxLabel)
 		}
 		(*l)[name] = s
 		return nil
@@ -164,7 +165,8 @@ const maxTerminal = 1<<16 - 1
 
 // Chosen reports whether the selection selects jobs by anything but their ids.
 func (s *Selection) Chosen() bool {
-	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
+	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" ||
+		s.OlderThan != 0 || s.IDGlob != ""
 }
 
 // The methods named isForManyJobs report whether a request lists or changes many jobs.

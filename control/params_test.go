@@ -55,7 +55,8 @@ func TestParametersAreBounded(t *testing.T) {
 			t.Errorf("%T: %s at its limit: %v", c.params(), c.name, err)
 		}
 		var e *queue.Error
-		if err := decodeParams(json.RawMessage(`{"`+c.name+`":`+c.above+`}`), c.params()); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != c.name || len(e.Message) > 200 {
+		if err := decodeParams(json.RawMessage(`{"`+c.name+`":`+c.above+`}`), c.params()); !errors.As(err, &e) ||
+			e.Code != queue.CodeInvalid || e.Field != c.name || len(e.Message) > 200 {
 			t.Errorf("%T: %s above its limit: got %.300v", c.params(), c.name, err)
 		}
 	}
@@ -82,7 +83,9 @@ func TestInvalidIDsAreClipped(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	for raw, want := range map[string]string{
 		`"` + long + `"`: long, `"` + long + `x"`: strings.Repeat("x", 80) + "…", `"a b"`: "a b", `""`: "", `-5`: "-5",
-		`"` + strings.Repeat(`\u0001`, 100) + `"`: strings.Repeat("\x01", 13) + "…", strings.Repeat("7", 128): strings.Repeat("7", 128), strings.Repeat("7", 129): strings.Repeat("7", 80) + "…",
+		`"` + strings.Repeat(`\u0001`, 100) + `"`: strings.Repeat("\x01", 13) + "…",
+		strings.Repeat("7", 128):                  strings.Repeat("7", 128),
+		strings.Repeat("7", 129):                  strings.Repeat("7", 80) + "…",
 	} {
 		var p struct {
 			ID  Name  `json:"id"`

@@ -29,7 +29,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 		return Peer{}, fmt.Errorf("cannot identify the user at the other end of the socket: %w", err)
 	}
 	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
-		return Peer{}, queue.Errorf(queue.CodeDenied, "the user at the other end of the socket is unknown in this user namespace; connect from outside the namespace")
+		return Peer{}, queue.Errorf(queue.CodeDenied,
+			"the user at the other end of the socket is unknown in this user namespace; connect from outside the namespace")
 	}
 	p := Peer{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid), Groups: groups}
 	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !mapped("gid_map", overflowID) {

@@ -25,7 +25,8 @@ func setUser(uid, gid int, groups []uint32) error {
 	}
 	id, grp := uintptr(uid), uintptr(gid)
 	for _, call := range [][4]uintptr{
-		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(list), 0}, {unix.SYS_SETRESGID, grp, grp, grp}, {unix.SYS_SETRESUID, id, id, id},
+		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(list), 0}, {unix.SYS_SETRESGID, grp, grp, grp},
+		{unix.SYS_SETRESUID, id, id, id},
 	} {
 		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
 			return errno
@@ -54,7 +55,8 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 		for i := range many {
 			many[i] = 70000 + i
 		}
-		cases = append(cases, Peer{UID: otherUID, GID: otherUID + 1, Groups: []int{}}, Peer{UID: otherUID, GID: otherUID, Groups: []int{5, otherUID + 2}}, Peer{UID: otherUID, GID: 7, Groups: many})
+		cases = append(cases, Peer{UID: otherUID, GID: otherUID + 1, Groups: []int{}},
+			Peer{UID: otherUID, GID: otherUID, Groups: []int{5, otherUID + 2}}, Peer{UID: otherUID, GID: 7, Groups: many})
 	}
 	for i, want := range cases {
 		var dialed net.Conn
@@ -85,7 +87,8 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 		got, failed := PeerOf(c)
 		slices.Sort(got.Groups)
 		slices.Sort(want.Groups)
-		if err := errors.Join(err, failed); err != nil || got.UID != want.UID || got.GID != want.GID || !slices.Equal(got.Groups, want.Groups) || got.PID != os.Getpid() {
+		if err := errors.Join(err, failed); err != nil || got.UID != want.UID || got.GID != want.GID ||
+			!slices.Equal(got.Groups, want.Groups) || got.PID != os.Getpid() {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 		dialed.Close()

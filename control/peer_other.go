@@ -10,7 +10,9 @@ import (
 
 // PeerOf returns an error: on this operating system, a socket does not identify the user at its other end.
 func PeerOf(net.Conn) (Peer, error) {
-	return Peer{}, queue.Errorf(queue.CodeUnsupported, "identifying the user at the other end of a socket is not supported on this operating system; run the service on Linux")
+	return Peer{}, queue.Errorf(queue.CodeUnsupported,
+		"identifying the user at the other end of a socket is not supported on this operating system; run "+
+			"the service on Linux")
 }
 
 // callerMayRead means that a caller that only waits for its answer reads the connection itself.

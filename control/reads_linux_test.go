@@ -168,7 +168,8 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 					var id int
 					fmt.Sscanf(line, `{"jsonrpc":"2.0","id":%d,`, &id)
 					for strings.Contains(line, `"logs"`) {
-						if _, err := fmt.Fprintf(nc, `{"jsonrpc":"2.0","method":"stream","params":{"id":%d,"value":{"text":"more"}}}`+"\n", id); err != nil {
+						if _, err := fmt.Fprintf(nc, `{"jsonrpc":"2.0","method":"stream","params":{"id":%d,"value":{"text":"more"}}}`+
+							"\n", id); err != nil {
 							return
 						}
 					}
@@ -180,7 +181,8 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	ctx, leave := context.WithCancel(context.Background())
-	if _, err := c.Logs(ctx, Logs{ID: "1", Follow: true}, func(Piece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
+	if _, err := c.Logs(ctx, Logs{ID: "1", Follow: true},
+		func(Piece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the stream ended with %v", err)
 	}
 	asked := make(chan error, 1)

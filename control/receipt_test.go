@@ -8,7 +8,8 @@ import (
 
 // UnmarshalJSON of Enqueued, which uses no reflection, decodes every field.
 func TestReceiptsAreReadCompletely(t *testing.T) {
-	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"}, NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
+	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"},
+		NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("%s: a field without a value here", v.Type().Field(i).Name)

@@ -98,7 +98,8 @@ const hiddenValue = "***"
 
 // nestedParams lists the fields of a spec that an VisibleOutline leaves out, because they show what the
 // job executes.
-var nestedParams = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed", "on_failed", "on_dead", "on_ended"}
+var nestedParams = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed",
+	"on_failed", "on_dead", "on_ended"}
 
 // Hide removes the parts that the visibility does not include.
 func (j *Job) Hide(s Visibility) {

@@ -114,8 +114,10 @@ func TestHideFollowsVisibility(t *testing.T) {
 	for _, c := range []struct {
 		have        Right
 		own, others Visibility
-	}{{None, VisibleOutline, VisibleOutline}, {Read, VisibleOutline, VisibleOutline}, {Submit, VisibleWhole, VisibleOutline}, {Operate, VisibleWhole, VisibleInside}, {Admin, VisibleWhole, VisibleWhole}} {
-		if got := [2]Visibility{VisibilityFor(c.have, true), VisibilityFor(c.have, false)}; got != [2]Visibility{c.own, c.others} {
+	}{{None, VisibleOutline, VisibleOutline}, {Read, VisibleOutline, VisibleOutline},
+		{Submit, VisibleWhole, VisibleOutline}, {Operate, VisibleWhole, VisibleInside}, {Admin, VisibleWhole, VisibleWhole}} {
+		if got := [2]Visibility{VisibilityFor(c.have, true), VisibilityFor(c.have, false)}; got != [2]Visibility{c.own,
+			c.others} {
 			t.Errorf("%s: got %v, want %v %v", c.have, got, c.own, c.others)
 		}
 	}
@@ -124,11 +126,14 @@ func TestHideFollowsVisibility(t *testing.T) {
 // The hidden parts of a job appear in none of its fields.
 func TestHidden(t *testing.T) {
 	canary := "c4n4ry"
-	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{
-		Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary, Labels: map[string]string{"k": "v"}}}
+	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound,
+		Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{
+			Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary,
+			Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) JobDetail {
 		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary,
-			Spec: queue.SpecOf(&j).GivenFields(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "cannot start " + canary})}}
+			Spec: queue.SpecOf(&j).GivenFields(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127,
+				Error: "cannot start " + canary})}}
 	}
 	argv := j
 	argv.Command, argv.Argv = "", []string{canary}
@@ -141,15 +146,18 @@ func TestHidden(t *testing.T) {
 		inside, outline := detail(j), detail(j)
 		inside.Hide(VisibleInside)
 		text := fmt.Sprintf("%+v", inside)
-		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) || !slices.Equal(inside.Hidden, []string{"env"}) {
+		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) ||
+			!slices.Equal(inside.Hidden, []string{"env"}) {
 			t.Errorf("inside: %s", text)
 		}
 		outline.Hide(VisibleOutline)
 		text = fmt.Sprintf("%+v %v", outline, *outline.History[0].Error)
-		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") || !slices.Equal(outline.Hidden, []string{"command", "env", "output"}) {
+		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") ||
+			!slices.Equal(outline.Hidden, []string{"command", "env", "output"}) {
 			t.Errorf("the outline: %s, %s", text, *outline.Error)
 		}
-		if *outline.Error != "exit code 127" || outline.Labels["k"] != "v" || outline.Spec["cwd"] != "/tmp" || outline.ID != "x" {
+		if *outline.Error != "exit code 127" || outline.Labels["k"] != "v" || outline.Spec["cwd"] != "/tmp" ||
+			outline.ID != "x" {
 			t.Errorf("the outline lacks what is to be seen: %s", text)
 		}
 	}
@@ -157,13 +165,16 @@ func TestHidden(t *testing.T) {
 
 // A peer has the strongest of the rights of its user, its group and its supplementary groups.
 func TestAccessGoesByUserAndGroups(t *testing.T) {
-	a := Access{Users: map[int]Right{1: Read, 2: Admin, 3: Submit}, Groups: map[int]Right{10: Submit, 11: Operate, 65534: Admin}}
+	a := Access{Users: map[int]Right{1: Read, 2: Admin, 3: Submit},
+		Groups: map[int]Right{10: Submit, 11: Operate, 65534: Admin}}
 	for _, c := range []struct {
 		peer Peer
 		want Right
 	}{
-		{Peer{UID: 1, GID: 1}, Read}, {Peer{UID: 1, GID: 10}, Submit}, {Peer{UID: 1, GID: 1, Groups: []int{5, 10, 11, 10}}, Operate},
-		{Peer{UID: 2, GID: 10}, Admin}, {Peer{UID: 9, GID: 9}, None}, {Peer{UID: 9, GID: -1, Groups: []int{11}}, Operate}, {Peer{UID: 10, GID: 1}, None},
+		{Peer{UID: 1, GID: 1}, Read}, {Peer{UID: 1, GID: 10}, Submit},
+		{Peer{UID: 1, GID: 1, Groups: []int{5, 10, 11, 10}}, Operate},
+		{Peer{UID: 2, GID: 10}, Admin}, {Peer{UID: 9, GID: 9}, None}, {Peer{UID: 9, GID: -1, Groups: []int{11}}, Operate},
+		{Peer{UID: 10, GID: 1}, None},
 	} {
 		if got := a.RightOf(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)

@@ -88,7 +88,8 @@ type Server struct {
 // NewServer returns a server for api. The shares limit what each user may have in progress. The API
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
-	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits, authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
+	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
+		authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
 }
 
 // StandaloneClient returns a client in this process, which the server serves as the peer p. Run must not be
@@ -188,7 +189,9 @@ func rejectConn(l net.Listener) {
 	defer d.SetDeadline(time.Time{})
 	if c, err := l.Accept(); err == nil {
 		defer c.Close()
-		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again later, or raise the limit")), answerTimeout)
+		(&serverConn{net: c}).send(answerLine(nil, nil,
+			queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again "+
+				"later, or raise the limit")), answerTimeout)
 	}
 }
 

@@ -224,9 +224,11 @@ func (s *UserLimits) stopWaiting(w *waiter, err error) error {
 	case err != nil:
 		return err
 	case full:
-		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per user; read the answers first", userBytes)
+		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
+			"user; read the answers first", userBytes)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later", maxSlotWait)
+	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later",
+		maxSlotWait)
 }
 
 // Do calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the

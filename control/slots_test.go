@@ -22,7 +22,8 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 // wantNoUsage checks that no user holds or waits for anything.
 func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
-	if len(s.users) > 0 || len(s.slots.waiting) > 0 || s.slots.inUse != [classes]int{} || s.slots.ordinaryInUse != [classes]int{} {
+	if len(s.users) > 0 || len(s.slots.waiting) > 0 || s.slots.inUse != [classes]int{} ||
+		s.slots.ordinaryInUse != [classes]int{} {
 		t.Errorf("something is left: %+v, %d users", s.slots, len(s.users))
 	}
 }
@@ -34,7 +35,8 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 	for _, c := range []struct {
 		theirs, mine Class
 		places       int // number of slots that reads of the class theirs may use
-	}{{ClassOne, ClassOne, readSlots - 1}, {ClassOne, ClassMany, readSlots - 1}, {ClassMany, ClassOne, 1}, {ClassMany, ClassMany, 1}, {large, large, 1}, {decoding, decoding, 1}} {
+	}{{ClassOne, ClassOne, readSlots - 1}, {ClassOne, ClassMany, readSlots - 1}, {ClassMany, ClassOne, 1},
+		{ClassMany, ClassMany, 1}, {large, large, 1}, {decoding, decoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(UserLimits)
 			var mu sync.Mutex
@@ -122,7 +124,8 @@ func TestSlotsAreReserved(t *testing.T) {
 	}
 	for name, list := range map[string][]asks{
 		"lists of ordinary users": {
-			{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {2, Read, ClassMany, true}, {3, Operate, ClassMany, false},
+			{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {2, Read, ClassMany, true},
+			{3, Operate, ClassMany, false},
 			{1, Submit, ClassOne, true}, {3, Submit, ClassOne, false}, {0, Admin, ClassOne, true}, {0, Admin, ClassOne, false},
 		},
 		"lists of admins": {
@@ -133,9 +136,12 @@ func TestSlotsAreReserved(t *testing.T) {
 			{1, Submit, ClassOne, true}, {1, Submit, ClassOne, true}, {2, Submit, ClassOne, true}, {3, Submit, ClassOne, false},
 			{3, Submit, ClassMany, false}, {0, Admin, ClassMany, true}, {0, Admin, ClassOne, false},
 		},
-		"large requests":       {{1, Submit, large, true}, {1, Submit, large, false}, {0, Admin, large, true}, {2, Submit, large, false}, {1, Submit, ClassOne, true}, {1, Submit, decoding, true}},
-		"requests to be read":  {{1, Submit, decoding, true}, {1, Submit, decoding, false}, {0, Admin, decoding, true}, {2, Submit, decoding, false}},
-		"one user's own lists": {{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {1, Submit, ClassOne, true}, {1, Submit, ClassOne, true}, {1, Submit, ClassOne, false}},
+		"large requests": {{1, Submit, large, true}, {1, Submit, large, false}, {0, Admin, large, true},
+			{2, Submit, large, false}, {1, Submit, ClassOne, true}, {1, Submit, decoding, true}},
+		"requests to be read": {{1, Submit, decoding, true}, {1, Submit, decoding, false}, {0, Admin, decoding, true},
+			{2, Submit, decoding, false}},
+		"one user's own lists": {{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {1, Submit, ClassOne, true},
+			{1, Submit, ClassOne, true}, {1, Submit, ClassOne, false}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(UserLimits)
@@ -176,12 +182,14 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return errors.New("got a place") })
-		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait || !strings.Contains(err.Error(), "try again") {
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait ||
+			!strings.Contains(err.Error(), "try again") {
 			t.Errorf("after %v: %v", took, err)
 		}
 		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, Submit), time.Second)
 		defer cancel()
-		if err := s.Do(ctx, ClassOne, func() error { return errors.New("got a place") }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.Do(ctx, ClassOne, func() error { return errors.New("got a place") }); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("whoever has gone: %v", err)
 		}
 		release()
@@ -197,7 +205,8 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 func TestSlotsAreReleased(t *testing.T) {
 	s := new(UserLimits)
 	for range 2 * readSlots {
-		if err := s.Do(peerContext(t.Context(), 0, Admin), ClassOne, func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
+		if err := s.Do(peerContext(t.Context(), 0, Admin), ClassOne,
+			func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
 			t.Error(err)
 		}
 		func() {
@@ -218,17 +227,20 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.Step(peerContext(t.Context(), 1, Submit), ClassMany, func() error { order = append(order, "answer"); return nil }); err != nil {
+			if err := s.Step(peerContext(t.Context(), 1, Submit), ClassMany,
+				func() error { order = append(order, "answer"); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		for _, uid := range []int{1, 2} {
-			if err := s.Do(peerContext(t.Context(), uid, Submit), ClassMany, func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
+			if err := s.Do(peerContext(t.Context(), uid, Submit), ClassMany,
+				func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := s.Step(peerContext(t.Context(), 2, Submit), ClassMany, func() error { order = append(order, "answer of 2"); return nil }); err != nil {
+		if err := s.Step(peerContext(t.Context(), 2, Submit), ClassMany,
+			func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
 		c.charge(-1)
@@ -237,7 +249,8 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			t.Errorf("got %q, want %q", order, want)
 		}
 		c.charge(1)
-		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
+		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err,
+			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("without room: %v", err)
 		}
 		own := context.WithValue(peerContext(t.Context(), 1, Submit), activeRequestKey{}, &activeRequest{bytes: 1})

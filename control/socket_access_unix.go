@@ -56,7 +56,8 @@ func noAccess(path string) error {
 		if u, err := user.LookupId(uid); err == nil {
 			uid = u.Username
 		}
-		return queue.Errorf(queue.CodeDenied, "%s: only %s is admitted; to admit other users, change the settings socket_group, socket_mode and [access] of the service", text, uid)
+		return queue.Errorf(queue.CodeDenied, "%s: only %s is admitted; to admit other users, change the settings "+
+			"socket_group, socket_mode and [access] of the service", text, uid)
 	}
 	next := fmt.Sprintf("join the group with: sudo usermod -aG %s %s, then log in again", group, you)
 	if unknown == nil {

@@ -28,9 +28,12 @@ func closedTo(path, you string, group bool) string {
 	name, _ := cutPipes(path)
 	switch {
 	case !strings.EqualFold(name, ServiceAccount): // it is a user's own
-		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, change [access] in the settings file of the service"
+		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, " +
+			"change [access] in the settings file of the service"
 	case !group:
-		return text + ": ask an administrator to admit you in [access] of the settings file of the service, or use an elevated prompt"
+		return text + ": ask an administrator to admit you in [access] of the settings file of the service, or " +
+			"use an elevated prompt"
 	}
-	return text + fmt.Sprintf(`: only the group %s may use it; ask an administrator to add you with: net localgroup %[1]s "%s" /add (then log off and on again), or to admit you in [access] of the settings file of the service`, ServiceAccount, you)
+	return text + fmt.Sprintf(
+		`: only the group %s may use it; ask an administrator to add you with: net localgroup %[1]s "%s" /add (then log off and on again), or to admit you in [access] of the settings file of the service`, ServiceAccount, you)
 }

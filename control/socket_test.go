@@ -134,7 +134,8 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", row.Code, err, sent)
 		}
 	}
-	if _, err := c.Enqueue(t.Context(), Enqueue{}); !errors.Is(err, queue.ErrInternal) || strings.Contains(err.Error(), "mistake") {
+	if _, err := c.Enqueue(t.Context(), Enqueue{}); !errors.Is(err, queue.ErrInternal) ||
+		strings.Contains(err.Error(), "mistake") {
 		t.Errorf("a panic: got %v, want internal without its words", err)
 	}
 	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
@@ -272,7 +273,8 @@ func TestServerIdentifiesClient(t *testing.T) {
 	if p := d.peers[0]; p.UID != accounts.CurrentUser() || p.PID != os.Getpid() {
 		t.Errorf("asked by %+v", p)
 	}
-	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, fs.ErrNotExist) {
+	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, ErrUnreachable)
 	}
 }

@@ -37,7 +37,9 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 			switch took := time.Since(began); {
 			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
 				t.Errorf("one that answers: %v after %v, want it to be waited for", err, took)
-			case !answers && (!errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "it is unknown whether the request was carried out") || took != probeAfter+probeTimeout):
+			case !answers && (!errors.Is(err, queue.ErrUnavailable) ||
+				!strings.Contains(err.Error(), "it is unknown whether the request was carried out") ||
+				took != probeAfter+probeTimeout):
 				t.Errorf("one that does not: %v after %v", err, took)
 			}
 			ours.Close()
@@ -77,7 +79,8 @@ func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 // An answer that is truncated or not from a service causes the error unavailable. It is not
 // reported as an error of the request.
 func TestCutOffAnswerIsAnError(t *testing.T) {
-	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n", "\x00\xff\n"} {
+	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n",
+		"\x00\xff\n"} {
 		ours, theirs := net.Pipe()
 		c := newClientConn(ours)
 		go func() { // this goroutine ends after it has written
@@ -120,14 +123,16 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 // unchanged.
 func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}
-	if err := withCode(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||
+	if err := withCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "was carried out; start the service with") ||
 		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
 		t.Errorf("one that was asked: %v", err)
 	}
 	if err := withCode(away, 0); err != error(away) {
 		t.Errorf("one that was not: %v", err)
 	}
-	if err := withCode(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
+	if err := withCode(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "unknown whether the request was carried out") {
 		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}
 }

@@ -126,7 +126,8 @@ func (c *connShare) growLine(ctx context.Context, n int64, completeLine bool) er
 	if c.awaitRoom(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, lineComplete: completeLine}) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per user; read the answers, and send less at a time", userBytes)
+	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
+		"user; read the answers, and send less at a time", userBytes)
 }
 
 // lineComplete records that the connection's line has been read completely.
@@ -156,7 +157,8 @@ func (c *connShare) beginRequest(ctx context.Context) error {
 	if c.awaitRoom(ctx, roomRequest{conn: c, kind: requestRoom}) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per user); wait for an answer before you send more", connRequests, userRequests)
+	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per "+
+		"user); wait for an answer before you send more", connRequests, userRequests)
 }
 
 // endRequest frees the bytes of a request and, if it had begun, its room.
@@ -177,7 +179,8 @@ func (c *connShare) openStream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.user.streams >= MaxStreams {
-		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d open streams (such as wait, logs and events), the maximum per user; close one", MaxStreams)
+		return nil, queue.Errorf(queue.CodeUnavailable,
+			"you have %d open streams (such as wait, logs and events), the maximum per user; close one", MaxStreams)
 	}
 	c.user.streams++
 	return func() {
@@ -190,7 +193,9 @@ func (c *connShare) openStream() (end func(), err error) {
 // beginListRequest waits for room for a request about many jobs. The function end frees the room.
 func (c *connShare) beginListRequest(ctx context.Context) (end func(), err error) {
 	if !c.awaitRoom(ctx, roomRequest{conn: c, kind: listRoom}) {
-		return nil, queue.Errorf(queue.CodeUnavailable, "%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one of them is answered", userLists)
+		return nil, queue.Errorf(queue.CodeUnavailable,
+			"%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one "+
+				"of them is answered", userLists)
 	}
 	return func() {
 		c.s.mu.Lock()

@@ -17,7 +17,8 @@ func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
 	err := ask()
-	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxRoomWait || !strings.Contains(err.Error(), says) {
+	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxRoomWait ||
+		!strings.Contains(err.Error(), says) {
 		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", what, took, err, maxRoomWait, says)
 	}
 }
@@ -89,7 +90,8 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 			ends = append(ends, end)
 		}
 		began := time.Now()
-		if _, err := b.openStream(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
+		if _, err := b.openStream(); !errors.Is(err, queue.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
 			t.Errorf("one stream more: after %v: %v", time.Since(began), err)
 		}
 		if _, err := other.openStream(); err != nil {

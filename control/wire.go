@@ -143,7 +143,8 @@ func (r *request) read(name string, value json.RawMessage) error {
 			return requestError("id", "too long; the maximum is %d bytes", maxRequestID)
 		}
 		if first != '"' && first != '-' && (first < '0' || first > '9') {
-			return requestError("id", "must be a number or text; without an id, the request is a notification and gets no answer")
+			return requestError("id", "must be a number or text; without an id, the request is a "+
+				"notification and gets no answer")
 		}
 		r.id = bytes.Clone(value) // the id is needed longer than the line
 	case "method":
@@ -293,7 +294,8 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 			limit++ // the newline
 		}
 		if len(buf)+len(part) > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines", MaxLine)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines",
+				MaxLine)
 		}
 		buf = append(buf, part...)
 		switch {
@@ -437,7 +439,8 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	entries := 0
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
-			return queue.Invalid("jobs", "too many jobs; the maximum is %d per request; send them in several requests of one batch", queue.MaxBatch)
+			return queue.Invalid("jobs", "too many jobs; the maximum is %d per request; send them in several "+
+				"requests of one batch", queue.MaxBatch)
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {
@@ -447,7 +450,8 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			return err
 		}
 		if entries += Entries(&s); entries > MaxEntries {
-			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs together; send fewer jobs per request", MaxEntries)
+			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
+				"together; send fewer jobs per request", MaxEntries)
 		}
 		if p.Jobs == nil { // allocate once, since specs are large and usually of similar length
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))
@@ -463,5 +467,6 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 
 // UnsupportedMethod returns the error for a method that does not exist.
 func UnsupportedMethod(name string) error {
-	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.Clip(name), queue.Nearest(name, MethodNames()))
+	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.Clip(name),
+		queue.Nearest(name, MethodNames()))
 }

@@ -59,9 +59,13 @@ func TestRequestsAreRead(t *testing.T) {
 		t.Errorf("a notification: id %s, %v", r.id, err)
 	}
 	for line, want := range map[string]*queue.Error{
-		`{"id":null,"method":"x"}`: queue.ErrRequest, `{"id":[1],"method":"x"}`: queue.ErrRequest, `{"id":1}`: queue.ErrRequest,
-		`[{"id":1,"method":"x"}]`: queue.ErrRequest, `{"id":1,"method":7}`: queue.ErrRequest, `{"id":1,"id":2}`: queue.ErrRequest,
-		`{"jsonrpc":"1.0","id":1,"method":"x"}`: queue.ErrRequest, `{"id":1,"method":"x","params":"y"}`: queue.ErrRequest, `7`: queue.ErrRequest, `{"id":1`: queue.ErrParse, "{\"id\":\"\xff\"}": queue.ErrParse, strings.Repeat("[", 99): queue.ErrParse, ``: queue.ErrParse,
+		`{"id":null,"method":"x"}`: queue.ErrRequest, `{"id":[1],"method":"x"}`: queue.ErrRequest,
+		`{"id":1}`:                queue.ErrRequest,
+		`[{"id":1,"method":"x"}]`: queue.ErrRequest, `{"id":1,"method":7}`: queue.ErrRequest,
+		`{"id":1,"id":2}`:                       queue.ErrRequest,
+		`{"jsonrpc":"1.0","id":1,"method":"x"}`: queue.ErrRequest, `{"id":1,"method":"x","params":"y"}`: queue.ErrRequest,
+		`7`: queue.ErrRequest, `{"id":1`: queue.ErrParse, "{\"id\":\"\xff\"}": queue.ErrParse,
+		strings.Repeat("[", 99): queue.ErrParse, ``: queue.ErrParse,
 	} {
 		if _, err := parseRequest([]byte(line)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %s", line, err, want.Code)
@@ -72,7 +76,8 @@ func TestRequestsAreRead(t *testing.T) {
 // An unknown parameter is rejected, and the error names the most similar parameter.
 func TestParametersAreStrict(t *testing.T) {
 	for raw, want := range map[string][2]string{
-		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "unknown parameter"}, `{"id":true}`: {"id", "must be a job id"}, `{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
+		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "unknown parameter"}, `{"id":true}`: {"id", "must be a job id"},
+		`{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
 	} {
 		var e *queue.Error
 		err := decodeParams(json.RawMessage(raw), &Show{})
@@ -81,15 +86,18 @@ func TestParametersAreStrict(t *testing.T) {
 		}
 	}
 	for raw, want := range map[string][2]string{
-		`{"since":"x"}`: {"since", "RFC 3339"}, `{"limit":"x"}`: {"limit", "a whole number"}, `{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
+		`{"since":"x"}`: {"since", "RFC 3339"}, `{"limit":"x"}`: {"limit", "a whole number"},
+		`{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
 	} {
 		var e *queue.Error
-		if err := decodeParams(json.RawMessage(raw), &List{}); !errors.As(err, &e) || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
+		if err := decodeParams(json.RawMessage(raw), &List{}); !errors.As(err, &e) || e.Field != want[0] ||
+			!strings.Contains(e.Message, want[1]) {
 			t.Errorf("%s: got %v, want %s: …%s…", raw, err, want[0], want[1])
 		}
 	}
 	var wait Wait
-	if err := decodeParams(json.RawMessage(`{"id":60,"ids":[1,"b"],"timeout":"2s"}`), &wait); err != nil || wait.ID != "60" || strings.Join(wait.IDs, " ") != "1 b" {
+	if err := decodeParams(json.RawMessage(`{"id":60,"ids":[1,"b"],"timeout":"2s"}`), &wait); err != nil ||
+		wait.ID != "60" || strings.Join(wait.IDs, " ") != "1 b" {
 		t.Errorf("integers as ids: %+v, %v", wait, err)
 	}
 	for _, line := range []string{`{"jsonrpc":"1.0","id":7}`, `{"method":5,"id":7}`} {
@@ -104,9 +112,11 @@ func TestParametersAreStrict(t *testing.T) {
 		t.Errorf("got %v, want job 2: comand", err)
 	}
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
-		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` + strings.Repeat(`,""`, MaxEntries-4+more) + `]}]}`
+		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` +
+			strings.Repeat(`,""`, MaxEntries-4+more) + `]}]}`
 		err := decodeParams(json.RawMessage(jobs), &EnqueueBatch{})
-		if want == "" && err != nil || want != "" && (!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "the maximum is 524288")) {
+		if want == "" && err != nil || want != "" &&
+			(!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "the maximum is 524288")) {
 			t.Errorf("%d arguments and variables: got %v", MaxEntries+more, err)
 		}
 	}
@@ -122,7 +132,8 @@ func TestLinesAreBounded(t *testing.T) {
 		n    int
 		end  string
 		good bool
-	}{{MaxLine, "\n", true}, {MaxLine + 1, "\n", false}, {MaxLine, "", true}, {MaxLine + 1, "", false}, {2 * MaxLine, "", false}} {
+	}{{MaxLine, "\n", true}, {MaxLine + 1, "\n", false}, {MaxLine, "", true}, {MaxLine + 1, "", false},
+		{2 * MaxLine, "", false}} {
 		in := bufio.NewReader(strings.NewReader(strings.Repeat("x", c.n) + c.end))
 		line, err := readLine(in)
 		if c.good && (err != nil || len(line) != c.n) || !c.good && !errors.Is(err, queue.ErrTooLarge) {
@@ -141,7 +152,10 @@ func TestLongAnswersAreRefused(t *testing.T) {
 
 // No line makes parseRequest panic, and the id is returned unchanged.
 func FuzzRequest(f *testing.F) {
-	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"x"}}`, `{"id":"a","method":"list","params":{"state":"dead"}}`, `{"id":1,"method":"enqueue.batch","params":{"jobs":[{}],"commit":true}}`, `[1]`, `{"id":1e5}`, `{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`} {
+	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"x"}}`,
+		`{"id":"a","method":"list","params":{"state":"dead"}}`,
+		`{"id":1,"method":"enqueue.batch","params":{"jobs":[{}],"commit":true}}`, `[1]`, `{"id":1e5}`,
+		`{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -156,7 +170,8 @@ func FuzzRequest(f *testing.F) {
 		if !json.Valid(answerLine(r.id, nil, nil)) {
 			t.Fatalf("%q: the answer is no JSON", line)
 		}
-		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{}, &WorkerStop{}, &ConfigSet{}} {
+		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{},
+			&WorkerStop{}, &ConfigSet{}} {
 			err := decodeParams(r.raw, p)
 			var e *queue.Error
 			if err != nil && (!errors.As(err, &e) || RowOf(err).Code != queue.CodeInvalid) {
@@ -171,7 +186,8 @@ func TestNotificationsAreRead(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{
 		Piece{}, Piece{ID: "a/b", Attempt: 2, Stream: "stdout", At: 1, Text: "x"},
-		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", Dropped: 3}, Piece{Base64: []byte{0xff}}, Piece{Ended: true, Attempt: 1},
+		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", Dropped: 3},
+		Piece{Base64: []byte{0xff}}, Piece{Ended: true, Attempt: 1},
 		Progress{Done: 1, Total: 2}, nil,
 	} {
 		got, err := appendNotification([]byte("before\n"), "logs", id, v)
@@ -180,11 +196,13 @@ func TestNotificationsAreRead(t *testing.T) {
 		}
 		line, found := bytes.CutPrefix(got, []byte("before\n"))
 		var have, want any
-		raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": "logs", "params": map[string]any{"id": id, "value": v}})
+		raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": "logs",
+			"params": map[string]any{"id": id, "value": v}})
 		if err != nil || json.Unmarshal(raw, &want) != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(line, &have); !found || err != nil || !reflect.DeepEqual(have, want) || bytes.Count(line, []byte("\n")) != 1 {
+		if err := json.Unmarshal(line, &have); !found || err != nil || !reflect.DeepEqual(have, want) ||
+			bytes.Count(line, []byte("\n")) != 1 {
 			t.Errorf("%+v is told as %s, %v", v, got, err)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 
 // form returns a handler for a POST from the visitor's own page. It calls act and redirects to the path that
 // act returns. If fields are given, other form fields are an error.
-func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error), fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
+func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error),
+	fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.hasToken(r.PostFormValue("token")) {
 			return errToken
@@ -41,7 +42,8 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 func onlyOf(query url.Values, names ...string) error {
 	for name := range query {
 		if !slices.Contains(names, name) {
-			return queue.Invalid(queue.Clip(name), "unknown parameter; this form takes: %s", cmp.Or(strings.Join(names, ", "), "none"))
+			return queue.Invalid(queue.Clip(name), "unknown parameter; this form takes: %s",
+				cmp.Or(strings.Join(names, ", "), "none"))
 		}
 	}
 	return nil
@@ -65,14 +67,16 @@ var verbs = []verb{
 	{"resume", "Resume", false, runs, control.ActionAPI.Resume},
 	{"hold", "Hold", false, queue.VerbHold.ActsIn(), control.ActionAPI.Hold},
 	{"release", "Release", false, queue.VerbRelease.ActsIn(), control.ActionAPI.Release},
-	{"retry", "Retry", false, queue.VerbRetry.ActsIn(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-		return c.Retry(ctx, control.Retry{Selection: p})
-	}},
+	{"retry", "Retry", false, queue.VerbRetry.ActsIn(),
+		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+			return c.Retry(ctx, control.Retry{Selection: p})
+		}},
 	{"requeue", "Requeue…", true, runs, control.ActionAPI.Requeue},
 	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.ActsIn()), control.ActionAPI.Cancel},
-	{"rm", "Remove…", true, queue.VerbRemove.ActsIn(), func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-		return c.Remove(ctx, control.Remove{Selection: p})
-	}},
+	{"rm", "Remove…", true, queue.VerbRemove.ActsIn(),
+		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+			return c.Remove(ctx, control.Remove{Selection: p})
+		}},
 }
 
 // states returns the names of the states to which the action applies.
@@ -87,7 +91,8 @@ func (v *verb) states() (names control.Texts) {
 func verbsFor(j control.Job) (list []verb) {
 	for _, vb := range verbs {
 		switch {
-		case !slices.Contains(vb.states(), j.State), vb.Name == "pause" && j.PausedAt != 0, vb.Name == "resume" && j.PausedAt == 0:
+		case !slices.Contains(vb.states(), j.State), vb.Name == "pause" && j.PausedAt != 0, vb.Name == "resume" &&
+			j.PausedAt == 0:
 			continue
 		}
 		list = append(list, vb)
@@ -102,7 +107,8 @@ func verbNamed(name string) (*verb, error) {
 			return &verbs[i], nil
 		}
 	}
-	return nil, queue.Invalid("verb", "%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm",
+	return nil, queue.Invalid("verb", "%q is not an action; use pause, resume, hold, release, retry, "+
+		"requeue, cancel or rm",
 		queue.Clip(name))
 }
 
@@ -146,7 +152,8 @@ func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb, jobsText(int64(o.doneCount), ""), o.refused, o.first.ID, o.first.Err())
+	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb,
+		jobsText(int64(o.doneCount), ""), o.refused, o.first.ID, o.first.Err())
 }
 
 // pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a
@@ -222,7 +229,8 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	}
 	again := q.Has("n")
 	q.Del("n")
-	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Not": int64(max(0, len(sel.IDs)-n)), "Takes": strings.Join(vb.states(), ", "), "Again": again, "Jobs": sample, "Fields": q, "Back": f.path()}
+	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Not": int64(max(0, len(sel.IDs)-n)),
+		"Takes": strings.Join(vb.states(), ", "), "Again": again, "Jobs": sample, "Fields": q, "Back": f.path()}
 	s.render(w, http.StatusOK, "bulk", p)
 	return nil
 }
@@ -241,7 +249,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if shown := r.PostFormValue("n"); len(sel.IDs) == 0 {
 		n, err := strconv.Atoi(shown)
 		if err != nil {
-			return "", queue.Invalid("n", "%q is not the number of jobs from the preview; open the preview again", queue.Clip(shown))
+			return "", queue.Invalid("n", "%q is not the number of jobs from the preview; open the preview again",
+				queue.Clip(shown))
 		}
 		now, err := v.count(ctx, vb, sel)
 		if err != nil {
@@ -277,7 +286,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 }
 
 // errGone is the error for a request about a cause that no dead job has any more.
-var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDead)
+var errGone = queue.Errorf(queue.CodeNotFound,
+	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDead)
 
 // deadOf returns those dead jobs with a cause that the visitor may change. others is the number of dead jobs
 // with that cause that the visitor may not change.
@@ -317,7 +327,8 @@ func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	p.Main = map[string]any{"Verb": vb.Name, "Label": p.Title, "Cause": c, "N": int64(len(jobs)), "Not": int64(others), "Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
+	p.Main = map[string]any{"Verb": vb.Name, "Label": p.Title, "Cause": c, "N": int64(len(jobs)), "Not": int64(others),
+		"Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
 	s.render(w, http.StatusOK, "dead_action", p)
 	return nil
 }
@@ -404,7 +415,8 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
-		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number from 0 to 4096", queue.Clip(r.PostFormValue("n")))
+		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number from 0 to 4096",
+			queue.Clip(r.PostFormValue("n")))
 	}
 	_, err = v.client.WorkerScale(ctx, control.WorkerScale{Count: n})
 	return "/workers", err

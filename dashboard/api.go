@@ -18,9 +18,13 @@ import (
 
 // statuses maps error codes to HTTP statuses. Other codes have the status 500.
 var statuses = map[queue.Code]int{
-	queue.CodeInvalid: http.StatusBadRequest, queue.CodeRequest: http.StatusBadRequest, queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge, queue.CodeUnsupported: http.StatusNotFound,
-	queue.CodeNotFound: http.StatusNotFound, queue.CodeExists: http.StatusConflict, queue.CodeWrongState: http.StatusConflict, queue.CodeDenied: http.StatusForbidden,
-	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage, queue.CodeUnavailable: http.StatusServiceUnavailable,
+	queue.CodeInvalid: http.StatusBadRequest, queue.CodeRequest: http.StatusBadRequest,
+	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
+	queue.CodeUnsupported: http.StatusNotFound,
+	queue.CodeNotFound:    http.StatusNotFound, queue.CodeExists: http.StatusConflict,
+	queue.CodeWrongState: http.StatusConflict, queue.CodeDenied: http.StatusForbidden,
+	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage,
+	queue.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
 // errNoSession is the error of a request without a session.
@@ -65,7 +69,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.ReadMethod(r.PathValue("method"))
 	if m == nil {
-		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them", queue.Clip(r.PathValue("method")))
+		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them",
+			queue.Clip(r.PathValue("method")))
 	}
 	params, err := control.QueryParams(m, r.URL.Query())
 	if err != nil {

@@ -36,20 +36,24 @@ func (c *Config) Check() error {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return queue.Invalid("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
 	case c.TLSCert != "" && c.Proxy:
-		return queue.Invalid("web.tls", `the value "proxy" means that the proxy has the certificate; unset the settings web.tls_cert and web.tls_key`)
+		return queue.Invalid(
+			"web.tls", `the value "proxy" means that the proxy has the certificate; unset the settings web.tls_cert and web.tls_key`)
 	case unix:
 		return nil
 	}
 	addr, err := netip.ParseAddrPort(c.Listen)
 	switch {
 	case err != nil:
-		return queue.Invalid("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", queue.Clip(c.Listen))
+		return queue.Invalid("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH",
+			queue.Clip(c.Listen))
 	case addr.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCert == "" && !c.Proxy:
-		return queue.Invalid("web.listen", "%s is reachable from other machines, so it needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.Clip(c.Listen))
+		return queue.Invalid("web.listen", "%s is reachable from other machines, so it needs the setting web.hosts, and "+
+			"TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.Clip(c.Listen))
 	case len(c.Hosts) == 0:
-		return queue.Invalid("web.hosts", "is missing; list the host names under which browsers open the page at %s", queue.Clip(c.Listen))
+		return queue.Invalid("web.hosts", "is missing; list the host names under which browsers open the page at %s",
+			queue.Clip(c.Listen))
 	}
 	return nil
 }
@@ -87,7 +91,8 @@ func hostOf(r *http.Request) string {
 
 // forwardingHeaders lists headers that proxies add. A request that has one does not come directly from the
 // client.
-var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
+var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip",
+	"X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 
 func forwarded(r *http.Request) bool {
 	for name := range r.Header {

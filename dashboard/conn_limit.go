@@ -170,7 +170,8 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 		return nil // closed, or identified by an earlier request, possibly of another visitor of a proxy
 	}
 	if userConns := d.byUser[uid]; userConns != nil && userConns.Len() >= maxUserConns {
-		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one user; close some windows", maxUserConns)
+		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
+			"user; close some windows", maxUserConns)
 	}
 	if d.total >= maxIdentified {
 		most := (*list.List)(nil)

@@ -47,7 +47,8 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 		come()
 	}
 	if _, err := other.Read(make([]byte, 1)); err == nil || !isClosed(first) || isClosed(second) || isClosed(visitor) {
-		t.Errorf("the oldest unidentified connection stays: %v; the next one or the visitor went: %t, %t", err, isClosed(second), isClosed(visitor))
+		t.Errorf("the oldest unidentified connection stays: %v; the next one or the visitor went: %t, %t", err,
+			isClosed(second), isClosed(visitor))
 	}
 	greedy := enter(8)
 	for range maxUserConns - 1 {
@@ -106,7 +107,8 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 		}
 		come()
 		if time.Since(begun) != unidentifiedGrace || visitor.list == nil {
-			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), unidentifiedGrace, visitor.list == nil)
+			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), unidentifiedGrace,
+				visitor.list == nil)
 		}
 	})
 }

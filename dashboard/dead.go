@@ -119,7 +119,8 @@ func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, m
 				withCommand++
 				d.Command, d.Argv = queue.ClipJSON(j.Command, shownCommand), nil
 			} else {
-				d.Job = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter, Queue: j.Queue, FinishedAt: j.FinishedAt}
+				d.Job = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter, Queue: j.Queue,
+					FinishedAt: j.FinishedAt}
 			}
 			list = append(list, d)
 		}
@@ -168,7 +169,8 @@ func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	opened := causeFrom(q.Get)
 	jobs, more, err := v.deadJobs(ctx, opened)
 	groups := groupDead(jobs)
-	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), maxGroups)], "More": more, "Most": int64(maxDead), "Cause": opened}
+	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), maxGroups)], "More": more,
+		"Most": int64(maxDead), "Cause": opened}
 	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
 		main["Did"], main["Done"] = q.Get("did"), n
 	}

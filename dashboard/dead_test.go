@@ -18,8 +18,10 @@ func deadOf(list ...control.Job) (dead []deadJob) {
 
 // Two commands that die with the same exit code form two groups.
 func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
-	groups := groupDead(deadOf(control.Job{Command: "make test"}, control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
-	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 || groups[1].What() != "pg_dump db" {
+	groups := groupDead(deadOf(control.Job{Command: "make test"},
+		control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
+	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 ||
+		groups[1].What() != "pg_dump db" {
 		t.Errorf("got %d groups, the first of %q", len(groups), groups[0].What())
 	}
 }
@@ -47,7 +49,8 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)
-	if len(groups) != 2 || groups[0].What() != notShown || groups[0].covers(dead[1].cause) || groups[1].covers(dead[0].cause) {
+	if len(groups) != 2 || groups[0].What() != notShown || groups[0].covers(dead[1].cause) ||
+		groups[1].covers(dead[0].cause) {
 		t.Errorf("got %d groups, the first %q", len(groups), groups[0].What())
 	}
 }

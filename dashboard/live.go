@@ -89,7 +89,8 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.readers[uid] >= maxUserReaders {
-		return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
+		return nil, nil, queue.Errorf(queue.CodeUnavailable,
+			"you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
 	}
 	page := f.byKey[key]
 	if page == nil {
@@ -100,7 +101,8 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 			}
 		}
 		if count >= maxUserFeeds {
-			return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d different pages open, the limit for live updates; close one", count)
+			return nil, nil, queue.Errorf(queue.CodeUnavailable,
+				"you have %d different pages open, the limit for live updates; close one", count)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		page = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
@@ -319,7 +321,8 @@ func eventOf(name string, v any) []byte {
 // write sends encoded events.
 func (e *eventStream) write(text []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
-	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)), e.controller.SetReadDeadline(time.Time{})); err != nil {
+	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
+		e.controller.SetReadDeadline(time.Time{})); err != nil {
 		return err
 	}
 	return e.conn.batchWrites(func() error {
@@ -343,7 +346,8 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 	for {
 		if time.Since(rendered) >= tickInterval {
 			rendered = time.Now()
-			if who, err := v.client.Whoami(ctx, control.Nothing{}); err == nil && who.Right != right || errors.Is(err, queue.ErrDenied) {
+			if who, err := v.client.Whoami(ctx, control.Nothing{}); err == nil && who.Right != right ||
+				errors.Is(err, queue.ErrDenied) {
 				return false
 			}
 		}

@@ -23,11 +23,14 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 			continue
 		}
 		schemas[m.Method] = m.Result
-		add(m.Method, "method "+m.Method+"; requires the right "+string(m.Right), queryOf(m.Params), answerOf(jsonType, refTo(m.Method)))
+		add(m.Method, "method "+m.Method+"; requires the right "+string(m.Right), queryOf(m.Params),
+			answerOf(jsonType, refTo(m.Method)))
 	}
-	since := map[string]any{"name": "since", "in": "query", "description": "number of the last event that you have received",
-		"schema": map[string]any{"type": "integer", "minimum": 0}}
-	add("summary", "data of the overview page (the result of the method screen)", []any{}, answerOf(jsonType, refTo("screen")))
+	since := map[string]any{"name": "since", "in": "query",
+		"description": "number of the last event that you have received",
+		"schema":      map[string]any{"type": "integer", "minimum": 0}}
+	add("summary", "data of the overview page (the result of the method screen)", []any{},
+		answerOf(jsonType, refTo("screen")))
 	add("events", "events as they happen, as server-sent events; the response does not end", []any{since},
 		answerOf("text/event-stream", map[string]any{"type": "string"}))
 	add("openapi.json", "this description", []any{}, answerOf(jsonType, map[string]any{"type": "object"}))
@@ -38,7 +41,8 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 				"A session cookie authorizes each request. queuectl web open prints a link that starts a session."},
 		"paths": paths,
 		"components": map[string]any{"schemas": schemas, "securitySchemes": map[string]any{
-			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.cookie(r), "description": "The session cookie."},
+			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.cookie(r),
+				"description": "The session cookie."},
 		}},
 		"security": []any{map[string]any{"session": []string{}}},
 	})
@@ -52,7 +56,8 @@ func refTo(schema string) map[string]any {
 }
 
 func answerOf(contentType string, schema map[string]any) map[string]any {
-	return map[string]any{"description": "the result", "content": map[string]any{contentType: map[string]any{"schema": schema}}}
+	return map[string]any{"description": "the result",
+		"content": map[string]any{contentType: map[string]any{"schema": schema}}}
 }
 
 // withErrors returns the responses of an operation: its answer, and errors by status.

@@ -19,7 +19,8 @@ func openServer() *Server {
 // a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
-	if err := openServer().openAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil), nil); err != nil {
+	if err := openServer().openAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	var doc struct {
@@ -86,14 +87,17 @@ func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 		status       int
 		allow        string
 	}{
-		{"POST", "/api/list", 405, "GET, HEAD"}, {"DELETE", "/api/summary", 405, "GET, HEAD"}, {"TRACE", "/api/events", 405, "GET, HEAD"},
+		{"POST", "/api/list", 405, "GET, HEAD"}, {"DELETE", "/api/summary", 405, "GET, HEAD"},
+		{"TRACE", "/api/events", 405, "GET, HEAD"},
 		{"PUT", "/api/openapi.json", 405, "GET, HEAD"}, {"PUT", "/api/nosuch", 404, ""}, {"POST", "/api/enqueue", 404, ""},
-		{"GET", "/api/nosuch/deeper", 404, ""}, {"PUT", "/jobs", 405, "GET, HEAD"}, {"PUT", "/jobs/1", 405, "GET, HEAD, POST"}, {"PUT", "/assets", 404, ""},
+		{"GET", "/api/nosuch/deeper", 404, ""}, {"PUT", "/jobs", 405, "GET, HEAD"},
+		{"PUT", "/jobs/1", 405, "GET, HEAD, POST"}, {"PUT", "/assets", 404, ""},
 	} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(c.method, "http://localhost"+c.path, nil))
 		if w.Code != c.status || w.Header().Get("Allow") != c.allow {
-			t.Errorf("%s %s: got %d, Allow %q; want %d, %q", c.method, c.path, w.Code, w.Header().Get("Allow"), c.status, c.allow)
+			t.Errorf("%s %s: got %d, Allow %q; want %d, %q", c.method, c.path, w.Code, w.Header().Get("Allow"), c.status,
+				c.allow)
 		}
 	}
 	r := httptest.NewRequest("GET", "http://localhost/bulk", nil)

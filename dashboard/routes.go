@@ -54,7 +54,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		s.failAs(w, r, http.StatusMethodNotAllowed, queue.Invalid("method", "method %s is not allowed for this path; use %s", queue.Clip(r.Method), list))
+		s.failAs(w, r, http.StatusMethodNotAllowed,
+			queue.Invalid("method", "method %s is not allowed for this path; use %s", queue.Clip(r.Method), list))
 	})
 }
 
@@ -67,7 +68,8 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 		handler, pattern := mux.Handler(other)
 		_, registered := handler.(http.HandlerFunc)
 		name, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
-		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") && control.ReadMethod(name) == nil {
+		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") &&
+			control.ReadMethod(name) == nil {
 			continue
 		}
 		if list = append(list, method); method == http.MethodGet {

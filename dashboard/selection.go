@@ -30,7 +30,8 @@ func filterOf(q url.Values) (filter, error) {
 // Values returns the filter as a query.
 func (f filter) Values() url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"state": f.State, "queue": f.Queue, "user": f.User, "q": f.Q, "label": f.Label} {
+	for name, value := range map[string]string{"state": f.State, "queue": f.Queue, "user": f.User, "q": f.Q,
+		"label": f.Label} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -62,7 +63,8 @@ func (f filter) list() control.List {
 // command returns the command that lists these jobs.
 func (f filter) command() string {
 	cli := "queuectl list"
-	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q}, {"--label", f.Label}} {
+	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q},
+		{"--label", f.Label}} {
 		if part[1] != "" {
 			cli += " " + part[0] + " " + queue.ShellWord(part[1])
 		}
@@ -132,7 +134,8 @@ func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err err
 		}
 	}
 	if err == nil && p.State == nil {
-		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name, queue.Clip(f.State), strings.Join(vb.states(), ", "))
+		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name,
+			queue.Clip(f.State), strings.Join(vb.states(), ", "))
 	}
 	return p, f, err
 }

@@ -129,7 +129,8 @@ func (s *Server) Set(c Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	previous := s.config.Load()
-	if s.http != nil && (previous.Listen == c.Listen || c.Listen == s.address) && (previous.TLSCert != "") == (pair != nil) {
+	if s.http != nil && (previous.Listen == c.Listen || c.Listen == s.address) &&
+		(previous.TLSCert != "") == (pair != nil) {
 		s.config.Store(&c)
 		s.cert.Store(pair)
 		return nil
@@ -147,7 +148,8 @@ func (s *Server) Set(c Config) error {
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
 		if retryErr := s.open(before, s.cert.Load()); retryErr != nil {
-			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the previous address either", "error", retryErr)
+			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the "+
+				"previous address either", "error", retryErr)
 		}
 	}
 	return err
@@ -166,7 +168,9 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	list, err := s.listen(streams, c.Listen)
 	switch {
 	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.Listen, "127."):
-		return queue.Errorf(queue.CodeWrongState, "the service has no network access, so systemd must open the page's socket (127.0.0.1:7070): sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service; running jobs continue")
+		return queue.Errorf(queue.CodeWrongState, "the service has no network access, so systemd must open the page's "+
+			"socket (127.0.0.1:7070): sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service; "+
+			"running jobs continue")
 	case err != nil:
 		return queue.Errorf(queue.CodeWrongState, "the web page cannot listen on %s: %v", c.Listen, err)
 	}
@@ -180,7 +184,8 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	for i, l := range list {
 		list[i] = &limitedListener{l, &s.connLimit}
 		if pair != nil {
-			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})
+			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+				GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})
 		}
 	}
 	s.cancel, s.endStreams = cancel, endStreams
@@ -225,7 +230,8 @@ func (s *Server) listen(ctx context.Context, address string) (list []net.Listene
 func duplicate(l net.Listener) (net.Listener, error) {
 	filer, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("the web page cannot use a socket of the type %s; use a TCP or Unix stream socket, such as 127.0.0.1:7070", l.Addr().Network())
+		return nil, fmt.Errorf("the web page cannot use a socket of the type %s; use a TCP or Unix stream socket, "+
+			"such as 127.0.0.1:7070", l.Addr().Network())
 	}
 	f, err := filer.File()
 	if err != nil {
@@ -261,9 +267,10 @@ func (s *Server) close() {
 func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: sendTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog:    slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: sendTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
+		BaseContext:    func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
 	s.http = server
 	for _, l := range list {
@@ -295,11 +302,13 @@ func (s *Server) Link(p control.Peer) (url string, expires time.Time, err error)
 	}
 	switch {
 	case address == "":
-		return "", expires, queue.Errorf(queue.CodeWrongState, "the web page is off; an admin can start it: queuectl web start")
+		return "", expires, queue.Errorf(queue.CodeWrongState,
+			"the web page is off; an admin can start it: queuectl web start")
 	case scheme == "https" && len(c.Hosts) > 0:
 		host = c.Hosts[0]
 	case c.Proxy || port == 0:
-		return "", expires, queue.Errorf(queue.CodeWrongState, "no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
+		return "", expires, queue.Errorf(queue.CodeWrongState,
+			"no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
 	}
 	authority := host
 	if strings.Contains(host, ":") {
@@ -330,7 +339,8 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 	if secret == "" {
 		age = -1
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(r), Value: secret, Path: "/", MaxAge: age, Secure: s.secure(r), HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(r), Value: secret, Path: "/", MaxAge: age, Secure: s.secure(r),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
 // visitor is the sender of a request.
@@ -364,8 +374,9 @@ func (s *Server) local(r *http.Request) bool {
 // headers are set on each response. They forbid loading resources from other sites, embedding the page in
 // another page, and caching.
 var headers = map[string]string{
-	"Cache-Control":                "no-store",
-	"Content-Security-Policy":      "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+	"Cache-Control": "no-store",
+	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",
 	"Referrer-Policy":              "no-referrer",
@@ -405,11 +416,14 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !validHost(r.Host) {
-			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q is not NAME or NAME:PORT", queue.Clip(r.Host)))
+			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q is not NAME or NAME:PORT",
+				queue.Clip(r.Host)))
 			return
 		}
 		if c := s.config.Load(); !c.hasHost(hostOf(r)) {
-			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts", queue.Clip(hostOf(r))))
+			s.failAs(w, r, http.StatusMisdirectedRequest,
+				queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts",
+					queue.Clip(hostOf(r))))
 			return
 		}
 		v, known := s.findVisitor(r)

@@ -47,7 +47,8 @@ func (s *sessions) link(p control.Peer, host string) (secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.links = addSession(s.links, secret, session{peer: p, host: host, expires: time.Now().Add(linkLifetime)}, maxUserLinks)
+	s.links = addSession(s.links, secret, session{peer: p, host: host, expires: time.Now().Add(linkLifetime)},
+		maxUserLinks)
 	return secret
 }
 
@@ -69,7 +70,8 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 }
 
 // errLink is the error of a link that does not exist, was used or has expired.
-var errLink = queue.Errorf(queue.CodeDenied, "the link is invalid, was used already or is older than a minute; get another: queuectl web open")
+var errLink = queue.Errorf(queue.CodeDenied, "the link is invalid, was used already or is older than a minute; get "+
+	"another: queuectl web open")
 
 // countFailure counts an invalid secret and returns the error. The caller holds mu.
 func (s *sessions) countFailure() error {
@@ -111,7 +113,8 @@ func (s *session) hasToken(token string) bool {
 
 // addSession adds a link or session. It removes those that have expired and, if the user has too many, the user's
 // oldest.
-func addSession(sessions map[[sha256.Size]byte]session, secret string, one session, most int) map[[sha256.Size]byte]session {
+func addSession(sessions map[[sha256.Size]byte]session, secret string, one session,
+	most int) map[[sha256.Size]byte]session {
 	if sessions == nil {
 		sessions = map[[sha256.Size]byte]session{}
 	}

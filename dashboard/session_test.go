@@ -39,7 +39,8 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 		sess, found := s.find(visits(secret), "queuectl")
-		if !found || sess.peer.UID != 7 || sess.peer.Right != control.None || sess.peer.PID != 0 || !sess.hasToken(sess.token) || sess.hasToken("") {
+		if !found || sess.peer.UID != 7 || sess.peer.Right != control.None || sess.peer.PID != 0 ||
+			!sess.hasToken(sess.token) || sess.hasToken("") {
 			t.Errorf("the session is %+v, %v", sess, found)
 		}
 		time.Sleep(sessionLifetime - time.Millisecond)
@@ -142,8 +143,10 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	var o outputLines
 	var list []line
 	for _, p := range []control.Piece{
-		{Text: "\x1b]0;title\a\x1b[31m 10%\r\x1b[K 2"}, {Text: "0%\b\b\b30%\x1b[?1049hscr"}, {Text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
-		{Dropped: 3}, {Text: "ask\x1b[2K\rtold? "}, {Text: "\r\x1b[K"}, {Text: "y"}, {Ended: true}, {Text: "again", Attempt: 2},
+		{Text: "\x1b]0;title\a\x1b[31m 10%\r\x1b[K 2"}, {Text: "0%\b\b\b30%\x1b[?1049hscr"},
+		{Text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
+		{Dropped: 3}, {Text: "ask\x1b[2K\rtold? "}, {Text: "\r\x1b[K"}, {Text: "y"}, {Ended: true},
+		{Text: "again", Attempt: 2},
 	} {
 		p.Stream, p.TTY, p.Attempt = "stdout", true, max(p.Attempt, 1)
 		for _, l := range o.next(&p) {
@@ -168,21 +171,26 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 // The output on a page has a limited number of lines and bytes, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
 	long := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
-	if len(long) != 1 || long[0].size() > maxLineBytes+500 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
+	if len(long) != 1 || long[0].size() > maxLineBytes+500 ||
+		!strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
 		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
 	}
 	for _, heavy := range []string{strings.Repeat("\"\x00", 1<<12), strings.Repeat("\x1b[31mx\x1b[32my", 1<<12)} {
-		if l := new(outputLines).next(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 || l.size() > 4*maxLineBytes {
+		if l := new(outputLines).next(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 ||
+			l.size() > 4*maxLineBytes {
 			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.Runs), l.size())
 		}
 	}
-	if cut := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", maxLineBytes)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
+	if cut := new(outputLines).next(&control.Piece{Stream: "stdout",
+		Text: "x" + strings.Repeat("é", maxLineBytes)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
 		t.Error("a long line is cut inside a character")
 	}
-	if gap := new(outputLines).next(&control.Piece{Stream: "stdout", Damage: &control.Damage{Bytes: 7}}); len(gap) != 1 || gap[0].Dropped != "[7 bytes of stdout are damaged]" {
+	if gap := new(outputLines).next(&control.Piece{Stream: "stdout", Damage: &control.Damage{Bytes: 7}}); len(gap) != 1 ||
+		gap[0].Dropped != "[7 bytes of stdout are damaged]" {
 		t.Errorf("damage is shown as %+v", gap)
 	}
-	if short := new(outputLines).next(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
+	if short := new(outputLines).next(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 ||
+		!short[0].Err || short[1].Runs[0][0] != "b" {
 		t.Errorf("%+v", short)
 	}
 }
@@ -190,7 +198,8 @@ func TestLinesAreBounded(t *testing.T) {
 // Each job has its own page path, whatever its id is.
 func TestPathsOfJobs(t *testing.T) {
 	for id, want := range map[string]string{
-		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb", "a/./b": "/job?id=a%2F.%2Fb", "a/": "/job?id=a%2F", "a/../../workers": "/job?id=a%2F..%2F..%2Fworkers",
+		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb",
+		"a/./b": "/job?id=a%2F.%2Fb", "a/": "/job?id=a%2F", "a/../../workers": "/job?id=a%2F..%2F..%2Fworkers",
 	} {
 		got := pathOf(id)
 		u, err := url.Parse(got)
@@ -211,7 +220,8 @@ func TestNamesOfLinks(t *testing.T) {
 func TestClockIsShort(t *testing.T) {
 	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
 	for at, want := range map[time.Time]string{
-		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00", now.AddDate(-1, 0, 0): "2025-11-25 14:00",
+		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00",
+		now.AddDate(-1, 0, 0): "2025-11-25 14:00",
 	} {
 		if got := clockAt(control.Time(at.UnixMilli()), now); got != want {
 			t.Errorf("%v: %q, want %q", at, got, want)
@@ -240,13 +250,20 @@ func TestWhereThePageMayBe(t *testing.T) {
 		config Config
 		field  string // the setting that the error names
 	}{
-		{Config{}, ""}, {Config{Listen: "127.0.0.1:7070"}, ""}, {Config{Listen: "127.9.9.9:1"}, ""}, {Config{Listen: "[::1]:7070"}, ""}, {Config{Listen: "[::ffff:127.0.0.1]:1"}, ""},
-		{Config{Listen: "unix:" + filepath.Join(t.TempDir(), "page.sock")}, ""}, {Config{Listen: "unix:page.sock"}, "web.listen"},
-		{Config{Listen: "0.0.0.0:7070"}, "web.listen"}, {Config{Listen: "[::]:7070"}, "web.listen"}, {Config{Listen: "10.0.0.1:443"}, "web.listen"}, {Config{Listen: "localhost:1"}, "web.listen"}, {Config{Listen: ":7070"}, "web.listen"},
+		{Config{}, ""}, {Config{Listen: "127.0.0.1:7070"}, ""}, {Config{Listen: "127.9.9.9:1"}, ""},
+		{Config{Listen: "[::1]:7070"}, ""}, {Config{Listen: "[::ffff:127.0.0.1]:1"}, ""},
+		{Config{Listen: "unix:" + filepath.Join(t.TempDir(), "page.sock")}, ""},
+		{Config{Listen: "unix:page.sock"}, "web.listen"},
+		{Config{Listen: "0.0.0.0:7070"}, "web.listen"}, {Config{Listen: "[::]:7070"}, "web.listen"},
+		{Config{Listen: "10.0.0.1:443"}, "web.listen"}, {Config{Listen: "localhost:1"}, "web.listen"},
+		{Config{Listen: ":7070"}, "web.listen"},
 		{Config{Listen: "10.0.0.1:443", Hosts: []string{"q"}}, "web.listen"},
-		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k"}, "web.hosts"}, {Config{Listen: "10.0.0.1:443", Proxy: true}, "web.hosts"},
-		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k", Hosts: []string{"q"}}, ""}, {Config{Listen: "10.0.0.1:80", Proxy: true, Hosts: []string{"q"}}, ""},
-		{Config{Listen: "127.0.0.1:1", TLSCert: "/c"}, "web.tls_cert"}, {Config{Listen: "127.0.0.1:1", TLSCert: "/c", TLSKey: "/k", Proxy: true}, "web.tls"},
+		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k"}, "web.hosts"},
+		{Config{Listen: "10.0.0.1:443", Proxy: true}, "web.hosts"},
+		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k", Hosts: []string{"q"}}, ""},
+		{Config{Listen: "10.0.0.1:80", Proxy: true, Hosts: []string{"q"}}, ""},
+		{Config{Listen: "127.0.0.1:1", TLSCert: "/c"}, "web.tls_cert"},
+		{Config{Listen: "127.0.0.1:1", TLSCert: "/c", TLSKey: "/k", Proxy: true}, "web.tls"},
 	} {
 		err := c.config.Check()
 		e, _ := errors.AsType[*queue.Error](err)

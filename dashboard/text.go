@@ -243,8 +243,9 @@ const maxRuns = 200
 
 // Control sequences as defined by ECMA-48, and single control characters except tabs.
 var (
-	sequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
-	colours   = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
+	sequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
+		"-~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
+	colours = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
 )
 
 // runsOf splits a line into runs of one colour. It removes all other control sequences.

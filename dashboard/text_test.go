@@ -51,7 +51,8 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 // Invisible characters and characters that reorder others are escaped. Those that are part of an emoji stay.
 func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`, "a\u3164b": `a\u3164b`,
+		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`,
+		"a\u3164b": `a\u3164b`,
 		"a\u009bb": `a\u009bb`, "a\x1bb": `a\u001bb`, "👩\u200d💻 ❤\ufe0f": "👩\u200d💻 ❤\ufe0f", "ü 漢\n": "ü 漢\n",
 	} {
 		if got := visible(text); got != want {

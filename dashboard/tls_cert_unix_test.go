@@ -23,7 +23,8 @@ func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 		}
 	}
 	s.loadingCert.Store(true) // simulates an earlier read that has not ended
-	if _, err := s.loadCert(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "are still being read after an earlier change") {
+	if _, err := s.loadCert(os.DevNull, os.DevNull); err == nil ||
+		!strings.Contains(err.Error(), "are still being read after an earlier change") {
 		t.Errorf("beside one that hangs: %v", err)
 	}
 }

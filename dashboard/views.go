@@ -23,7 +23,8 @@ const (
 
 // views maps paths to pages.
 var views = map[string]*view{
-	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
+	"/{$}": {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads",
+		"done"}, nil, 0},
 	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
 	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
 	"/dead":         {"dead", dead, []string{"list"}, append(slices.Clone(causeFields), "did", "n"), costlyInterval},
@@ -53,7 +54,8 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p.Status = &screen.Status
 	kind, text := verdict(&screen.Status)
 	p.Title = text
-	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind, "Said": text}
+	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind,
+		"Said": text}
 	return p, err
 }
 
@@ -280,7 +282,8 @@ type span struct {
 }
 
 // ranges lists the periods that the statistics page offers.
-var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour}, {"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
+var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
+	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
 // periodStart returns the time at which a period that ends now began.
 func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
@@ -291,7 +294,8 @@ func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if text := u.Query().Get("since"); text != "" {
 		i := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
 		if i < 0 {
-			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: queuectl stats --since %s", queue.Clip(text), queue.ShellWord(queue.Clip(text)))
+			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
+				"queuectl stats --since %s", queue.Clip(text), queue.ShellWord(queue.Clip(text)))
 		}
 		chosen = ranges[i]
 	}
@@ -303,7 +307,8 @@ func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	p.Main = map[string]any{"Range": chosen.Name, "Ranges": ranges, "By": chosen.by, "Queues": got.Queues, "Plot": plotted(&got, chosen.step)}
+	p.Main = map[string]any{"Range": chosen.Name, "Ranges": ranges, "By": chosen.by, "Queues": got.Queues,
+		"Plot": plotted(&got, chosen.step)}
 	return p, nil
 }
 

@@ -162,7 +162,8 @@ func (l *lineReader) next() (line []byte, whole bool, err error) {
 
 // refuse answers a line that is not passed on.
 func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
-	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
+	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
+		"error": map[string]any{"code": code, "message": why}})
 	if err == nil {
 		l.out.Write(append(raw, '\n')) // if this write fails, the next answer will fail too
 	}

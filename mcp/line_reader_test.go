@@ -49,10 +49,13 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 		`[]`:                  "the batch is empty; send at least one message",
 		`[1]`:                 "a message must be a JSON object",
 		`[{"jsonrpc":"2.0"}]`: "method: missing; add the name of a method",
-		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests in the batch have the id 1; use different ids",
+		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests in the batch " +
+			"have the id 1; use different ids",
 	} {
-		if got, passed := refusal(t, line, true); got.Error.Code != -32600 || string(got.ID) != "null" || got.Error.Message != want || passed != "" {
-			t.Errorf("%s in a session with batches: got %+v with the id %s, passed on %q; want %q", line, got.Error, got.ID, passed, want)
+		if got, passed := refusal(t, line, true); got.Error.Code != -32600 || string(got.ID) != "null" ||
+			got.Error.Message != want || passed != "" {
+			t.Errorf("%s in a session with batches: got %+v with the id %s, passed on %q; want %q", line, got.Error, got.ID,
+				passed, want)
 		}
 	}
 }
@@ -72,7 +75,8 @@ func refusal(t *testing.T, line string, batches bool) (got refused, passed strin
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // without this, the end of the input would be delayed until all requests are answered
-	l := &lineReader{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, allowsBatches: batches, pending: newPending(), ctx: ctx}
+	l := &lineReader{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, allowsBatches: batches,
+		pending: newPending(), ctx: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
 		err = json.Unmarshal(out.Bytes(), &got)

@@ -39,7 +39,8 @@ const instructions = `Jobs are shell commands. A service on this machine queues 
 // Requests may be processed concurrently. Each request gets a separate client from connect, and the
 // client is closed when the request ends. So cancelling a wait does not interrupt other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
-	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands", Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
+	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
+		Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
 	methods, schemas := control.Schemas(), map[string]map[string]any{}
 	for _, method := range methods {
 		schemas[method.Method] = method.Params
@@ -54,18 +55,22 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			continue
 		}
 		m.AddTool(&mcp.Tool{
-			Name: t.name, Description: t.description, InputSchema: t.schema(schemas[t.method], o.AllUsers), OutputSchema: t.output(results),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes, OpenWorldHint: new(t.runs)},
+			Name: t.name, Description: t.description, InputSchema: t.schema(schemas[t.method], o.AllUsers),
+			OutputSchema: t.output(results),
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes,
+				OpenWorldHint: new(t.runs)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r), waitCtx: open.waitCtx}).call(ctx, &t, r.Params.Arguments), nil
+			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r), waitCtx: open.waitCtx}).call(ctx, &t,
+				r.Params.Arguments), nil
 		})
 	}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if call, is := r.(*mcp.CallToolRequest); is && withheld[call.Params.Name] {
-				return toolResult(map[string]any{"error": "this server is read-only; to allow " + call.Params.Name + ", start it with: queuectl mcp --write", "code": queue.CodeDenied}, true), nil
+				return toolResult(map[string]any{"error": "this server is read-only; to allow " + call.Params.Name +
+					", start it with: queuectl mcp --write", "code": queue.CodeDenied}, true), nil
 			}
 			return next(ctx, method, r)
 		}
@@ -120,7 +125,8 @@ func toolResult(answer any, wrong bool) *mcp.CallToolResult {
 	if err != nil {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
 	}
-	return &mcp.CallToolResult{IsError: wrong, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}
+	return &mcp.CallToolResult{IsError: wrong, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}},
+		StructuredContent: json.RawMessage(text)}
 }
 
 func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
@@ -156,7 +162,8 @@ func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 			d, err = s.api.Show(ctx, control.Show{ID: control.Name(id)})
 		}
 		if err == nil && !ownedBy(&d.Job, me) {
-			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the server with: queuectl mcp --all-users", id)
+			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the "+
+				"server with: queuectl mcp --all-users", id)
 		}
 	}
 	return err

@@ -65,7 +65,8 @@ var outputMembers = map[string]any{"stdout": typed("string"), "stderr": typed("s
 
 // endOfJob holds the schemas of the members that run_and_wait adds to a job.
 var endOfJob = map[string]any{
-	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"), "next": typed("string"),
+	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"),
+	"next": typed("string"),
 }
 
 var full = map[string]any{"type": "boolean", "description": "return complete objects instead of abbreviated ones"}
@@ -78,7 +79,8 @@ var tools = []tool{
 		call:        (*server).list,
 	},
 	{
-		name: "show", method: "show", extraParams: map[string]any{fullName: full}, adds: map[string]any{"attempts_in_history": typed("integer")},
+		name: "show", method: "show", extraParams: map[string]any{fullName: full},
+		adds:        map[string]any{"attempts_in_history": typed("integer")},
 		description: "Show one job: its state, its error, its attempts and the end of its output.",
 		call:        (*server).show,
 	},
@@ -107,12 +109,14 @@ var tools = []tool{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		extraParams: map[string]any{fullName: full,
 			waitsName: waiting("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
-		description: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A failed job is not retried, unless you set the parameter max_retries.",
-		call:        (*server).runAndWait,
+		description: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A " +
+			"failed job is not retried, unless you set the parameter max_retries.",
+		call: (*server).runAndWait,
 	},
 	{
 		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idsBounds},
-		description: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With the parameter dry_run, only count the jobs.",
+		description: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With the " +
+			"parameter dry_run, only count the jobs.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Selection](a.raw)
 			if err == nil {
@@ -126,7 +130,8 @@ var tools = []tool{
 	},
 	{
 		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idsBounds},
-		description: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next attempt. With the parameter dry_run, only count the jobs.",
+		description: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next " +
+			"attempt. With the parameter dry_run, only count the jobs.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Retry](a.raw)
 			if err == nil {
@@ -191,7 +196,8 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 		p.Limit = defaultListLimit
 	}
 	if p.Limit > maxListLimit {
-		return nil, queue.Invalid("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, maxListLimit)
+		return nil, queue.Invalid(
+			"limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, maxListLimit)
 	}
 	if !s.opt.AllUsers {
 		if p.User, err = s.caller(ctx); err != nil {
@@ -395,7 +401,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	answer := s.brief(&d.Job)
 	if left.TimedOut {
 		answer["timed_out"] = true
-		answer["next"] = fmt.Sprintf("job %s has not finished; use the tool wait to wait for it, or the tool why to learn what it is waiting for", id)
+		answer["next"] = fmt.Sprintf("job %s has not finished; use the tool wait to wait for it, or the tool why to learn "+
+			"what it is waiting for", id)
 	}
 	if d.Attempts == 0 {
 		return answer, nil
@@ -413,7 +420,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
 	if len(ids) > maxNamed {
-		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids), maxNamed)
+		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids),
+			maxNamed)
 	}
 	if len(ids) > 0 || s.opt.AllUsers {
 		return s.checkOwn(ctx, ids...)
@@ -423,7 +431,9 @@ func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err er
 }
 
 // shortMembers lists the members of an abbreviated job. Empty ones are left out.
-var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts", "exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms", "depends_on", "waits_for", "progress", "paused_at", "hidden"}
+var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts",
+	"exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms",
+	"depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
 // brief returns an abbreviated job.
 func (s *server) brief(j *control.Job) map[string]any {

@@ -123,7 +123,8 @@ func (c *collector) addState(q *control.QueueView) {
 		return
 	}
 	of := c.queue(q.Queue)
-	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency), boolValue(q.Paused)
+	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency),
+		boolValue(q.Paused)
 }
 
 const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
@@ -133,30 +134,36 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	build           = describe("build_info", "Always 1; the label version holds the version of the service.", "version")
-	started         = describe("start_time_seconds", "Start time of the service, in seconds since 1970.")
-	healthy         = describe("healthy", healthyHelp)
-	draining        = describe("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
-	paused          = describe("paused", "1 while all jobs are paused, otherwise 0.")
-	jobs            = describe("jobs", "Number of jobs, by state.", "state")
-	enqueued        = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
-	oldest          = describe("oldest_waiting_timestamp_seconds", "Time when the oldest waiting job became ready to run, in seconds since 1970; 0 if no job is waiting.")
-	workers         = describe("workers", "Number of busy and idle workers, by state.", "state")
-	database        = describe("database_bytes", "Size of the database in bytes.")
-	outputs         = describe("output_bytes", "Size of the stored output of all jobs in bytes.")
-	running         = describe("queue_running", "Number of running jobs, by queue.", "queue")
-	waiting         = describe("queue_waiting", "Number of waiting jobs, by queue.", "queue")
-	limit           = describe("queue_concurrency_limit", "Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
+	build    = describe("build_info", "Always 1; the label version holds the version of the service.", "version")
+	started  = describe("start_time_seconds", "Start time of the service, in seconds since 1970.")
+	healthy  = describe("healthy", healthyHelp)
+	draining = describe("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
+	paused   = describe("paused", "1 while all jobs are paused, otherwise 0.")
+	jobs     = describe("jobs", "Number of jobs, by state.", "state")
+	enqueued = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
+	oldest   = describe("oldest_waiting_timestamp_seconds",
+		"Time when the oldest waiting job became ready to run, in seconds since 1970; 0 if no job is waiting.")
+	workers  = describe("workers", "Number of busy and idle workers, by state.", "state")
+	database = describe("database_bytes", "Size of the database in bytes.")
+	outputs  = describe("output_bytes", "Size of the stored output of all jobs in bytes.")
+	running  = describe("queue_running", "Number of running jobs, by queue.", "queue")
+	waiting  = describe("queue_waiting", "Number of waiting jobs, by queue.", "queue")
+	limit    = describe("queue_concurrency_limit",
+		"Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
 	stopped         = describe("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
 	attemptsStarted = describe("attempts_started_total", "Number of started attempts, by queue.", "queue")
-	attemptsEnded   = describe("attempts_ended_total", "Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that the job is back in the queue and the attempt does not count.", "queue", "outcome")
-	waitTimes       = describe("attempt_wait_seconds", "Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
-	runTimes        = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
+	attemptsEnded   = describe("attempts_ended_total",
+		"Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that "+
+			"the job is back in the queue and the attempt does not count.", "queue", "outcome")
+	waitTimes = describe("attempt_wait_seconds",
+		"Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
+	runTimes = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{build, started, healthy, draining, paused, jobs, enqueued, oldest, workers, database, outputs, running, waiting, limit, stopped, attemptsStarted, attemptsEnded, waitTimes, runTimes} {
+	for _, d := range []*prometheus.Desc{build, started, healthy, draining, paused, jobs, enqueued, oldest, workers,
+		database, outputs, running, waiting, limit, stopped, attemptsStarted, attemptsEnded, waitTimes, runTimes} {
 		to <- d
 	}
 }
@@ -230,13 +237,15 @@ const (
 // Write implements prometheus.Metric.
 func (n *native) Write(out *dto.Metric) error {
 	out.Label = prometheus.MakeLabelPairs(n.desc, []string{n.queue})
-	h := &dto.Histogram{SampleSum: new(n.seconds), Schema: new(int32(schema)), ZeroThreshold: new(prometheus.DefNativeHistogramZeroThreshold), ZeroCount: new(uint64(0))}
+	h := &dto.Histogram{SampleSum: new(n.seconds), Schema: new(int32(schema)),
+		ZeroThreshold: new(prometheus.DefNativeHistogramZeroThreshold), ZeroCount: new(uint64(0))}
 	out.Histogram = h
 	total, last, next := int64(0), int64(0), classicFirst
 	var classic []*dto.Bucket
 	upTo := func(i int) { // adds the classic buckets that end before bucket i
 		for ; next < i && next <= classicLast; next += classicStep {
-			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)), CumulativeCount: new(uint64(total))})
+			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)),
+				CumulativeCount: new(uint64(total))})
 		}
 	}
 	for _, i := range slices.Sorted(maps.Keys(n.buckets)) {

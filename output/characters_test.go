@@ -93,7 +93,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 func TestTextStaysText(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		text := strings.Repeat(rapid.StringN(1, 40, -1).Draw(t, "text"), rapid.SampledFrom([]int{1, 1, 1, 3000}).Draw(t, "times"))
+		text := strings.Repeat(rapid.StringN(1, 40, -1).Draw(t, "text"),
+			rapid.SampledFrom([]int{1, 1, 1, 3000}).Draw(t, "times"))
 		l := output.New(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), spill(dir))
 		defer l.Discard()
 		var c output.Cursor
@@ -138,7 +139,8 @@ func TestTextStaysText(t *testing.T) {
 func TestUnfinishedCharacters(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
-		"\xa9": {0, 1}, "\x82\xacz": {0, 2}, "\x9d\x84\x9e": {0, 3}, "\x80\x80\x80\x80": {0, 0}, "\xff": {0, 0}, "\xc3a": {0, 0},
+		"\xa9": {0, 1}, "\x82\xacz": {0, 2}, "\x9d\x84\x9e": {0, 3}, "\x80\x80\x80\x80": {0, 0}, "\xff": {0, 0},
+		"\xc3a": {0, 0},
 	} {
 		if got := [2]int{output.TrailingPartial([]byte(text)), output.LeadingPartial([]byte(text))}; got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)

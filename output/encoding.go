@@ -123,7 +123,8 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			return fmt.Errorf("%w: unknown stream %d, expected 0 (stdout) or 1 (stderr)", errDamaged, c.Stream)
 		case damaged:
 			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
-				return fmt.Errorf("%w: a damage marker has an invalid length (%d bytes) or position (byte %d)", errDamaged, c.Damaged, c.Offset)
+				return fmt.Errorf("%w: a damage marker has an invalid length (%d bytes) or position (byte %d)", errDamaged,
+					c.Damaged, c.Offset)
 			}
 		case kind&gapBit != 0:
 			if c.Dropped = int64(n); c.Dropped <= 0 {

@@ -56,8 +56,10 @@ func TestHeadAndTailAreKept(t *testing.T) {
 		in    string
 		want  string
 	}{
-		{10, "", ""}, {10, "0123456789", "0123456789"}, {10, "0123456789a", "01234[1]6789a"}, {10, "0123456789abcdefghij", "01234[10]fghij"},
-		{11, "0123456789a", "0123456789a"}, {11, "0123456789ab", "012345[1]789ab"}, {1, "abc", "a[2]"}, {0, "abc", "[3]"}, {2, "abc", "a[1]c"},
+		{10, "", ""}, {10, "0123456789", "0123456789"}, {10, "0123456789a", "01234[1]6789a"},
+		{10, "0123456789abcdefghij", "01234[10]fghij"},
+		{11, "0123456789a", "0123456789a"}, {11, "0123456789ab", "012345[1]789ab"}, {1, "abc", "a[2]"}, {0, "abc", "[3]"},
+		{2, "abc", "a[1]c"},
 	} {
 		for _, step := range []int{1, 3, len(c.in) + 1} {
 			l := output.New(c.limit, spill(t.TempDir()))
@@ -124,7 +126,8 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	}
 	l.Close()
 	var c output.Cursor
-	want := [2]string{strings.Repeat("a", output.InMemory) + "b", strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
+	want := [2]string{strings.Repeat("a", output.InMemory) + "b",
+		strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
 	if got := texts(readAll(t, l, &c, 100_000)); got != want {
 		t.Errorf("got %d and %d bytes, want %d and %d", len(got[0]), len(got[1]), len(want[0]), len(want[1]))
 	}
@@ -309,7 +312,8 @@ func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 	for _, c := range []struct {
 		max  int
 		want [2]string
-	}{{8, [2]string{"out 1\nou[4]", "[24]"}}, {15, [2]string{"out 1\nout 2\n", "err[21]"}}, {1000, [2]string{"out 1\nout 2\n", "err 1\nerr [4]r 3\nerr 4\n"}}} {
+	}{{8, [2]string{"out 1\nou[4]", "[24]"}}, {15, [2]string{"out 1\nout 2\n", "err[21]"}},
+		{1000, [2]string{"out 1\nout 2\n", "err 1\nerr [4]r 3\nerr 4\n"}}} {
 		b, kept := l.EncodeHead(c.max)
 		var chunks []output.Chunk
 		var n int64
@@ -326,7 +330,8 @@ func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 
 // For a damaged log, Decode passes on the chunks before the damage, then returns an error.
 func TestDamagedLogsAreRefused(t *testing.T) {
-	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 7, Data: []byte("two")}})
+	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")},
+		{Stream: output.Stderr, At: 7, Data: []byte("two")}})
 	for what, raw := range map[string][]byte{
 		"cut in the data":   whole[:len(whole)-1],
 		"cut in the head":   whole[:7],
@@ -352,7 +357,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 // No input makes Decode panic or pass on an invalid chunk. Decoded chunks are encoded to an equivalent
 // log again.
 func FuzzDecode(f *testing.F) {
-	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 3, Dropped: 9}})
+	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")},
+		{Stream: output.Stderr, At: 3, Dropped: 9}})
 	f.Add(seed)
 	f.Add(seed[:4])
 	f.Add([]byte{0x80, 0, 0})
@@ -368,7 +374,9 @@ func FuzzDecode(f *testing.F) {
 		})
 		again, _ := output.AppendChunks(nil, 0, chunks)
 		var twice []output.Chunk
-		if failed := output.Decode(bytes.NewReader(again), func(c output.Chunk) error { twice = append(twice, c); return nil }); failed != nil || err == nil && len(twice) != len(chunks) {
+		if failed := output.Decode(bytes.NewReader(again),
+			func(c output.Chunk) error { twice = append(twice, c); return nil }); failed != nil || err == nil &&
+			len(twice) != len(chunks) {
 			t.Fatalf("%x became %x: %v", raw, again, failed)
 		}
 	})
@@ -409,7 +417,8 @@ func TestReadFromTheEnd(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("0123456789"))
 	l.Append(output.Stderr, 2, []byte("ab"))
-	for c, want := range map[output.Cursor]string{{-3, -1}: "789 b", {-10, -2}: "0123456789 ab", {-11, -50}: "0123456789 ab", {-1, 2}: "9 ", {4, -1}: "456789 b"} {
+	for c, want := range map[output.Cursor]string{{-3, -1}: "789 b", {-10, -2}: "0123456789 ab",
+		{-11, -50}: "0123456789 ab", {-1, 2}: "9 ", {4, -1}: "456789 b"} {
 		var got [2]string
 		chunks, next, _, err := l.Read(c, 100)
 		for _, chunk := range chunks {

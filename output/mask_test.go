@@ -34,9 +34,12 @@ func read(l *output.Log) string {
 // Each text is masked, however it is divided into pieces, even next to another text or overlapping it.
 func TestMaskedTexts(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
-		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"}, {"secret", "secre", "secre"},
-		{"secret", "", ""}, {"abcd abcdef", "xabcdefx abcdx", "x***x ***x"}, {"bcde abcdefg", "abcdefg", "***"}, {"abcd cdef", "abcdef", "***"},
-		{"aaaa", "aaaaaaa", "***"}, {"aaaa", "aaab", "aaab"}, {"aabaa", "aabaabaab", "***b"}, {"ab\ncd", "ab\ncd\nab", "***\nab"},
+		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"},
+		{"secret", "secre", "secre"},
+		{"secret", "", ""}, {"abcd abcdef", "xabcdefx abcdx", "x***x ***x"}, {"bcde abcdefg", "abcdefg", "***"},
+		{"abcd cdef", "abcdef", "***"},
+		{"aaaa", "aaaaaaa", "***"}, {"aaaa", "aaab", "aaab"}, {"aabaa", "aabaabaab", "***b"},
+		{"ab\ncd", "ab\ncd\nab", "***\nab"},
 	} {
 		var texts [][]byte
 		for word := range strings.SplitSeq(c.texts, " ") {

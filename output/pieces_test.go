@@ -61,7 +61,8 @@ func TestPieceCostIsConstant(t *testing.T) {
 // piece before it if it comes within a time that grows with the number of pieces. When all pieces are used,
 // every append is joined.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
-	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192, 8193 * 64: 8192, 1 << 30: 8192} {
+	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
+		8193 * 64: 8192, 1 << 30: 8192} {
 		if l := New(limit, nil); l.maxPieceCount != most {
 			t.Errorf("limit %d: %d pieces, want %d", limit, l.maxPieceCount, most)
 		}
@@ -190,7 +191,8 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 	}{
 		"a bit":     {limit / 2, func(f *os.File) error { return flip(f, 5*extentBytes+17) }},
 		"the first": {limit / 2, func(f *os.File) error { return flip(f, 0) }},
-		"a bit of the last half, which was written over": {3 * limit, func(f *os.File) error { return flip(f, limit/2+3*fileBlockBytes) }},
+		"a bit of the last half, which was written over": {3 * limit,
+			func(f *os.File) error { return flip(f, limit/2+3*fileBlockBytes) }},
 		"cut":     {limit / 2, func(f *os.File) error { return f.Truncate(3*fileBlockBytes + 5) }},
 		"zeros":   {limit / 2, func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), 2*fileBlockBytes); return err }},
 		"nothing": {3 * limit, func(*os.File) error { return nil }},

@@ -42,12 +42,14 @@ func decode(raw []byte) (chunks []output.Chunk, err error) {
 
 // decodeCut returns all chunks of a file that had size bytes before it was cut.
 func decodeCut(raw []byte, size int64) (chunks []output.Chunk, err error) {
-	err = output.DecodeFile(bytes.NewReader(raw), size, func(c output.Chunk) error { chunks = append(chunks, c); return nil })
+	err = output.DecodeFile(bytes.NewReader(raw), size,
+		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
 func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
-	err = output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), n, func(c output.Chunk) error { chunks = append(chunks, c); return nil })
+	err = output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), n,
+		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
@@ -137,7 +139,8 @@ func TestTailReadsLittle(t *testing.T) {
 		raw := file(t, l)
 		r := &counted{ReaderAt: bytes.NewReader(raw)}
 		var kept [2]int
-		err := output.DecodeTail(r, int64(len(raw)), n, func(c output.Chunk) error { kept[c.Stream] += len(c.Data); return nil })
+		err := output.DecodeTail(r, int64(len(raw)), n,
+			func(c output.Chunk) error { kept[c.Stream] += len(c.Data); return nil })
 		if err != nil || kept != [2]int{n, n} {
 			t.Errorf("%s: got %v bytes, %v", c.name, kept, err)
 		}
@@ -204,7 +207,8 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 			if lost := strings.Count(got[0]+got[1], "?"); lost > 300 {
 				t.Errorf("byte %d: %d bytes are lost by one that is damaged", at, lost)
 			}
-			if damaged, err := output.CheckFile(bytes.NewReader(harmed), int64(len(harmed))); damaged == 0 && !errors.Is(err, output.ErrDamaged) {
+			if damaged, err := output.CheckFile(bytes.NewReader(harmed), int64(len(harmed))); damaged == 0 &&
+				!errors.Is(err, output.ErrDamaged) {
 				t.Errorf("byte %d: the damage is not found", at)
 			}
 			end, err := tail(harmed, 100)
@@ -274,8 +278,10 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 		}
 		chunks, err := decode(raw)
 		last := chunks[len(chunks)-1]
-		if err != nil || last.StreamUnknown != unknown || !unknown && last.Stream != output.Stderr || last.Damaged < int64(len(lost)) {
-			t.Errorf("%s: %v, the last chunk is %+v; want the loss of %d bytes, stream unknown: %t", damaged, err, last, len(lost), unknown)
+		if err != nil || last.StreamUnknown != unknown || !unknown && last.Stream != output.Stderr ||
+			last.Damaged < int64(len(lost)) {
+			t.Errorf("%s: %v, the last chunk is %+v; want the loss of %d bytes, stream unknown: %t", damaged, err, last,
+				len(lost), unknown)
 		}
 		if kept := string(chunks[0].Data) + string(chunks[1].Data); kept != "before\nafter\n" {
 			t.Errorf("%s: got %q", damaged, kept)
@@ -326,7 +332,8 @@ func TestCutFilesReportDamage(t *testing.T) {
 			t.Errorf("cut after %d bytes: %v", cut, err)
 		}
 		end := []output.Chunk(nil)
-		err = output.DecodeTail(bytes.NewReader(raw[:cut]), int64(len(raw)), 10, func(c output.Chunk) error { end = append(end, c); return nil })
+		err = output.DecodeTail(bytes.NewReader(raw[:cut]), int64(len(raw)), 10,
+			func(c output.Chunk) error { end = append(end, c); return nil })
 		if !errors.Is(err, output.ErrDamaged) || end != nil {
 			t.Errorf("the tail of one cut after %d bytes: %+v, %v", cut, end, err)
 		}

@@ -28,7 +28,8 @@ func TestAccountsAgree(t *testing.T) {
 	}
 	groupadd := regexp.MustCompile(`groupadd --system (?:--gid \d+ )?(\S+)`)
 	loop := regexp.MustCompile(`for group in (.*); do`)
-	for name, gids := range map[string]map[string]string{"postinst": {}, "Containerfile": {"queuectl": "900", "queuectl-hook": "903"}, "../docs/install.md": {}} {
+	for name, gids := range map[string]map[string]string{"postinst": {},
+		"Containerfile": {"queuectl": "900", "queuectl-hook": "903"}, "../docs/install.md": {}} {
 		raw, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -47,11 +48,13 @@ func TestAccountsAgree(t *testing.T) {
 			t.Errorf("%s: got groups %q, want %q", name, got, groups)
 		}
 		made := map[string]string{} // options of useradd, by user
-		for _, found := range regexp.MustCompile(`useradd (.*?) (\S+)(?: &&.*)?\n`).FindAllStringSubmatch(strings.ReplaceAll(text, " && useradd", "\nuseradd"), -1) {
+		for _, found := range regexp.MustCompile(
+			`useradd (.*?) (\S+)(?: &&.*)?\n`).FindAllStringSubmatch(strings.ReplaceAll(text, " && useradd", "\nuseradd"), -1) {
 			made[found[2]] = found[1]
 		}
 		for user, home := range homes {
-			for _, option := range []string{"--system", "--no-create-home", "--home-dir " + home + " ", "--shell " + shells[user], "--gid " + cmp.Or(gids[user], user) + " "} {
+			for _, option := range []string{"--system", "--no-create-home", "--home-dir " + home + " ",
+				"--shell " + shells[user], "--gid " + cmp.Or(gids[user], user) + " "} {
 				if !strings.Contains(made[user]+" ", option) {
 					t.Errorf("%s: useradd of %s has no %s: %s", name, user, option, made[user])
 				}

@@ -48,13 +48,15 @@ type psLexer struct {
 }
 
 var (
-	psName        = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
-	psCommand     = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
-	psRedirect    = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
-	psContinuing  = strings.Fields("-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace -split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
+	psName       = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
+	psCommand    = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
+	psRedirect   = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
+	psContinuing = strings.Fields("-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace " +
+		"-split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
 	psAssignments = []string{"=", "+=", "-=", "*=", "/="}
-	psKeywords    = strings.Fields("if elseif else foreach for while do until switch try catch finally function filter param return throw exit break continue in begin process end trap")
-	psPairs       = map[byte]byte{')': '(', '}': '{', ']': '['}
+	psKeywords    = strings.Fields("if elseif else foreach for while do until switch try catch finally function filter " +
+		"param return throw exit break continue in begin process end trap")
+	psPairs = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
 // parsePowerShell splits a script into tokens. It returns the problems if the script cannot be parsed.
@@ -142,7 +144,8 @@ func (l *psLexer) newline() {
 	if len(l.tokens) > 0 {
 		last = l.tokens[len(l.tokens)-1]
 	}
-	goesOn := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord && slices.Contains(psContinuing, last.text)
+	goesOn := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
+		slices.Contains(psContinuing, last.text)
 	if goesOn {
 		l.at++
 	} else {
@@ -335,11 +338,13 @@ func (f psFile) isCommand(i int) bool {
 // a function.
 func (f psFile) isCall(i int) bool {
 	t := f.tokens[i]
-	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator && !f.isKeyword(i-1)
+	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator &&
+		!f.isKeyword(i-1)
 }
 
 func (f psFile) isKeyword(i int) bool {
-	return f.tokens[i].kind == psWord && slices.Contains(psKeywords, strings.ToLower(f.tokens[i].text)) || i > 0 && f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
+	return f.tokens[i].kind == psWord && slices.Contains(psKeywords, strings.ToLower(f.tokens[i].text)) || i > 0 &&
+		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
 // block returns the innermost { around a token, -1 for none, and the end of that block.

@@ -9,7 +9,8 @@ import (
 
 // psAliases lists the aliases that Windows PowerShell 5.1 and PowerShell 7 define by default, as in
 // PSScriptAnalyzer's rule AvoidUsingCmdletAliases.
-var psAliases = strings.Fields(`% ? ac asnp cat cd cfs chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa dbp del
+var psAliases = strings.Fields(
+	`% ? ac asnp cat cd cfs chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa dbp del
 	diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fimo fl ft fw gal gbp gc gcai gcb gci gcim gcm gcms gcs gdr gerr ghy gi gin
 	gjb gl gm gmo gp gps gpv group gsn gsnp gsv gtz gu gv gwmi h history icim icm iex ihy ii inmo ipal ipcsv ipmo ipsn irm ise iwmi iwr kill
 	lp ls man md measure mi mount move mp mv nal ncim ncms ndr ni nmo npssc nsn nv ogv oh pfn popd ps psedit pumo pushd pwd r rbp rcie rcim
@@ -17,7 +18,8 @@ var psAliases = strings.Fields(`% ? ac asnp cat cd cfs chdir clc clear clhy cli 
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
 // psVerbs lists the verbs of Get-Verb. The cmdlets in psCmdlets have other verbs.
-var psVerbs = strings.Fields(`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
+var psVerbs = strings.Fields(
+	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
 	Checkpoint Compare Compress Convert ConvertFrom ConvertTo Dismount Edit Expand Export Group Import Initialize Limit Merge Mount Out
 	Publish Restore Save Sync Unpublish Update Debug Measure Ping Repair Resolve Test Trace Approve Assert Build Complete Confirm Deny Deploy
@@ -46,7 +48,8 @@ type psRules struct {
 func problemsOf(text string) []string {
 	for i, line := range strings.Split(text, "\n") {
 		if strings.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
-			return []string{fmt.Sprintf("%d: it is not ASCII, and Windows PowerShell reads such a file by the machine's code page", i+1)}
+			return []string{fmt.Sprintf("%d: it is not ASCII, and Windows PowerShell reads such a file by the "+
+				"machine's code page", i+1)}
 		}
 	}
 	f, problems := parsePowerShell(text)
@@ -95,7 +98,8 @@ func (r *psRules) begins() {
 	strict := r.is(at, "Set-StrictMode", "-Version")
 	at += 4
 	if !strict || !r.is(at, "$ErrorActionPreference", "=", "'Stop'") {
-		r.problems = append(r.problems, "1: the script does not begin with Set-StrictMode and $ErrorActionPreference = 'Stop'")
+		r.problems = append(r.problems, "1: the script does not begin with Set-StrictMode and "+
+			"$ErrorActionPreference = 'Stop'")
 	}
 }
 
@@ -162,7 +166,8 @@ func (r *psRules) command(i int) {
 	switch {
 	case strings.EqualFold(name, "Write-Host"):
 		r.problem(i, "%s cannot be captured; write Write-Output", name)
-	case own, slices.Contains(psCmdlets, name), psProgram.MatchString(name), parts != nil && slices.Contains(psVerbs, parts[1]):
+	case own, slices.Contains(psCmdlets, name), psProgram.MatchString(name), parts != nil &&
+		slices.Contains(psVerbs, parts[1]):
 	case slices.Contains(psAliases, strings.ToLower(name)):
 		r.problem(i, "%s is an alias; write the cmdlet's name", name)
 	default:

@@ -36,13 +36,15 @@ func TestMembersAreBounded(t *testing.T) {
 	if n, err := members(object(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
 		t.Errorf("at the limit: %d members, %v", n, err)
 	}
-	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "the maximum is 16384") {
+	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) ||
+		!strings.Contains(err.Error(), "the maximum is 16384") {
 		t.Errorf("beyond it: %d members, %v", n, err)
 	}
 	for _, n := range []int{1, 15, 16, 17, 1000} {
 		twice := strings.TrimSuffix(object(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
 		var e *queue.Error
-		if got, err := members(twice); got != n || !errors.As(err, &e) || e.Field != fmt.Sprintf("k%d", n/2) || !strings.Contains(e.Message, "twice") {
+		if got, err := members(twice); got != n || !errors.As(err, &e) || e.Field != fmt.Sprintf("k%d", n/2) ||
+			!strings.Contains(e.Message, "twice") {
 			t.Errorf("one of %d given twice: %d members, %v", n, got, err)
 		}
 	}
@@ -65,7 +67,8 @@ func TestSpecBoundsEntries(t *testing.T) {
 			t.Errorf("%s at its limit: %v", c.field, err)
 		}
 		var e *queue.Error
-		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.beyond + `}`)); !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.Message, "too many") {
+		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.beyond + `}`)); !errors.As(err, &e) ||
+			e.Field != c.field || !strings.Contains(e.Message, "too many") {
 			t.Errorf("%s beyond it: got %.200v", c.field, err)
 		}
 	}
@@ -92,14 +95,16 @@ func TestFaultsAreBounded(t *testing.T) {
 		env[fmt.Sprint("a=", i)] = ""
 	}
 	_, err := queue.Resolve(&queue.Spec{Command: p("true"), Env: env}, defaults)
-	if got := strings.Count(err.Error(), "is not a valid variable name"); got != 20 || !strings.HasSuffix(err.Error(), "; and more errors") {
+	if got := strings.Count(err.Error(), "is not a valid variable name"); got != 20 ||
+		!strings.HasSuffix(err.Error(), "; and more errors") {
 		t.Errorf("of 1000 wrong variables %d are told", got)
 	}
 }
 
 // An error repeats only a little of an invalid value, however long that is, and is valid UTF-8.
 func TestErrorsClipInvalidValues(t *testing.T) {
-	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17), strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
+	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17),
+		strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
 		for _, f := range queue.Fields() {
 			for _, value := range []string{`"` + text + `"`, `{"` + text + `":1}`, `["` + text + `",1]`} {
 				var s queue.Spec
@@ -125,11 +130,13 @@ func TestErrorsClipInvalidValues(t *testing.T) {
 // A clipped text takes at most 80 bytes in JSON and ends with a whole character.
 func TestClip(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "short": "short", strings.Repeat("x", 80): strings.Repeat("x", 80), strings.Repeat("x", 81): strings.Repeat("x", 80) + "…",
+		"": "", "short": "short", strings.Repeat("x", 80): strings.Repeat("x", 80),
+		strings.Repeat("x", 81): strings.Repeat("x", 80) + "…",
 		strings.Repeat("é", 40): strings.Repeat("é", 40), strings.Repeat("é", 41): strings.Repeat("é", 40) + "…",
 		strings.Repeat("\x01", 13): strings.Repeat("\x01", 13), strings.Repeat("\x01", 14): strings.Repeat("\x01", 13) + "…",
 		strings.Repeat(`"`, 41): strings.Repeat(`"`, 40) + "…", strings.Repeat("<", 14): strings.Repeat("<", 13) + "…",
-		strings.Repeat("\u2028", 14): strings.Repeat("\u2028", 13) + "…", strings.Repeat("\xff", 14): strings.Repeat("\xff", 13) + "…",
+		strings.Repeat("\u2028", 14): strings.Repeat("\u2028", 13) + "…",
+		strings.Repeat("\xff", 14):   strings.Repeat("\xff", 13) + "…",
 	} {
 		got := queue.Clip(text)
 		raw, err := json.Marshal(strings.TrimSuffix(got, "…"))
@@ -162,7 +169,8 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	if old.Priority = 9; !reflect.DeepEqual(j.Execution, old.Execution) || j.Priority != 9 {
 		t.Errorf("the job has changed: %.200v", j)
 	}
-	argv := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry, Env: []string{"A=1"}, Stdin: "x"}}
+	argv := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry,
+		Env: []string{"A=1"}, Stdin: "x"}}
 	for set, want := range map[string]queue.Execution{
 		`{"command":"c"}`:                {Command: "c", Env: []string{"A=1"}, Stdin: "x"},
 		`{"argv":["c"]}`:                 {Argv: []string{"c"}, Env: []string{"A=1"}, Stdin: "x"},

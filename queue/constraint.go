@@ -71,7 +71,8 @@ var (
 	FormQueue = &Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
 		Description: "a valid queue name; use 1 to 64" + nameForm}
 	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" + nameForm}
-	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Description: "an absolute path; use the full path"}
+	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath,
+		Description: "an absolute path; use the full path"}
 	// formFilled is the form of a text that is not just white space.
 	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Description: "text"}
 	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Description: "free of NUL bytes; remove them"}
@@ -81,10 +82,12 @@ var (
 	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
 	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Check: dependencyFault}
-	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Description: "a valid variable name; use a name without ="}
-	formLabel      = &Form{Pattern: `^[^\x00]+$`, Check: labelFault}
-	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Description: "a valid resource name; use 1 to 128" + nameForm}
-	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
+	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable,
+		Description: "a valid variable name; use a name without ="}
+	formLabel    = &Form{Pattern: `^[^\x00]+$`, Check: labelFault}
+	formResource = &Form{Pattern: FormID.Pattern, Valid: ValidID, Description: "a valid resource name; use 1 to 128" +
+		nameForm}
+	formAmount = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
 		Description: "a number of resource units; use 1 to 10000"}
 	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
 		Valid: validReference, Private: true,
@@ -294,7 +297,8 @@ func (c *Constraint) checkMember(field, name, value string) error {
 	}
 	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {
 	case c.MaxBytes > 0 && len(value) > c.MaxBytes:
-		return Invalid(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", Clip(name), len(value), c.MaxBytes)
+		return Invalid(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", Clip(name), len(value),
+			c.MaxBytes)
 	case err == nil || !withoutNUL(value):
 		return err
 	case c.Entries.Private:

@@ -110,7 +110,8 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := decide(j, o, p)
 	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
-		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
+		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)",
+			DescribeSize(j.Memory))
 	}
 	return d
 }
@@ -147,7 +148,8 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		if d.Error == "" {
 			d.Error = "out of memory, killed by the kernel"
 			if o.MemoryLimit {
-				d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
+				d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)",
+					DescribeSize(j.Memory))
 			}
 		}
 		return d.afterFailure(j, p)
@@ -262,7 +264,8 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
-		d.Error = fmt.Sprintf("not retried, because %d runner processes died, each while running only this job", PoisonCrashes)
+		d.Error = fmt.Sprintf("not retried, because %d runner processes died, each while running only this job",
+			PoisonCrashes)
 		return d
 	}
 	switch j.OnLost {

@@ -15,7 +15,8 @@ var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, 
 
 // fourAttempts returns a job with four attempts, of which n have counted.
 func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
-	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
+	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing,
+		Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
 	for _, f := range set {
 		f(j)
 	}
@@ -53,57 +54,140 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		want row
 	}{
 		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"success on the last attempt", fourAttempts(3), exited(0), row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3), row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"0 is no success when ok_codes leave it out", fourAttempts(0, ok(3)), exited(0), row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"}, row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"third failure", fourAttempts(2), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 8 * time.Second}},
-		{"last failure", fourAttempts(3), exited(1), row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
-		{"more attempts than there may be", fourAttempts(9), exited(1), row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
-		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, Started: true}},
-		{"signal", fourAttempts(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"timeout", fourAttempts(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"last timeout", fourAttempts(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true}},
-		{"not found", fourAttempts(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"not executable", fourAttempts(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true, Started: true}},
-		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, Started: true}},
-		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, UsesDeferral: true}},
-		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, UsesDeferral: true}},
-		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true}, row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true}, row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true, Started: true}},
-		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.IdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, Started: true}},
-		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, Started: true}},
-		{"our shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
-			State: queue.Failed, Reason: queue.ReasonShortage, Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true, Started: true, Delay: 4 * time.Second}},
-		{"our shortage after all refunds, for the last time", fourAttempts(3, withRefunds(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage}, row{
-			State: queue.Dead, Reason: queue.ReasonShortage, Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true, Started: true}},
-		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, UsesRefund: true}},
-		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
+		{"success on the last attempt", fourAttempts(3), exited(0),
+			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3),
+			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"0 is no success when ok_codes leave it out", fourAttempts(0, ok(3)), exited(0),
+			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"},
+			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true,
+			Started: true, Delay: 2 * time.Second}},
+		{"third failure", fourAttempts(2), exited(1),
+			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 8 * time.Second}},
+		{"last failure", fourAttempts(3), exited(1),
+			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
+		{"more attempts than there may be", fourAttempts(9), exited(1),
+			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
+		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1),
+			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, Started: true}},
+		{"signal", fourAttempts(0), queue.Outcome{End: queue.Signalled, Signal: 11},
+			row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", UsesAttempt: true,
+				Started: true, Delay: 2 * time.Second}},
+		{"timeout", fourAttempts(0), queue.Outcome{End: queue.TimedOut},
+			row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true,
+				Delay: 2 * time.Second}},
+		{"last timeout", fourAttempts(3), queue.Outcome{End: queue.TimedOut},
+			row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true}},
+		{"not found", fourAttempts(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"},
+			row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true, Started: true,
+				Delay: 2 * time.Second}},
+		{"not executable", fourAttempts(3), exited(126),
+			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true, Started: true}},
+		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5),
+			row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, Started: true}},
+		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5),
+			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75),
+			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true,
+				UsesDeferral: true}},
+		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75),
+			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true,
+				UsesDeferral: true}},
+		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75),
+			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9},
+			row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true,
+				Started: true, Delay: 2 * time.Second}},
+		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true},
+			row{State: queue.Failed, Reason: queue.ReasonOOM,
+				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true,
+				Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true},
+			row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory " +
+				"limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true},
+			row{State: queue.Failed, Reason: queue.ReasonSignal,
+				Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit " +
+					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true},
+			row{State: queue.Failed, Reason: queue.ReasonTimedOut,
+				Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit " +
+					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true},
+			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
+			row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
+				Started: true, Delay: 2 * time.Second}},
+		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
+			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
+				Started: true}},
+		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
+			queue.Outcome{End: queue.IdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
+				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, Started: true}},
+		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed},
+			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, Started: true}},
+		{"our shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)),
+			queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
+				State: queue.Failed, Reason: queue.ReasonShortage,
+				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
+				Started: true, Delay: 4 * time.Second}},
+		{"our shortage after all refunds, for the last time", fourAttempts(3, withRefunds(queue.MaxRefunds)),
+			queue.Outcome{End: queue.Shortage}, row{
+				State: queue.Dead, Reason: queue.ReasonShortage,
+				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
+				Started: true}},
+		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"},
+			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, UsesRefund: true}},
+		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped},
+			row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
 		{"never started", fourAttempts(3), queue.Outcome{End: queue.NeverStarted}, row{State: queue.Pending}},
-		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{End: queue.AccountChanged, Error: "why"}, row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
-		{"lost, retry", fourAttempts(0), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
-		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
-		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
-		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
-		{"interrupted, retry", fourAttempts(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", UsesAttempt: true, Started: true}},
-		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", UsesAttempt: true, Started: true}},
-		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.RunnerLost, Isolated: true}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
-		{"lost beside others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.RunnerLost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died", UsesAttempt: true, Started: true, Suspect: true}},
-		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.RunnerLost, Isolated: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
-		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)), queue.Outcome{End: queue.RunnerLost, Isolated: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
-		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited}, row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
-		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Interrupted, Isolated: true}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down", UsesAttempt: true, Started: true, Suspect: true}},
-		{"unkillable", fourAttempts(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, Started: true}},
+		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{End: queue.AccountChanged, Error: "why"},
+			row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
+		{"lost, retry", fourAttempts(0), queue.Outcome{End: queue.RunnerLost},
+			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				UsesAttempt: true, Started: true, Suspect: true}},
+		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{End: queue.RunnerLost},
+			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				UsesAttempt: true, Started: true, Suspect: true}},
+		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.RunnerLost},
+			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				UsesAttempt: true, Started: true, Suspect: true}},
+		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.RunnerLost},
+			row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				UsesAttempt: true, Started: true, Suspect: true}},
+		{"interrupted, retry", fourAttempts(0), queue.Outcome{End: queue.Interrupted},
+			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
+				UsesAttempt: true, Started: true}},
+		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted},
+			row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
+				UsesAttempt: true, Started: true}},
+		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.RunnerLost, Isolated: true},
+			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
+		{"lost beside others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.RunnerLost},
+			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				UsesAttempt: true, Started: true, Suspect: true}},
+		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.RunnerLost, Isolated: true},
+			row{State: queue.Dead, Reason: queue.ReasonPoison,
+				Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true,
+				Started: true, Suspect: true, Crashed: true}},
+		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)),
+			queue.Outcome{End: queue.RunnerLost, Isolated: true},
+			row{State: queue.Dead, Reason: queue.ReasonPoison,
+				Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true,
+				Started: true, Suspect: true, Crashed: true}},
+		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited},
+			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Stopped},
+			row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
+		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)),
+			queue.Outcome{End: queue.Interrupted, Isolated: true},
+			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
+				UsesAttempt: true, Started: true, Suspect: true}},
+		{"unkillable", fourAttempts(0), queue.Outcome{End: queue.Unkillable},
+			row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, Started: true}},
 	} {
 		if got := queue.Decide(c.job, c.end, policy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
@@ -115,12 +199,14 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 // depends only on the job's own count of shortages.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != want*time.Second {
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage},
+			policy); d.Delay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
 		}
 	}
 	for _, n := range []int{64, queue.MaxRefunds - 1} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != 30*time.Second || !d.UsesRefund || d.UsesAttempt {
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage},
+			policy); d.Delay != 30*time.Second || !d.UsesRefund || d.UsesAttempt {
 			t.Errorf("after %d shortages: %+v", n, d)
 		}
 	}
@@ -130,9 +216,12 @@ func TestShortageDelayGrows(t *testing.T) {
 // attempts never runs again after a failure. No delay is negative.
 func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		j := fourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"), onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
-			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...), noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
-		o := queue.Outcome{End: queue.End(rapid.IntRange(1, int(queue.Unkillable)).Draw(t, "end")), ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
+		j := fourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
+			onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
+			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
+			noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
+		o := queue.Outcome{End: queue.End(rapid.IntRange(1, int(queue.Unkillable)).Draw(t, "end")),
+			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
 		if !queue.Processing.CanBecome(d.State) {
 			t.Fatalf("processing may not become %s", d.State)
@@ -202,7 +291,8 @@ func TestBackoffMatchesContract(t *testing.T) {
 // A delay is never negative or longer than the maximum, whatever the base, the number of attempts and the
 // jitter are.
 func TestBackoffNeverOverflows(t *testing.T) {
-	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9), rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
+	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9),
+		rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
 	rapid.Check(t, func(t *rapid.T) {
 		p := queue.Policy{
 			Base:       bases.Draw(t, "base"),
@@ -211,7 +301,8 @@ func TestBackoffNeverOverflows(t *testing.T) {
 			Jitter:     rapid.Float64Range(0, 1).Draw(t, "jitter"),
 			RetryDelay: time.Duration(rapid.Int64Range(0, int64(queue.MaxDuration)).Draw(t, "delay")),
 		}
-		j := &queue.Job{Seq: rapid.Int64().Draw(t, "seq"), MaxAttempts: math.MaxInt, Attempts: rapid.IntRange(0, queue.MaxAttempts).Draw(t, "attempts")}
+		j := &queue.Job{Seq: rapid.Int64().Draw(t, "seq"), MaxAttempts: math.MaxInt,
+			Attempts: rapid.IntRange(0, queue.MaxAttempts).Draw(t, "attempts")}
 		if d := queue.Decide(j, exited(1), p).Delay; d < 0 || d > p.Max {
 			t.Fatalf("waits %d ns, want 0 to %d", d, p.Max)
 		}
@@ -253,7 +344,8 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 		} {
 			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
 			d := queue.Decide(j, queue.Outcome{End: queue.CannotStart, ExitCode: code, Error: "it is missing"}, policy)
-			if d.State != c.state || c.state == queue.Dead && (d.Reason != reason || !d.UsesAttempt || d.Error != "it is missing") {
+			if d.State != c.state || c.state == queue.Dead &&
+				(d.Reason != reason || !d.UsesAttempt || d.Error != "it is missing") {
 				t.Errorf("exit code %d, %s: got %+v, want %s", code, what, d, c.state)
 			}
 		}

@@ -79,7 +79,8 @@ func CheckDemands(list []Demand) error {
 		case !slices.Contains(demandedKinds, d.Kind) || d.Key == "":
 			return Invalid("demands", "a demand has no key or an unknown kind")
 		case !validKey(d):
-			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
+			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
+				"letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "the demand %q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:
@@ -87,7 +88,8 @@ func CheckDemands(list []Demand) error {
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
 			return Invalid("demands", "the demand %q has the period %v; only a rate can have a period", Clip(d.Key), d.Period)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
-			return Invalid("demands", "the demand %q is listed twice or is out of order; list each demand once, sorted by kind and key", Clip(d.Key))
+			return Invalid("demands", "the demand %q is listed twice or is out of order; list each demand once, "+
+				"sorted by kind and key", Clip(d.Key))
 		}
 	}
 	return nil

@@ -39,7 +39,8 @@ func ParseLock(text string) (Demand, error) {
 		d.N = n
 	}
 	if !validKey(d) {
-		return d, Invalid("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit, or @ for a key that all users share", Clip(key))
+		return d, Invalid("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
+			"letter, a digit, or @ for a key that all users share", Clip(key))
 	}
 	return d, nil
 }
@@ -60,13 +61,15 @@ func ParseRate(text string) (Demand, error) {
 	d := Demand{Kind: GateRate, Key: key, Period: periods[period]}
 	n, ok := parseAmount(count)
 	if !ok || d.Period == 0 {
-		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a period of s, m, h or d", Clip(text), MaxDemand)
+		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
+			"period of s, m, h or d", Clip(text), MaxDemand)
 	}
 	if !counted {
 		return d, Invalid("rate_limit", "the rate %q has no key; write it like api=%s", Clip(text), rate)
 	}
 	if d.N = n; !validKey(d) {
-		return d, Invalid("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit, or @ for a key that all users share", Clip(key))
+		return d, Invalid("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with "+
+			"a letter, a digit, or @ for a key that all users share", Clip(key))
 	}
 	return d, nil
 }
@@ -169,7 +172,8 @@ func (d *Demand) checkedBefore(other *Demand) bool {
 }
 
 // parentEndsByName maps the names that users write to values of DependencyCondition.
-var parentEndsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
+var parentEndsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead,
+	"ended": ParentEnded}
 
 // String returns the condition as users write it.
 func (e DependencyCondition) String() string {
@@ -182,7 +186,8 @@ func (e DependencyCondition) String() string {
 }
 
 // otherwiseNames contains the names of the values of OnDependencyFailure.
-var otherwiseNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold", DependencyFailureRun: "run"}
+var otherwiseNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold",
+	DependencyFailureRun: "run"}
 
 // String returns the value as users write it.
 func (o OnDependencyFailure) String() string {
@@ -197,7 +202,8 @@ func ParseDependency(text string) (id string, how DependencyCondition, err error
 		how = parentEndsByName[condition]
 	}
 	if !ValidID(id) || how == 0 {
-		return id, how, Invalid("depends_on", "%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", Clip(text))
+		return id, how, Invalid("depends_on", "%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended",
+			Clip(text))
 	}
 	return id, how, nil
 }

@@ -14,23 +14,30 @@ import (
 // converts them back to what the user wrote.
 func TestResolveGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
-		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"), Resources: map[string]string{"ram": "3", "gpu": "1"},
-		DependsOn: []string{"a", "b:dead", "c:ended"}, OnDependency: p("hold"), Unique: p("k"), UniqueFor: p(time.Hour), OnConflict: p("replace"),
+		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"),
+		Resources: map[string]string{"ram": "3", "gpu": "1"},
+		DependsOn: []string{"a", "b:dead", "c:ended"}, OnDependency: p("hold"), Unique: p("k"), UniqueFor: p(time.Hour),
+		OnConflict: p("replace"),
 	}, defaults)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []queue.Demand{{queue.GateLock, "db", 2, 0}, {queue.GateRate, "@api", 10, time.Hour}, {queue.GateResource, "gpu", 1, 0}, {queue.GateResource, "ram", 3, 0}}; !reflect.DeepEqual(j.Demands, want) || queue.CheckDemands(want) != nil {
+	if want := []queue.Demand{{queue.GateLock, "db", 2, 0}, {queue.GateRate, "@api", 10, time.Hour},
+		{queue.GateResource, "gpu", 1, 0}, {queue.GateResource, "ram", 3, 0}}; !reflect.DeepEqual(j.Demands, want) ||
+		queue.CheckDemands(want) != nil {
 		t.Errorf("got %v, want %v", j.Demands, want)
 	}
-	if want := []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentDead}, {ID: "c", Condition: queue.ParentEnded}}; !reflect.DeepEqual(j.DependsOn, want) || j.OnDependencyFailure != queue.DependencyFailureHold {
+	if want := []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentDead},
+		{ID: "c", Condition: queue.ParentEnded}}; !reflect.DeepEqual(j.DependsOn, want) ||
+		j.OnDependencyFailure != queue.DependencyFailureHold {
 		t.Errorf("got %v, otherwise %v", j.DependsOn, j.OnDependencyFailure)
 	}
 	if j.Queue != "gpu" || j.Unique != "k" || j.UniqueFor != time.Hour || j.OnConflict != queue.ConflictReplace {
 		t.Errorf("got queue %q, key %q for %v, conflict %v", j.Queue, j.Unique, j.UniqueFor, j.OnConflict)
 	}
 	s := queue.SpecOf(&j)
-	if *s.Queue != "gpu" || *s.Lock != "db:2" || *s.RateLimit != "@api=10/h" || !reflect.DeepEqual(s.Resources, map[string]string{"ram": "3", "gpu": "1"}) {
+	if *s.Queue != "gpu" || *s.Lock != "db:2" || *s.RateLimit != "@api=10/h" ||
+		!reflect.DeepEqual(s.Resources, map[string]string{"ram": "3", "gpu": "1"}) {
 		t.Errorf("it reads again as %v", s.GivenFields())
 	}
 }
@@ -53,7 +60,8 @@ func TestRateNeedsKey(t *testing.T) {
 		}
 	}
 	var s queue.Spec
-	if err := s.Decode([]byte(`{"command":"true","rate_limit":10}`), nil); err == nil || !strings.Contains(err.Error(), "must be text") {
+	if err := s.Decode([]byte(`{"command":"true","rate_limit":10}`), nil); err == nil ||
+		!strings.Contains(err.Error(), "must be text") {
 		t.Errorf("rate_limit 10: got %v, want refused", err)
 	}
 }

@@ -14,12 +14,19 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: pointerTo(j.Unique), UniqueFor: pointerTo(j.UniqueFor), Lock: DemandText(j, GateLock), RateLimit: DemandText(j, GateRate), On: DemandText(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
-		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: pointerTo(j.IdleTimeout), StdinFile: pointerTo(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
-		Jitter: j.Backoff.Jitter, BackoffBase: pointerTo(j.Backoff.Base), BackoffMax: pointerTo(j.Backoff.Max),
+		ID: &j.ID, Unique: pointerTo(j.Unique), UniqueFor: pointerTo(j.UniqueFor), Lock: DemandText(j, GateLock),
+		RateLimit: DemandText(j, GateRate), On: DemandText(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority,
+		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
+		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
+		IdleTimeout: pointerTo(j.IdleTimeout), StdinFile: pointerTo(j.StdinFile), OnLost: &onLost,
+		OutputLimit: &j.OutputLimit,
+		Jitter:      j.Backoff.Jitter, BackoffBase: pointerTo(j.Backoff.Base), BackoffMax: pointerTo(j.Backoff.Max),
 		BackoffStrategy: pointerTo(string(j.Backoff.Strategy)), Cwd: pointerTo(j.Cwd), Stdin: pointerTo(j.Stdin),
-		ExpiresAt: pointerTo(j.ExpiresAt), AllowBackground: pointerTo(j.AllowBackground), Memory: pointerTo(j.Memory), CPUs: pointerTo(j.CPUs), Tasks: pointerTo(j.Tasks), Nice: pointerTo(j.Nice), NoFile: pointerTo(j.NoFile), NoNewPrivileges: pointerTo(j.NoNewPrivileges), TTY: pointerTo(j.TTY), MaskSecrets: pointerTo(j.MaskSecrets),
-		OnCompleted: pointerTo(j.OnCompleted), OnFailed: pointerTo(j.OnFailed), OnDead: pointerTo(j.OnDead), OnEnded: pointerTo(j.OnEnded),
+		ExpiresAt: pointerTo(j.ExpiresAt), AllowBackground: pointerTo(j.AllowBackground), Memory: pointerTo(j.Memory),
+		CPUs: pointerTo(j.CPUs), Tasks: pointerTo(j.Tasks), Nice: pointerTo(j.Nice), NoFile: pointerTo(j.NoFile),
+		NoNewPrivileges: pointerTo(j.NoNewPrivileges), TTY: pointerTo(j.TTY), MaskSecrets: pointerTo(j.MaskSecrets),
+		OnCompleted: pointerTo(j.OnCompleted), OnFailed: pointerTo(j.OnFailed), OnDead: pointerTo(j.OnDead),
+		OnEnded: pointerTo(j.OnEnded),
 	}
 	if j.Queue != DefaultQueue {
 		s.Queue = pointerTo(j.Queue)
@@ -133,7 +140,9 @@ func mergeMap(name string, previous any, value json.RawMessage) (map[string]stri
 
 // excludes lists for each field the other fields that it excludes. When the field is given, it replaces them.
 var excludes = map[string][]string{
-	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
+	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
+	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
+	"delay": {"run_at"},
 }
 
 // Override sets the fields that flags gives. They replace the fields of s with the same name, and the fields that
@@ -191,14 +200,16 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return err
 	}
 	if edited.MaxAttempts <= j.Attempts {
-		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job", j.Attempts)
+		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
+			j.Attempts)
 	}
 	_, depends := patch[EditedTogether.With]
 	if _, alone := patch[EditedTogether.Field]; alone && !depends {
 		return Invalid(EditedTogether.Field, "can only be changed together with field %s; set both", EditedTogether.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
-	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
+	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,
+		edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
 	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&(HookItself|HookSettings)
 	if depends {
 		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure

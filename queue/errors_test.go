@@ -23,7 +23,9 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 // Nearest suggests a known word only if one is close.
 func TestNearest(t *testing.T) {
 	known := []string{"command", "max_retries", "id"}
-	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries", "max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "", strings.Repeat("c", 1<<20): ""} {
+	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries",
+		"max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "",
+		strings.Repeat("c", 1<<20): ""} {
 		got := queue.Nearest(word, known)
 		if want == "" && got != "" || want != "" && !strings.Contains(got, `"`+want+`"`) {
 			t.Errorf("%.20q: got %q, want %q", word, got, want)

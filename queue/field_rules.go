@@ -53,7 +53,8 @@ func (s *Spec) checkRules(check checker) {
 			continue
 		}
 		with := slices.ContainsFunc(r.others, s.has)
-		check(with == r.rule.Requires || with && r.rule.equivalent != nil && r.rule.equivalent(s), r.rule.Field, "%s", r.rule.Message)
+		check(with == r.rule.Requires || with && r.rule.equivalent != nil && r.rule.equivalent(s), r.rule.Field, "%s",
+			r.rule.Message)
 	}
 }
 

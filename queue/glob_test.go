@@ -57,14 +57,16 @@ func TestGlobRefuses(t *testing.T) {
 		t.Errorf("the longest pattern: %v", err)
 	}
 	for pattern, says := range map[string]string{
-		"[": `has an unmatched "["`, "a[b": `has an unmatched "["`, "[]": `has an unmatched "["`, "[]a]": `has an unmatched "["`,
-		"[!]": "is not a valid pattern", "[z-a]": "is not a valid pattern",
+		"[": `has an unmatched "["`, "a[b": `has an unmatched "["`, "[]": `has an unmatched "["`,
+		"[]a]": `has an unmatched "["`,
+		"[!]":  "is not a valid pattern", "[z-a]": "is not a valid pattern",
 		long + "a":                    "too long (257 bytes); the maximum is 256 bytes",
 		strings.Repeat("*a", 500_000): "too long (1000000 bytes)",
 	} {
 		_, err := Glob(pattern)
 		var e *Error
-		if !errors.As(err, &e) || e.Code != CodeInvalid || e.Field != "id_glob" || !strings.Contains(e.Message, says) || len(e.Message) > 200 {
+		if !errors.As(err, &e) || e.Code != CodeInvalid || e.Field != "id_glob" || !strings.Contains(e.Message, says) ||
+			len(e.Message) > 200 {
 			t.Errorf("%.20q: got %v, want %q", pattern, err, says)
 		}
 	}

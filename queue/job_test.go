@@ -19,8 +19,11 @@ func TestFingerprint(t *testing.T) {
 	}
 	seen := map[uint64]bool{same.Fingerprint(): true}
 	for _, change := range []func(*Job){
-		func(j *Job) { j.UID = 8 }, func(j *Job) { j.Queue = "defaul" }, func(j *Job) { j.Cwd = "/" }, func(j *Job) { j.Command = "make" },
-		func(j *Job) { j.Command, j.Argv = "", []string{"make", "all"} }, func(j *Job) { j.Command, j.Argv = "", []string{"makeall"} }, func(j *Job) { j.Command, j.Argv = "", []string{"make all", ""} },
+		func(j *Job) { j.UID = 8 }, func(j *Job) { j.Queue = "defaul" }, func(j *Job) { j.Cwd = "/" },
+		func(j *Job) { j.Command = "make" },
+		func(j *Job) { j.Command, j.Argv = "", []string{"make", "all"} },
+		func(j *Job) { j.Command, j.Argv = "", []string{"makeall"} },
+		func(j *Job) { j.Command, j.Argv = "", []string{"make all", ""} },
 	} {
 		j := base()
 		change(&j)

@@ -48,20 +48,25 @@ func TestJSONDepthIsBounded(t *testing.T) {
 // is accepted.
 func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	for raw, want := range map[string]string{
-		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd", `"\\\ud83d\ude00."`: "\\\U0001F600.",
-		`"\ud800"`: "", `"a\udc00"`: "", `"\ud83d\ud83d\ude00"`: "", `"\ud83d."`: "", `"\uD83D\n"`: "", `"\\\udfff"`: "", `"\ud800\\udc00"`: "",
+		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd",
+		`"\\\ud83d\ude00."`: "\\\U0001F600.",
+		`"\ud800"`:          "", `"a\udc00"`: "", `"\ud83d\ud83d\ude00"`: "", `"\ud83d."`: "", `"\uD83D\n"`: "",
+		`"\\\udfff"`: "", `"\ud800\\udc00"`: "",
 	} {
 		got, err := queue.Text([]byte(raw))
-		if want == "" && (err == nil || !strings.Contains(err.Error(), "surrogate")) || want != "" && (err != nil || got != want) {
+		if want == "" && (err == nil || !strings.Contains(err.Error(), "surrogate")) || want != "" &&
+			(err != nil || got != want) {
 			t.Errorf("%s: got %q, %v, want %q", raw, got, err, want)
 		}
 	}
 	for field, raw := range map[string]string{
-		"command": `{"command":"echo \ud800"}`, "argv": `{"argv":["a","\udfff"]}`, "env": `{"command":"a","env":{"A":"\ud800"}}`, "depends_on": `{"command":"a","depends_on":["\ud800"]}`,
+		"command": `{"command":"echo \ud800"}`, "argv": `{"argv":["a","\udfff"]}`,
+		"env": `{"command":"a","env":{"A":"\ud800"}}`, "depends_on": `{"command":"a","depends_on":["\ud800"]}`,
 	} {
 		err := json.Unmarshal([]byte(raw), new(queue.Spec))
 		var e *queue.Error
-		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field || !strings.Contains(e.Message, "surrogate") {
+		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field ||
+			!strings.Contains(e.Message, "surrogate") {
 			t.Errorf("%s: got %v", raw, err)
 		}
 	}
@@ -70,7 +75,9 @@ func TestHalfSurrogatePairIsRejected(t *testing.T) {
 // Members and Elements agree with the standard decoder about every value. CheckJSON accepts exactly
 // the input that is valid JSON, UTF-8, and not nested too deeply.
 func FuzzJSON(f *testing.F) {
-	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`, `{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`, `["a\n\"\\"]`, `["a\u0041"]`, `["a\x"]`, "[\"a\x01\"]", `["a\"]`, `"a`} {
+	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`,
+		`{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`, `["a\n\"\\"]`, `["a\u0041"]`,
+		`["a\x"]`, "[\"a\x01\"]", `["a\"]`, `"a`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -86,7 +93,8 @@ func FuzzJSON(f *testing.F) {
 			line := queue.AppendText([]byte{' '}, string(raw))
 			text, err := queue.Text(line[1:])
 			var same string
-			if err != nil || text != string(raw) || queue.CheckJSON(line) != nil || json.Unmarshal(line, &same) != nil || same != text {
+			if err != nil || text != string(raw) || queue.CheckJSON(line) != nil || json.Unmarshal(line, &same) != nil ||
+				same != text {
 				t.Fatalf("%q as JSON is %s, which is read as %q, %v", raw, line, text, err)
 			}
 		}
@@ -122,7 +130,8 @@ func compareMembers(t *testing.T, raw []byte) {
 	if len(slices.Compact(names)) != len(got) {
 		t.Fatalf("%q: a member was handed over twice: %q", raw, names)
 	}
-	if err != nil && isObject && !strings.Contains(err.Error(), "twice") && !strings.Contains(err.Error(), "too many") || err == nil && !isObject {
+	if err != nil && isObject && !strings.Contains(err.Error(), "twice") && !strings.Contains(err.Error(), "too many") ||
+		err == nil && !isObject {
 		t.Fatalf("%q: got %v, want an object: %v", raw, err, isObject)
 	}
 	for name, v := range m {

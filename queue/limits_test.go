@@ -13,7 +13,8 @@ func TestShortfalls(t *testing.T) {
 		return queue.Job{Execution: queue.Execution{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}
 	}
 	known := []queue.Enforcement{
-		{Limit: "memory", Extent: queue.ForEach, Mechanism: "a"}, {Limit: "cpus", Mechanism: "b"}, {Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
+		{Limit: "memory", Extent: queue.ForEach, Mechanism: "a"}, {Limit: "cpus", Mechanism: "b"},
+		{Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
 	}
 	const older = "no runner has reported support for this limit"
 	for name, c := range map[string]struct {
@@ -21,10 +22,13 @@ func TestShortfalls(t *testing.T) {
 		known []queue.Enforcement
 		want  []queue.Shortfall
 	}{
-		"no limits":    {[]queue.Job{{}}, nil, nil},
-		"all":          {[]queue.Job{{}, all(-1, 0), all(0, 5)}, known, []queue.Shortfall{{known[0], 1}, {known[1], 1}, {queue.Enforcement{Limit: "nofile", Mechanism: older}, 2}}},
-		"no new":       {[]queue.Job{{Execution: queue.Execution{NoNewPrivileges: true}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "no_new_privileges", Mechanism: older}, 0}}},
-		"older runner": {[]queue.Job{{Execution: queue.Execution{Nice: 3}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "nice", Mechanism: older}, 0}}},
+		"no limits": {[]queue.Job{{}}, nil, nil},
+		"all": {[]queue.Job{{}, all(-1, 0), all(0, 5)}, known,
+			[]queue.Shortfall{{known[0], 1}, {known[1], 1}, {queue.Enforcement{Limit: "nofile", Mechanism: older}, 2}}},
+		"no new": {[]queue.Job{{Execution: queue.Execution{NoNewPrivileges: true}}}, nil,
+			[]queue.Shortfall{{queue.Enforcement{Limit: "no_new_privileges", Mechanism: older}, 0}}},
+		"older runner": {[]queue.Job{{Execution: queue.Execution{Nice: 3}}}, nil,
+			[]queue.Shortfall{{queue.Enforcement{Limit: "nice", Mechanism: older}, 0}}},
 	} {
 		got := queue.Shortfalls(c.jobs, c.known)
 		if !reflect.DeepEqual(got, c.want) || queue.AnyLimit(c.jobs) != (name != "no limits") {

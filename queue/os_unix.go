@@ -20,7 +20,8 @@ const plainSigns = "%+,-./:=@_"
 // name. It lists only keywords made of letters. Others, such as { and !, are always quoted.
 func reserved(word string) bool {
 	return slices.Contains([]string{
-		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time", "until", "while",
+		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time",
+		"until", "while",
 	}, word)
 }
 

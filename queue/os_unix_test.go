@@ -34,8 +34,10 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 
 // awkwardTexts lists words that a shell would misread without quoting.
 var awkwardTexts = []string{
-	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b", "-n", "%s", `\n`, `\101`,
-	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx", "it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
+	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b",
+	"-n", "%s", `\n`, `\101`,
+	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx",
+	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
 // shells returns the installed shells. The value of each is a text to send on standard input before a command
@@ -63,7 +65,8 @@ func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 		cmd := exec.Command(shell)
 		cmd.Stdin = strings.NewReader(first + line + "\n")
 		out, err := cmd.Output()
-		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, awkwardTexts) {
+		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil ||
+			!slices.Equal(got, awkwardTexts) {
 			t.Errorf("%s reads %q, %v, want %q", shell, got, err, awkwardTexts)
 		}
 	}
@@ -72,7 +75,8 @@ func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 // A program runs even if its name is a keyword of the shell or looks like an assignment.
 func TestCommandTextRunsAnyProgram(t *testing.T) {
 	names := []string{
-		"A=b", "a b", "two\nlines", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in",
+		"A=b", "a b", "two\nlines", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until",
+		"do", "done", "in",
 		"function", "time", "coproc", "{", "}", "!", "[[", "]]",
 	}
 	for shell, first := range shells(t) {

@@ -27,7 +27,8 @@ func TestAgeingMatchesExampleOfContract(t *testing.T) {
 		}
 	}
 	slices.SortFunc(jobs, func(a, b job) int {
-		return cmp.Or(cmp.Compare(byEnqueue.Rank(a.priority, 1, arrivals-a.points), byEnqueue.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(byEnqueue.Rank(a.priority, 1, arrivals-a.points),
+			byEnqueue.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
 	})
 	if want := []job{{1, 2, 7}, {2, 3, 5}, {3, 5, 3}, {4, 8, 0}}; !slices.Equal(jobs, want) {
 		t.Errorf("got %v, want %v", jobs, want)
@@ -41,7 +42,8 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 		o := rapid.SampledFrom([]queue.Order{byTime, byEnqueue}).Draw(t, "order")
 		interval := o.Interval.Milliseconds()
 		draw := func(name string) (priority, since int64) {
-			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name), rapid.Int64Range(1, 1<<42).Draw(t, name+" since")
+			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name),
+				rapid.Int64Range(1, 1<<42).Draw(t, name+" since")
 		}
 		p1, s1 := draw("one")
 		p2, s2 := draw("other")
@@ -61,16 +63,19 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 // Ranks saturate at the limits of int64: a higher priority never ranks behind a lower one, and an
 // earlier job never behind a later one.
 func TestRankSaturates(t *testing.T) {
-	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}))
+	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1,
+		math.MaxInt64 - 1, math.MaxInt64}))
 	rapid.Check(t, func(t *rapid.T) {
-		o := queue.Order{Scheduling: queue.ByAging, Aging: rapid.SampledFrom([]queue.Aging{queue.AgingTime, queue.AgingEnqueue}).Draw(t, "aging"),
+		o := queue.Order{Scheduling: queue.ByAging,
+			Aging:    rapid.SampledFrom([]queue.Aging{queue.AgingTime, queue.AgingEnqueue}).Draw(t, "aging"),
 			Interval: time.Duration(rapid.Int64Range(int64(time.Millisecond), math.MaxInt64).Draw(t, "interval"))}
 		p, q := any64.Draw(t, "p"), any64.Draw(t, "q")
 		s := any64.Draw(t, "since")
 		if lo, hi := min(p, q), max(p, q); o.Rank(hi, queue.Millis(s), s) > o.Rank(lo, queue.Millis(s), s) {
 			t.Fatalf("priority %d ranks behind %d", hi, lo)
 		}
-		if r := any64.Draw(t, "other"); o.Rank(p, queue.Millis(min(s, r)), min(s, r)) > o.Rank(p, queue.Millis(max(s, r)), max(s, r)) {
+		if r := any64.Draw(t, "other"); o.Rank(p, queue.Millis(min(s, r)), min(s, r)) > o.Rank(p, queue.Millis(max(s, r)),
+			max(s, r)) {
 			t.Fatalf("the job since %d ranks behind the one since %d", min(s, r), max(s, r))
 		}
 	})

@@ -62,7 +62,8 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 		{"jitter", "NaN", `jitter: "NaN" is not a number; write it like 0.5`},
 		{"jitter", "1e400", "jitter: 1e400 is too large; use a smaller number"},
 		{"ok_codes", "0,x", `ok_codes: "0,x" is not a list of exit codes; write it like 0,3`},
-		{"ok_codes", "99999999999999999999", fmt.Sprint("ok_codes: must be a list of exit codes; use numbers from 0 to ", int64(maxExitCode))},
+		{"ok_codes", "99999999999999999999", fmt.Sprint("ok_codes: must be a list of exit codes; use numbers from 0 to ",
+			int64(maxExitCode))},
 		{"env", "x", `env: "x" is not NAME=value`},
 	} {
 		var s Spec
@@ -88,11 +89,14 @@ func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 // says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
-		`{"command":"cat","tty":true,"stdin":"x"}`:                    `tty: cannot be combined with field "stdin"; a job with a terminal reads its input from the terminal; use only one of these fields`,
-		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with field stdin_file; a job with a terminal reads its input from the terminal; use only one of these fields",
-		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with field stdin_file; use only one of them",
-		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with field run_at; use only one of them",
-		`{"argv":["cat"],"shell":"sh"}`:                               `shell: works only with field "command"; argv runs without a shell`,
+		`{"command":"cat","tty":true,"stdin":"x"}`: `tty: cannot be combined with field "stdin"; a job with a terminal reads its input from the terminal; use only one of these fields`,
+		`{"command":"cat","tty":true,"stdin_file":"/x"}`: "tty: cannot be combined with field stdin_file; a " +
+			"job with a terminal reads its input from the terminal; use only one of these fields",
+		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`: "stdin: cannot be combined with field stdin_file; " +
+			"use only one of them",
+		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with field run_at; " +
+			"use only one of them",
+		`{"argv":["cat"],"shell":"sh"}`: `shell: works only with field "command"; argv runs without a shell`,
 	} {
 		var s Spec
 		err := s.UnmarshalJSON([]byte(job))

@@ -60,8 +60,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			NoNewPrivileges: valueOr(s.NoNewPrivileges, false),
 			TTY:             valueOr(s.TTY, false),
 			MaskSecrets:     valueOr(s.MaskSecrets, false),
-			HookLines:       HookLines{valueOr(s.OnCompleted, ""), valueOr(s.OnFailed, ""), valueOr(s.OnDead, ""), valueOr(s.OnEnded, "")},
-			Backoff:         Backoff{Jitter: s.Jitter},
+			HookLines: HookLines{valueOr(s.OnCompleted, ""), valueOr(s.OnFailed, ""), valueOr(s.OnDead, ""),
+				valueOr(s.OnEnded, "")},
+			Backoff: Backoff{Jitter: s.Jitter},
 		},
 	}
 	j.ExpiresAt, j.Hooks = valueOr(s.ExpiresAt, 0), j.HookLines.Set()
@@ -132,12 +133,14 @@ func resolveEnv(check checker, s *Spec) []string {
 	for _, a := range s.Argv {
 		total += len(a) + 1
 	}
-	check(total <= MaxArgsEnv, "env", `fields "env" and "argv" are too long together (%d bytes); the maximum is %d bytes`, total, MaxArgsEnv)
+	check(total <= MaxArgsEnv, "env", `fields "env" and "argv" are too long together (%d bytes); the maximum is %d bytes`,
+		total, MaxArgsEnv)
 	return env
 }
 
 // ownVariables lists the variables that queuectl sets for every attempt.
-var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET",
+var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER",
+	"QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieName}
 
 // Traceparent and Tracestate are the names of environment variables. They contain the trace that a job

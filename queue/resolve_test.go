@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, OutputLimit: 1 << 20}
+var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c",
+	OnLost: queue.OnLostRetry, OutputLimit: 1 << 20}
 
 func p[T any](v T) *T { return &v }
 
@@ -23,7 +24,8 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	got := fmt.Sprintf("%+v", j)
 	want := fmt.Sprintf("%+v", queue.Job{
 		Queue: "default", State: queue.Pending, ExitCode: -1, Priority: 5, MaxAttempts: 4,
-		Execution: queue.Execution{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c", KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+		Execution: queue.Execution{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c",
+			KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
 	})
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -105,15 +107,20 @@ func integers(name string) func(n int64) func(*queue.Spec) {
 }
 
 func limits() []limit {
-	priority, retries, attempts, output := integers("priority"), integers("max_retries"), integers("max_attempts"), integers("output_limit")
+	priority, retries, attempts, output := integers("priority"), integers("max_retries"), integers("max_attempts"),
+		integers("output_limit")
 	codes := func(n int) []int { return make([]int, n) }
 	return []limit{
 		{"command", "command", command(bytes(131_071)), command(bytes(131_072))},
 		{"entry of argv", "argv", argv("p", bytes(131_071)), argv("p", bytes(131_072))},
-		{"argv in all", "env", argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071)), argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071), "")},
-		{"entry of env", "env", set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_069)} }), set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_070)} })},
-		{"env in all", "env", set(func(s *queue.Spec) { s.Env = envOf(512 << 10) }), set(func(s *queue.Spec) { s.Env = envOf(512<<10 + 1) })},
-		{"stdin", "stdin", set(func(s *queue.Spec) { s.Stdin = p(bytes(256 << 10)) }), set(func(s *queue.Spec) { s.Stdin = p(bytes(256<<10 + 1)) })},
+		{"argv in all", "env", argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071)),
+			argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071), "")},
+		{"entry of env", "env", set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_069)} }),
+			set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_070)} })},
+		{"env in all", "env", set(func(s *queue.Spec) { s.Env = envOf(512 << 10) }),
+			set(func(s *queue.Spec) { s.Env = envOf(512<<10 + 1) })},
+		{"stdin", "stdin", set(func(s *queue.Spec) { s.Stdin = p(bytes(256 << 10)) }),
+			set(func(s *queue.Spec) { s.Stdin = p(bytes(256<<10 + 1)) })},
 		{"length of id", "id", id(bytes(128)), id(bytes(129))},
 		{"highest priority", "priority", priority(1_000_000), priority(1_000_001)},
 		{"lowest priority", "priority", priority(-1_000_000), priority(-1_000_001)},
@@ -122,18 +129,28 @@ func limits() []limit {
 		{"huge retries", "max_retries", retries(1), retries(1<<63 - 1)},
 		{"fewest attempts", "max_attempts", attempts(1), attempts(0)},
 		{"most attempts", "max_attempts", attempts(1_000_000), attempts(1_000_001)},
-		{"labels", "labels", set(func(s *queue.Spec) { s.Labels = labelsOf(32) }), set(func(s *queue.Spec) { s.Labels = labelsOf(33) })},
-		{"label", "labels", set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(255)} }), set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(256)} })},
-		{"jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(1.0) }), set(func(s *queue.Spec) { s.Jitter = p(1.0000001) })},
-		{"no jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(0.0) }), set(func(s *queue.Spec) { s.Jitter = p(-0.0000001) })},
-		{"least base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e-9) }), set(func(s *queue.Spec) { s.BackoffBase = p(0.0) })},
-		{"most base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e9) }), set(func(s *queue.Spec) { s.BackoffBase = p(1.1e9) })},
-		{"least cap", "backoff_max", set(func(s *queue.Spec) { s.BackoffMax = p(time.Nanosecond) }), set(func(s *queue.Spec) { s.BackoffMax = p(time.Duration(0)) })},
+		{"labels", "labels", set(func(s *queue.Spec) { s.Labels = labelsOf(32) }),
+			set(func(s *queue.Spec) { s.Labels = labelsOf(33) })},
+		{"label", "labels", set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(255)} }),
+			set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(256)} })},
+		{"jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(1.0) }),
+			set(func(s *queue.Spec) { s.Jitter = p(1.0000001) })},
+		{"no jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(0.0) }),
+			set(func(s *queue.Spec) { s.Jitter = p(-0.0000001) })},
+		{"least base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e-9) }),
+			set(func(s *queue.Spec) { s.BackoffBase = p(0.0) })},
+		{"most base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e9) }),
+			set(func(s *queue.Spec) { s.BackoffBase = p(1.1e9) })},
+		{"least cap", "backoff_max", set(func(s *queue.Spec) { s.BackoffMax = p(time.Nanosecond) }),
+			set(func(s *queue.Spec) { s.BackoffMax = p(time.Duration(0)) })},
 		{"least output", "output_limit", output(0), output(-1)},
 		{"most output", "output_limit", output(1 << 30), output(1<<30 + 1)},
-		{"ok_codes", "ok_codes", set(func(s *queue.Spec) { s.OkCodes = codes(256) }), set(func(s *queue.Spec) { s.OkCodes = codes(257) })},
-		{"no ok_codes", "ok_codes", set(func(s *queue.Spec) { s.OkCodes = codes(1) }), set(func(s *queue.Spec) { s.OkCodes = codes(0) })},
-		{"no_retry_codes", "no_retry_codes", set(func(s *queue.Spec) { s.NoRetryCodes = codes(256) }), set(func(s *queue.Spec) { s.NoRetryCodes = codes(257) })},
+		{"ok_codes", "ok_codes", set(func(s *queue.Spec) { s.OkCodes = codes(256) }),
+			set(func(s *queue.Spec) { s.OkCodes = codes(257) })},
+		{"no ok_codes", "ok_codes", set(func(s *queue.Spec) { s.OkCodes = codes(1) }),
+			set(func(s *queue.Spec) { s.OkCodes = codes(0) })},
+		{"no_retry_codes", "no_retry_codes", set(func(s *queue.Spec) { s.NoRetryCodes = codes(256) }),
+			set(func(s *queue.Spec) { s.NoRetryCodes = codes(257) })},
 	}
 }
 
@@ -156,7 +173,8 @@ func refused(t *testing.T, what string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.Resolve(s, defaults)
 	var e *queue.Error
-	if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field || !strings.HasPrefix(e.Error(), field+": ") {
+	if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field ||
+		!strings.HasPrefix(e.Error(), field+": ") {
 		t.Errorf("%s: got %.200v, want invalid %s", what, err, field)
 	}
 }
@@ -203,7 +221,8 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"env that is ours", "env", func(s *queue.Spec) { s.Env = map[string]string{"QUEUECTL_JOB_ID": "x"} }},
 		{"the cookie", "env", func(s *queue.Spec) { s.Env = map[string]string{queue.CookieName: "x"} }},
 		{"delay and run_at", "delay", func(s *queue.Spec) { s.Delay, s.RunAt = p(time.Second), p(queue.Millis(1)) }},
-		{"retries and other attempts", "max_attempts", func(s *queue.Spec) { s.MaxRetries, s.MaxAttempts = p[int64](3), p[int64](3) }},
+		{"retries and other attempts", "max_attempts",
+			func(s *queue.Spec) { s.MaxRetries, s.MaxAttempts = p[int64](3), p[int64](3) }},
 		{"unknown strategy", "backoff_strategy", func(s *queue.Spec) { s.BackoffStrategy = p("") }},
 		{"unknown on_lost", "on_lost", func(s *queue.Spec) { s.OnLost = p("retri") }},
 		{"label without a name", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"": "v"} }},
@@ -258,7 +277,8 @@ func TestValidIDMatchesContract(t *testing.T) {
 			t.Errorf("%q: got refused, want taken", good)
 		}
 	}
-	for _, bad := range []string{"", ".", "..", "../x", "/etc", "-f", "_a", "@a", "a b", "a\n", "a\x00", "ä", "a;b", "a*", "a\\b", bytes(129)} {
+	for _, bad := range []string{"", ".", "..", "../x", "/etc", "-f", "_a", "@a", "a b", "a\n", "a\x00", "ä", "a;b", "a*",
+		"a\\b", bytes(129)} {
 		if queue.ValidID(bad) {
 			t.Errorf("%q: got taken, want refused", bad)
 		}

@@ -11,7 +11,8 @@ import (
 // signalNames lists the signals of Linux by number, as in signal(7) for x86 and ARM.
 var signalNames = [...]string{
 	1: "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
-	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+	"PWR", "SYS",
 }
 
 // The range of real-time signals that programs can use, in the numbering of glibc.

@@ -11,8 +11,10 @@ import (
 // those of glibc (kill -l).
 func TestSignalsHaveNames(t *testing.T) {
 	for n, want := range map[int]string{
-		1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 15: "SIGTERM",
-		16: "SIGSTKFLT", 17: "SIGCHLD", 18: "SIGCONT", 19: "SIGSTOP", 24: "SIGXCPU", 28: "SIGWINCH", 31: "SIGSYS", 34: "SIGRTMIN", 35: "SIGRTMIN+1", 64: "SIGRTMIN+30",
+		1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2",
+		13: "SIGPIPE", 15: "SIGTERM",
+		16: "SIGSTKFLT", 17: "SIGCHLD", 18: "SIGCONT", 19: "SIGSTOP", 24: "SIGXCPU", 28: "SIGWINCH", 31: "SIGSYS",
+		34: "SIGRTMIN", 35: "SIGRTMIN+1", 64: "SIGRTMIN+30",
 	} {
 		if got := queue.SignalName(n); got != want {
 			t.Errorf("signal %d is %s, want %s", n, got, want)

@@ -22,7 +22,8 @@ func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 func drawSpec(t *rapid.T) *queue.Spec {
 	text := rapid.StringMatching(`[ -~äß\n"\\]{0,20}`)
 	number := rapid.Int64()
-	span := rapid.Map(rapid.Int64Range(0, int64(queue.MaxDuration)), func(n int64) time.Duration { return time.Duration(n) })
+	span := rapid.Map(rapid.Int64Range(0, int64(queue.MaxDuration)),
+		func(n int64) time.Duration { return time.Duration(n) })
 	instant := rapid.Map(rapid.Int64Range(1, 253_402_300_799_999), func(n int64) queue.Millis { return queue.Millis(n) })
 	words := rapid.SliceOfN(text, 1, 4)
 	pairs := rapid.MapOfN(rapid.StringMatching(`[A-Za-z_.]{1,8}`), text, 1, 4)
@@ -31,14 +32,19 @@ func drawSpec(t *rapid.T) *queue.Spec {
 		ID: maybe(t, "id", text), Command: maybe(t, "command", text), Priority: maybe(t, "priority", number),
 		MaxRetries: maybe(t, "retries", number), MaxAttempts: maybe(t, "attempts", number),
 		Timeout: maybe(t, "timeout", span), KillAfter: maybe(t, "kill", span), BackoffBase: maybe(t, "base", rapid.Float64()),
-		BackoffStrategy: maybe(t, "strategy", text), BackoffMax: maybe(t, "max", span), Jitter: maybe(t, "jitter", rapid.Float64()),
-		RunAt: maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
+		BackoffStrategy: maybe(t, "strategy", text), BackoffMax: maybe(t, "max", span),
+		Jitter: maybe(t, "jitter", rapid.Float64()),
+		RunAt:  maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
 		Cwd: maybe(t, "cwd", text), Umask: maybe(t, "umask", rapid.IntRange(0, 0o777)), Shell: maybe(t, "shell", text),
-		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text), AllowBackground: maybe(t, "background", rapid.Bool()), NoNewPrivileges: maybe(t, "no_new_privileges", rapid.Bool()), TTY: maybe(t, "tty", rapid.Bool()),
-		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)), StdinFile: maybe(t, "stdin file", text), IdleTimeout: maybe(t, "idle", span),
+		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text),
+		AllowBackground: maybe(t, "background", rapid.Bool()), NoNewPrivileges: maybe(t, "no_new_privileges", rapid.Bool()),
+		TTY:         maybe(t, "tty", rapid.Bool()),
+		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)), StdinFile: maybe(t, "stdin file", text),
+		IdleTimeout: maybe(t, "idle", span),
 	}
 	if rapid.Bool().Draw(t, "lists") {
-		s.Argv, s.Env, s.EnvPass, s.Labels = words.Draw(t, "argv"), pairs.Draw(t, "env"), words.Draw(t, "pass"), pairs.Draw(t, "labels")
+		s.Argv, s.Env, s.EnvPass, s.Labels = words.Draw(t, "argv"), pairs.Draw(t, "env"), words.Draw(t, "pass"),
+			pairs.Draw(t, "labels")
 		s.OkCodes, s.NoRetryCodes, s.DeferCodes = codes.Draw(t, "ok"), codes.Draw(t, "no retry"), codes.Draw(t, "defer")
 	}
 	return s
@@ -113,14 +119,23 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"id": {`7`, `"7"`}, "command": {`"x"`, `"x"`}, "argv": {`["a","b"]`, `["a","b"]`}, "priority": {`-3`, `-3`},
 		"max_retries": {`0`, `0`}, "max_attempts": {`4`, `4`}, "timeout": {`1.5`, `"1.5s"`}, "timeout_ms": {`1500`, ``},
 		"kill_after": {`"1m30s"`, `"1m30s"`}, "backoff_base": {`1.5`, `1.5`}, "backoff_strategy": {`"linear"`, `"linear"`},
-		"backoff_max": {`3600`, `"1h"`}, "jitter": {`0`, `0`}, "run_at": {`"2026-03-01T15:04:05+01:00"`, `"2026-03-01T14:04:05.000Z"`},
-		"next_run_at": {`"2026-03-01T15:04:05Z"`, ``}, "delay": {`0`, `"0s"`}, "expires_at": {`"2026-03-01T15:04:05.1239Z"`, `"2026-03-01T15:04:05.123Z"`},
-		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "env_secret": {`{"S":"/s"}`, `{"S":"/s"}`}, "mask_secrets": {`true`, `true`}, "cwd": {`"/"`, `"/"`}, "user": {`"alice"`, `"alice"`}, "umask": {`"0077"`, `"077"`},
-		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
-		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "no_new_privileges": {`true`, `true`}, "on_completed": {`"a"`, `"a"`}, "on_failed": {`"b"`, `"b"`}, "on_dead": {`"c"`, `"c"`}, "on_ended": {`""`, `""`}, "tty": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
-		"queue": {`"gpu"`, `"gpu"`}, "depends_on": {`[7,"b:dead"]`, `["7","b:dead"]`}, "on_dependency_failure": {`"hold"`, `"hold"`}, "lock": {`"db:2"`, `"db:2"`},
-		"rate_limit": {`"api=10/m"`, `"api=10/m"`}, "on": {`"rack=a"`, `"rack=a"`}, "resources": {`{"gpu":2}`, `{"gpu":"2"}`}, "unique": {`"k"`, `"k"`}, "unique_for": {`"1h"`, `"1h"`}, "on_conflict": {`"reject"`, `"reject"`},
-		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`}, "nice": {`-5`, `-5`}, "nofile": {`64`, `64`},
+		"backoff_max": {`3600`, `"1h"`}, "jitter": {`0`, `0`},
+		"run_at":      {`"2026-03-01T15:04:05+01:00"`, `"2026-03-01T14:04:05.000Z"`},
+		"next_run_at": {`"2026-03-01T15:04:05Z"`, ``}, "delay": {`0`, `"0s"`},
+		"expires_at": {`"2026-03-01T15:04:05.1239Z"`, `"2026-03-01T15:04:05.123Z"`},
+		"env":        {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "env_secret": {`{"S":"/s"}`, `{"S":"/s"}`},
+		"mask_secrets": {`true`, `true`}, "cwd": {`"/"`, `"/"`}, "user": {`"alice"`, `"alice"`}, "umask": {`"0077"`, `"077"`},
+		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`},
+		"defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
+		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "no_new_privileges": {`true`, `true`},
+		"on_completed": {`"a"`, `"a"`}, "on_failed": {`"b"`, `"b"`}, "on_dead": {`"c"`, `"c"`}, "on_ended": {`""`, `""`},
+		"tty": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
+		"queue": {`"gpu"`, `"gpu"`}, "depends_on": {`[7,"b:dead"]`, `["7","b:dead"]`},
+		"on_dependency_failure": {`"hold"`, `"hold"`}, "lock": {`"db:2"`, `"db:2"`},
+		"rate_limit": {`"api=10/m"`, `"api=10/m"`}, "on": {`"rack=a"`, `"rack=a"`}, "resources": {`{"gpu":2}`, `{"gpu":"2"}`},
+		"unique": {`"k"`, `"k"`}, "unique_for": {`"1h"`, `"1h"`}, "on_conflict": {`"reject"`, `"reject"`},
+		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`}, "nice": {`-5`, `-5`},
+		"nofile": {`64`, `64`},
 	}
 	for _, f := range queue.Fields() {
 		if _, covered := good[f.Name]; !covered {
@@ -160,7 +175,8 @@ func TestSpecIsStrict(t *testing.T) {
 		{`{"Command":"x"}`, "Command", "unknown job field"},
 		{`{"zzz":1}`, "zzz", "unknown job field"},
 		{`{"command":"a","command":"b"}`, "command", "twice"},
-		{`{"run_at":"2026-03-01T15:04:05Z","next_run_at":"2026-03-01T15:04:05Z"}`, "next_run_at", "run_at and next_run_at are the same field"},
+		{`{"run_at":"2026-03-01T15:04:05Z","next_run_at":"2026-03-01T15:04:05Z"}`, "next_run_at",
+			"run_at and next_run_at are the same field"},
 		{`{"timeout":"9s","timeout_ms":5000}`, "timeout_ms", `differs from field "timeout";`},
 		{`{"timeout_ms":5000,"timeout":"9s"}`, "timeout", "differs from field timeout_ms;"},
 		{`{"id":1.5}`, "id", "text or a whole number"},
@@ -177,7 +193,8 @@ func TestSpecIsStrict(t *testing.T) {
 	} {
 		var e *queue.Error
 		err := json.Unmarshal([]byte(c.json), &queue.Spec{})
-		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || !strings.HasPrefix(e.Field, strings.TrimSuffix(c.field, "_ms")) || !strings.Contains(e.Message, c.says) {
+		if !errors.As(err, &e) || e.Code != queue.CodeInvalid ||
+			!strings.HasPrefix(e.Field, strings.TrimSuffix(c.field, "_ms")) || !strings.Contains(e.Message, c.says) {
 			t.Errorf("%s: got %v, want invalid %s: …%s…", c.json, err, c.field, c.says)
 		}
 	}
@@ -191,7 +208,8 @@ func TestSpecIsStrict(t *testing.T) {
 
 // An id may be given as a JSON integer. Its decimal digits become the text, however many there are.
 func TestSpecTakesIntegersAsIDs(t *testing.T) {
-	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808", "123456789012345678901234567890"} {
+	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808",
+		"123456789012345678901234567890"} {
 		var s queue.Spec
 		if err := json.Unmarshal([]byte(`{"id":`+text+`}`), &s); err != nil || s.ID == nil || *s.ID != text {
 			t.Errorf("%s: got %v, want it as text", text, err)
@@ -212,7 +230,9 @@ func TestSpecTakesNullAsNotGiven(t *testing.T) {
 // Parsing never panics, whatever the JSON. An accepted spec is unchanged after encoding and
 // decoding, and Resolve accepts it or rejects it as invalid.
 func FuzzSpec(f *testing.F) {
-	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`, `{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`, `{"run_at":"2026-03-01T15:04:05Z","ok_codes":[]}`} {
+	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`,
+		`{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`,
+		`{"run_at":"2026-03-01T15:04:05Z","ok_codes":[]}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -239,13 +259,15 @@ func FuzzSpec(f *testing.F) {
 // An edit leaves all other settings of a job unchanged. Therefore SpecOf must contain each field of
 // Execution.
 func TestEditKeepsOtherFields(t *testing.T) {
-	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second, OutputLimit: 1 << 20}
+	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
+		OutputLimit: 1 << 20}
 	common := `"env":{"A":"b"},"cwd":"/","umask":"077","timeout":1,"idle_timeout":2,"kill_after":3,"backoff_base":4,"backoff_strategy":"linear",
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
 	seen := map[string]bool{"User": true, "AsUID": true} // set by a caller of Edit that knows the accounts
-	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`, `{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
+	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`,
+		`{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec
 		err := json.Unmarshal([]byte(raw), &s)
 		if err != nil {

@@ -97,7 +97,8 @@ func ParseStates(name string) ([]State, error) {
 		return nil, Invalid("state", "unknown state %q; queuectl calls it %s", name, meant)
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
-	return nil, Invalid("state", "unknown state %q%s", Clip(name), cmp.Or(Nearest(name, known), "; use one of "+strings.Join(known, ", ")))
+	return nil, Invalid("state", "unknown state %q%s", Clip(name),
+		cmp.Or(Nearest(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
 // StateForWord returns the name of the state that a word denotes, in queuectl or in similar programs.

@@ -78,18 +78,22 @@ func TestStatesAreSelectedByName(t *testing.T) {
 	}
 	waiting, err := queue.ParseStates("waiting")
 	slices.Sort(waiting)
-	if want := []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}; err != nil || !slices.Equal(waiting, want) {
+	if want := []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}; err != nil ||
+		!slices.Equal(waiting, want) {
 		t.Errorf("waiting: got %v, %v, want %v", waiting, err, want)
 	}
 	if done, err := queue.ParseStates("done"); err != nil || !slices.Equal(done, []queue.State{queue.Completed}) {
 		t.Errorf("done: got %v, %v", done, err)
 	}
-	for id, want := range map[string]string{"all": "use --all with", "dead": "use --state dead with", "running": "use --state processing with", "7": `no job "7"`} {
+	for id, want := range map[string]string{"all": "use --all with", "dead": "use --state dead with",
+		"running": "use --state processing with", "7": `no job "7"`} {
 		if err := queue.NoJob(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", id, err, want)
 		}
 	}
-	for name, near := range map[string]string{"pendng": `"pending"`, "": "", "waitin": `"waiting"`, "running": "calls it processing", "queued": "calls it pending", "succeeded": "calls it completed", "Completed": `"completed"`} {
+	for name, near := range map[string]string{"pendng": `"pending"`, "": "", "waitin": `"waiting"`,
+		"running": "calls it processing", "queued": "calls it pending", "succeeded": "calls it completed",
+		"Completed": `"completed"`} {
 		_, err := queue.ParseStates(name)
 		var e *queue.Error
 		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != "state" || !strings.Contains(e.Message, near) {

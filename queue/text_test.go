@@ -12,7 +12,8 @@ import (
 
 // For every escape, Text returns the same text as the library.
 func TestTextMatchesLibrary(t *testing.T) {
-	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00", "\u2028", "é"}))
+	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00",
+		"\u2028", "é"}))
 	rapid.Check(t, func(t *rapid.T) {
 		var text string
 		for range rapid.IntRange(0, 8).Draw(t, "pieces") {
@@ -52,7 +53,8 @@ func TestCommandTextIsBounded(t *testing.T) {
 	for n, cut := range map[int]bool{MaxCommand - len("x "): false, MaxCommand - len("x ") + 1: true} {
 		got := CommandText("", []string{"x", strings.Repeat("y", n)})
 		if len(got) > MaxCommand+len("…") || strings.HasSuffix(got, "…") != cut {
-			t.Errorf("an argument of %d bytes: got %d bytes, cut: %v, want at most %d, cut: %v", n, len(got), strings.HasSuffix(got, "…"), MaxCommand+len("…"), cut)
+			t.Errorf("an argument of %d bytes: got %d bytes, cut: %v, want at most %d, cut: %v", n, len(got),
+				strings.HasSuffix(got, "…"), MaxCommand+len("…"), cut)
 		}
 	}
 	if got := CommandText("", []string{"x", strings.Repeat("é", MaxCommand)}); !utf8.ValidString(got) {

@@ -32,13 +32,20 @@ func toState(to State) func(State) State { return func(State) State { return to 
 func keepState(s State) State { return s }
 
 var verbRules = map[Verb]verbRule{
-	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, toState(Cancelled), EventCancelled, "only unfinished jobs can be cancelled"},
-	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, toState(Pending), EventRetried, "only failed and finished jobs can be retried"},
-	VerbRetryDead: {[]State{Dead}, nil, true, toState(Pending), EventRetried, "only dead jobs are in the dead-letter queue"},
-	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, toState(Held), EventHeld, "only waiting jobs can be held"},
-	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, toState(Pending), EventReleased, "only held jobs can be released"},
-	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, keepState, EventEdited, "only waiting jobs can be changed"},
-	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, toState(0), EventRemoved, "only jobs that are not running can be removed"},
+	VerbCancel: {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, toState(Cancelled), EventCancelled,
+		"only unfinished jobs can be cancelled"},
+	VerbRetry: {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, toState(Pending), EventRetried,
+		"only failed and finished jobs can be retried"},
+	VerbRetryDead: {[]State{Dead}, nil, true, toState(Pending), EventRetried,
+		"only dead jobs are in the dead-letter queue"},
+	VerbHold: {[]State{Blocked, Pending, Failed}, []State{Held}, false, toState(Held), EventHeld,
+		"only waiting jobs can be held"},
+	VerbRelease: {[]State{Held}, []State{Blocked, Pending, Failed}, true, toState(Pending), EventReleased,
+		"only held jobs can be released"},
+	VerbEdit: {[]State{Blocked, Held, Pending, Failed}, nil, false, keepState, EventEdited,
+		"only waiting jobs can be changed"},
+	VerbRemove: {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, toState(0), EventRemoved,
+		"only jobs that are not running can be removed"},
 }
 
 // Act returns the effect of a verb on a job: its next state, or 0 if the job is removed, and the
@@ -48,7 +55,9 @@ func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := verbRules[v]
 	switch {
 	case r.startsJob && j.Disowned():
-		return 0, "", false, Errorf(CodeWrongState, "the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
+		return 0, "", false, Errorf(CodeWrongState,
+			"the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'",
+			j.ID, j.ID)
 	case slices.Contains(r.doneIn, j.State):
 		return j.State, "", false, nil
 	case slices.Contains(r.actsIn, j.State):

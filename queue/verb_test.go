@@ -19,7 +19,8 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
 		queue.VerbRetryDead: "dead", queue.VerbHold: "blocked pending failed", queue.VerbRelease: "held",
-		queue.VerbEdit: "blocked held pending failed", queue.VerbRemove: "blocked held pending failed completed dead cancelled",
+		queue.VerbEdit:   "blocked held pending failed",
+		queue.VerbRemove: "blocked held pending failed completed dead cancelled",
 	} {
 		for _, s := range queue.States() {
 			j := queue.Job{ID: "x", State: s}
@@ -31,7 +32,8 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 				t.Errorf("%s of a %s job: to %s, event %q, %v", verb, s, to, event, err)
 			case s == queue.Processing && !errors.Is(err, queue.ErrWrongState):
 				t.Errorf("%s of a running job: %v", verb, err)
-			case err != nil && (!errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "job x is "+s.String()+"; ")):
+			case err != nil && (!errors.Is(err, queue.ErrWrongState) ||
+				!strings.Contains(err.Error(), "job x is "+s.String()+"; ")):
 				t.Errorf("%s of a %s job: %v", verb, s, err)
 			}
 		}
@@ -51,12 +53,15 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	}{
 		{queue.VerbRetry, queue.Held, "only failed and finished jobs can be retried; release it with: queuectl release x"},
 		{queue.VerbRetry, queue.Blocked, "only failed and finished jobs can be retried"},
-		{queue.VerbRetryDead, queue.Completed, "only dead jobs are in the dead-letter queue; put it back in the queue with: queuectl retry x"},
+		{queue.VerbRetryDead, queue.Completed, "only dead jobs are in the dead-letter queue; put it back in the queue " +
+			"with: queuectl retry x"},
 		{queue.VerbRetryDead, queue.Pending, "only dead jobs are in the dead-letter queue"},
 		{queue.VerbRelease, queue.Dead, "only held jobs can be released; put it back in the queue with: queuectl retry x"},
-		{queue.VerbEdit, queue.Cancelled, "only waiting jobs can be changed; put it back in the queue with: queuectl retry x"},
+		{queue.VerbEdit, queue.Cancelled, "only waiting jobs can be changed; put it back in the queue " +
+			"with: queuectl retry x"},
 		{queue.VerbEdit, queue.Processing, "only waiting jobs can be changed"},
-		{queue.VerbRemove, queue.Processing, "only jobs that are not running can be removed; cancel it first with: queuectl cancel x"},
+		{queue.VerbRemove, queue.Processing, "only jobs that are not running can be removed; cancel it first " +
+			"with: queuectl cancel x"},
 	} {
 		_, _, _, err := c.verb.Act(&queue.Job{ID: "x", State: c.state})
 		if want := "job x is " + c.state.String() + "; " + c.want; err == nil || err.Error() != want {
@@ -125,7 +130,8 @@ func TestSpecOfRequestsSameJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		j.ID = "x"
-		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other", OnLost: queue.OnLostDead, OutputLimit: 5}
+		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other",
+			OnLost: queue.OnLostDead, OutputLimit: 5}
 		again, err := queue.Resolve(queue.SpecOf(&j), other)
 		if err != nil || !reflect.DeepEqual(normalize(again), normalize(j)) {
 			t.Fatalf("%v\ngot  %+v\nwant %+v", err, again, j)
@@ -157,7 +163,8 @@ func normalize(j queue.Job) queue.Job {
 // it excludes. An error names the field that caused it.
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
-		j, err := queue.Resolve(spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
+		j, err := queue.Resolve(
+			spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,11 +172,20 @@ func TestEditMerges(t *testing.T) {
 		return j
 	}
 	for set, check := range map[string]func(j queue.Job) bool{
-		`{"timeout":null}`:                        func(j queue.Job) bool { return j.Timeout == 0 },
-		`{"timeout_ms":1500}`:                     func(j queue.Job) bool { return j.Timeout == 1500*time.Millisecond },
-		`{"labels":{"a":null,"c":"3"}}`:           func(j queue.Job) bool { return reflect.DeepEqual(j.Labels, map[string]string{"b": "2", "c": "3"}) },
-		`{"labels":null,"env":{"Y":"2"}}`:         func(j queue.Job) bool { return j.Labels == nil && reflect.DeepEqual(j.Env, []string{"X=1", "Y=2"}) },
-		`{"argv":["b"]}`:                          func(j queue.Job) bool { return j.Command == "" && j.Shell == "" && j.Argv[0] == "b" },
+		`{"timeout":null}`:    func(j queue.Job) bool { return j.Timeout == 0 },
+		`{"timeout_ms":1500}`: func(j queue.Job) bool { return j.Timeout == 1500*time.Millisecond },
+		`{"labels":{"a":null,"c":"3"}}`: func(j queue.Job) bool {
+			return reflect.DeepEqual(j.Labels,
+				map[string]string{"b": "2", "c": "3"})
+		},
+		`{"labels":null,"env":{"Y":"2"}}`: func(j queue.Job) bool {
+			return j.Labels == nil &&
+				reflect.DeepEqual(j.Env, []string{"X=1", "Y=2"})
+		},
+		`{"argv":["b"]}`: func(j queue.Job) bool {
+			return j.Command == "" && j.Shell == "" &&
+				j.Argv[0] == "b"
+		},
 		`{"stdin":null}`:                          func(j queue.Job) bool { return j.StdinFile == "/in" },
 		`{"stdin_file":null,"stdin":"x"}`:         func(j queue.Job) bool { return j.StdinFile == "" && j.Stdin == "x" },
 		`{"timeout_ms":null}`:                     func(j queue.Job) bool { return j.Timeout == 0 },
@@ -186,11 +202,13 @@ func TestEditMerges(t *testing.T) {
 	}
 	for set, field := range map[string]string{
 		`{"id":"y"}`: "id", `{"priorty":1}`: "priorty", `{"priority":"x"}`: "priority", `{"max_retries":0}`: "max_retries",
-		`{"command":null}`: "command", `{}`: "set", `{"labels":3}`: "labels", `{"labels":{"a":3}}`: "labels", `{"ok_codes":[]}`: "ok_codes",
+		`{"command":null}`: "command", `{}`: "set", `{"labels":3}`: "labels", `{"labels":{"a":3}}`: "labels",
+		`{"ok_codes":[]}`: "ok_codes",
 	} {
 		j := base()
 		var e *queue.Error
-		if err := j.Edit(json.RawMessage(set), defaults); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field {
+		if err := j.Edit(json.RawMessage(set), defaults); !errors.As(err, &e) || e.Code != queue.CodeInvalid ||
+			e.Field != field {
 			t.Errorf("%s: %v, want field %s", set, err, field)
 		}
 		if !reflect.DeepEqual(j, base()) {

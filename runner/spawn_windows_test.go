@@ -66,7 +66,8 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			started = cmd.Path
 			return &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: windows.ERROR_ACCESS_DISABLED_BY_POLICY}
 		}, false)
-		if filepath.Dir(started) != want || err == nil || !strings.Contains(err.Error(), "AppLocker") || !strings.Contains(err.Error(), started) {
+		if filepath.Dir(started) != want || err == nil || !strings.Contains(err.Error(), "AppLocker") ||
+			!strings.Contains(err.Error(), started) {
 			t.Errorf("started %s, want one in %s; %v", started, want, err)
 		}
 	}
@@ -97,7 +98,8 @@ func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 		if leaves {
 			limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_BREAKAWAY_OK
 		}
-		if _, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation, uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits))); err != nil {
+		if _, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
+			uintptr(unsafe.Pointer(&limits)), uint32(unsafe.Sizeof(limits))); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(os.Args[0])

@@ -87,7 +87,8 @@ func Parse(text string) (Line, error) {
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
-		return Line{}, queue.Invalid("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`, queue.Clip(words[0]))
+		return Line{}, queue.Invalid("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`,
+			queue.Clip(words[0]))
 	}
 	switch len(words) {
 	case len(fields) - 1:
@@ -109,14 +110,17 @@ func parseEvery(words []string) (Line, error) {
 	case err != nil:
 		return Line{}, queue.Invalid("cron", "@every: %v", err)
 	case d < MinEvery:
-		return Line{}, queue.Invalid("cron", "@every %s is too often; use at least %s", queue.Clip(words[0]), queue.FormatDuration(MinEvery))
+		return Line{}, queue.Invalid("cron", "@every %s is too often; use at least %s", queue.Clip(words[0]),
+			queue.FormatDuration(MinEvery))
 	}
 	return Line{every: d.Truncate(time.Millisecond)}, nil
 }
 
 // parser parses six fields. If both day fields are restricted, the line matches a day that matches either of
 // them, as in other implementations of cron.
-var parser = cron.MustNewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(searchYears)
+var parser = cron.MustNewParser(
+	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(
+	searchYears)
 
 // parseFields parses six fields. It first parses each separately, so that an error can name the
 // field.
@@ -128,7 +132,8 @@ func parseFields(words []string) (Line, error) {
 	for i, word := range words {
 		var ok bool
 		if parts[i], ok = parseList(i, word); !ok {
-			return Line{}, queue.Invalid("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of 1 or more (*/2) or *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
+			return Line{}, queue.Invalid("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
+				"1 or more (*/2) or *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
 		}
 	}
 	read, err := parser.Parse(strings.Join(parts, " "))
@@ -145,7 +150,8 @@ func parseFields(words []string) (Line, error) {
 	days.DowOrDom = !isUnrestricted(words[dayOfMonth]) && !isUnrestricted(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return Line{}, queue.Invalid("cron", "the schedule would never start a job: the given day does not exist in any of the given months; change the day or the month")
+		return Line{}, queue.Invalid("cron", "the schedule would never start a job: the given day does not exist in any of "+
+			"the given months; change the day or the month")
 	}
 	return l, nil
 }

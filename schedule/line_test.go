@@ -109,17 +109,21 @@ func TestLines(t *testing.T) {
 		{"0 3 * * *", "2026-03-01T03:00:00Z", "Mon 03-02 03:00:00 +0000"},
 		{"0 3 * * *", "2026-03-01T02:59:59.999Z", "Sun 03-01 03:00:00 +0000"},
 		{"30 0 3 * * *", "2026-03-01T03:00:00Z", "Sun 03-01 03:00:30 +0000"},
-		{"*/20 * * * * *", "2026-03-01T03:00:01Z", "Sun 03-01 03:00:20 +0000, Sun 03-01 03:00:40 +0000, Sun 03-01 03:01:00 +0000"},
+		{"*/20 * * * * *", "2026-03-01T03:00:01Z", "Sun 03-01 03:00:20 +0000, Sun 03-01 03:00:40 +0000, Sun " +
+			"03-01 03:01:00 +0000"},
 		{"0 0 29 2 *", "2026-03-01T00:00:00Z", "Tue 02-29 00:00:00 +0000, Sun 02-29 00:00:00 +0000"},
 		{"0 0 29 2 *", "2096-03-01T00:00:00Z", "Fri 02-29 00:00:00 +0000"},
 		{"0 0 31 * *", "2026-03-31T00:00:00Z", "Sun 05-31 00:00:00 +0000, Fri 07-31 00:00:00 +0000"},
-		{"0 0 13 * FRI", "2026-02-28T00:00:00Z", "Fri 03-06 00:00:00 +0000, Fri 03-13 00:00:00 +0000, Fri 03-20 00:00:00 +0000, Fri 03-27 00:00:00 +0000, Fri 04-03 00:00:00 +0000, Fri 04-10 00:00:00 +0000, Mon 04-13 00:00:00 +0000"},
+		{"0 0 13 * FRI", "2026-02-28T00:00:00Z", "Fri 03-06 00:00:00 +0000, Fri 03-13 00:00:00 +0000, Fri 03-20 00:00:00 " +
+			"+0000, Fri 03-27 00:00:00 +0000, Fri 04-03 00:00:00 +0000, Fri 04-10 00:00:00 +0000, Mon 04-13 00:00:00 +0000"},
 		{"0 0 */10 * THU", "2026-02-28T00:00:00Z", "Thu 05-21 00:00:00 +0000, Thu 06-11 00:00:00 +0000"},
 		{"0 0 * * 7", "2026-03-02T00:00:00Z", "Sun 03-08 00:00:00 +0000"},
 		{"0 0 13 * */7", "2026-03-02T00:00:00Z", "Sun 09-13 00:00:00 +0000, Sun 12-13 00:00:00 +0000"},
 		{"0 0 1 jan,Jul *", "2026-03-02T00:00:00Z", "Wed 07-01 00:00:00 +0000, Fri 01-01 00:00:00 +0000"},
-		{"5/20 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:05:00 +0000, Mon 03-02 04:25:00 +0000, Mon 03-02 04:45:00 +0000"},
-		{"0 22-2 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Mon 03-02 23:00:00 +0000, Tue 03-03 00:00:00 +0000"},
+		{"5/20 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:05:00 +0000, Mon 03-02 04:25:00 +0000, Mon " +
+			"03-02 04:45:00 +0000"},
+		{"0 22-2 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Mon 03-02 23:00:00 +0000, Tue " +
+			"03-03 00:00:00 +0000"},
 		// A step that exceeds the range selects only its first value, as in crontab(5).
 		{"26-28/3 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Tue 03-03 04:26:00 +0000"},
 		{"26-28/2 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Mon 03-02 04:28:00 +0000"},
@@ -129,7 +133,8 @@ func TestLines(t *testing.T) {
 		{"*/99999999999999999999 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:00:00 +0000, Tue 03-03 04:00:00 +0000"},
 		{"*/61 0 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:00:00 +0000"},
 		{"0 */24 * * *", "2026-03-02T00:00:00Z", "Tue 03-03 00:00:00 +0000, Wed 03-04 00:00:00 +0000"},
-		{"5,10-12/9,*/70 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:00:00 +0000, Mon 03-02 04:05:00 +0000, Mon 03-02 04:10:00 +0000, Tue 03-03 04:00:00 +0000"},
+		{"5,10-12/9,*/70 4 * * *", "2026-03-02T00:00:00Z",
+			"Mon 03-02 04:00:00 +0000, Mon 03-02 04:05:00 +0000, Mon 03-02 04:10:00 +0000, Tue 03-03 04:00:00 +0000"},
 		{"0 0 */40 * *", "2026-03-02T00:00:00Z", "Wed 04-01 00:00:00 +0000, Fri 05-01 00:00:00 +0000"},
 		{"0 0 1 mar-may/7 *", "2026-03-02T00:00:00Z", "Mon 03-01 00:00:00 +0000"},
 		{"0 0 * * mon-wed/5", "2026-03-02T00:00:00Z", "Mon 03-09 00:00:00 +0000"},
@@ -137,10 +142,14 @@ func TestLines(t *testing.T) {
 		// More lenient than crontab(5) on purpose: a range may wrap around, and a number with a step
 		// continues to the maximum.
 		{"59-0 4 * * *", "2026-03-02T12:00:00Z", "Tue 03-03 04:00:00 +0000, Tue 03-03 04:59:00 +0000"},
-		{"0 0 30-2 * *", "2026-03-02T12:00:00Z", "Mon 03-30 00:00:00 +0000, Tue 03-31 00:00:00 +0000, Wed 04-01 00:00:00 +0000"},
-		{"0 0 1 nov-feb *", "2026-03-02T12:00:00Z", "Sun 11-01 00:00:00 +0000, Tue 12-01 00:00:00 +0000, Fri 01-01 00:00:00 +0000, Mon 02-01 00:00:00 +0000"},
-		{"0 0 * * sat-mon", "2026-03-03T12:00:00Z", "Sat 03-07 00:00:00 +0000, Sun 03-08 00:00:00 +0000, Mon 03-09 00:00:00 +0000"},
-		{"5/15 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:05:00 +0000, Mon 03-02 04:20:00 +0000, Mon 03-02 04:35:00 +0000, Mon 03-02 04:50:00 +0000, Tue 03-03 04:05:00 +0000"},
+		{"0 0 30-2 * *", "2026-03-02T12:00:00Z", "Mon 03-30 00:00:00 +0000, Tue 03-31 00:00:00 +0000, Wed " +
+			"04-01 00:00:00 +0000"},
+		{"0 0 1 nov-feb *", "2026-03-02T12:00:00Z",
+			"Sun 11-01 00:00:00 +0000, Tue 12-01 00:00:00 +0000, Fri 01-01 00:00:00 +0000, Mon 02-01 00:00:00 +0000"},
+		{"0 0 * * sat-mon", "2026-03-03T12:00:00Z",
+			"Sat 03-07 00:00:00 +0000, Sun 03-08 00:00:00 +0000, Mon 03-09 00:00:00 +0000"},
+		{"5/15 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:05:00 +0000, Mon 03-02 04:20:00 +0000, Mon 03-02 04:35:00 " +
+			"+0000, Mon 03-02 04:50:00 +0000, Tue 03-03 04:05:00 +0000"},
 		{"5/70 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:05:00 +0000, Tue 03-03 04:05:00 +0000"},
 		{"@hourly", "2026-03-02T12:00:00Z", "Mon 03-02 13:00:00 +0000"},
 		{"@Daily", "2026-03-02T12:00:00Z", "Tue 03-03 00:00:00 +0000"},
@@ -251,7 +260,8 @@ func TestNewest(t *testing.T) {
 // Over a year in zones of all kinds, each call of Next returns a later occurrence. Called with the last
 // millisecond before an occurrence, Next returns that occurrence again.
 func TestOccurrencesRise(t *testing.T) {
-	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut", "Africa/Casablanca", "Pacific/Apia"} {
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut",
+		"Africa/Casablanca", "Pacific/Apia"} {
 		in, err := time.LoadLocation(zone)
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +297,8 @@ func TestJitter(t *testing.T) {
 		}
 		seen[d.Truncate(time.Second)] = true
 	}
-	if len(seen) < 30 || Jitter("nightly", at, 0) != 0 || Jitter("nightly", at, time.Hour) == Jitter("weekly", at, time.Hour) {
+	if len(seen) < 30 || Jitter("nightly", at, 0) != 0 ||
+		Jitter("nightly", at, time.Hour) == Jitter("weekly", at, time.Hour) {
 		t.Errorf("%d different seconds of 60", len(seen))
 	}
 }
@@ -295,7 +306,8 @@ func TestJitter(t *testing.T) {
 // Gap finds the shortest interval even if the intervals differ.
 func TestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
-	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second, "@reboot": 0, "0 3 * * *": 24 * time.Hour} {
+	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,
+		"@reboot": 0, "0 3 * * *": 24 * time.Hour} {
 		l, err := Parse(line)
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +328,8 @@ func TestJobID(t *testing.T) {
 		t.Error(got)
 	}
 	one, other := JobID("nightly", at, 21), JobID("nightly", at, 21)
-	if one == other || !strings.HasPrefix(one, "nightly@20260301T030000Z-") || len(one) != len("nightly@20260301T030000Z-")+10 {
+	if one == other || !strings.HasPrefix(one, "nightly@20260301T030000Z-") ||
+		len(one) != len("nightly@20260301T030000Z-")+10 {
 		t.Errorf("after many are taken it may be %s, or %s", one, other)
 	}
 }

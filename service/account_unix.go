@@ -32,7 +32,8 @@ func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
 		}
 		return nil
 	}
-	return queue.Invalid("run_as", "%s needs runners that root starts; install the service (queuectl service install), start it as root, or set run_as = service", set.RunAs)
+	return queue.Invalid("run_as", "%s needs runners that root starts; install the service (queuectl service install), "+
+		"start it as root, or set run_as = service", set.RunAs)
 }
 
 const lockName = "service.lock"
@@ -112,7 +113,8 @@ func takeLock(f *os.File, dir string) (*dirLock, error) {
 		}
 	}
 	l.Close()
-	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
+	return nil, queue.Errorf(queue.CodeWrongState,
+		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
 }
 
 // hasEnded reports whether a process has ended or is exiting. An exiting process may still hold a lock,
@@ -140,7 +142,8 @@ func lockForReading(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("cannot read the state directory: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.ShellWord(dir))
+		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: "+
+			"sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.ShellWord(dir))
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {

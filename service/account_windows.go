@@ -25,9 +25,11 @@ func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.User):
 		return nil
 	case name != "":
-		return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
+		return queue.Invalid(
+			"run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
 	}
-	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
+	return queue.Invalid(
+		"run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
 }
 
 // bootstrapRoot does nothing, since Windows has no runners of root. If the settings need them,
@@ -72,7 +74,9 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		content, _ := os.ReadFile(path) // the content, a pid, is used in the error message
 		pid := strings.TrimSpace(string(content))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
-			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
+			return nil, queue.Errorf(queue.CodeWrongState,
+				"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir,
+				queue.ShellWord(dir))
 		}
 	}
 }

@@ -105,7 +105,9 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	if len(live) > 0 {
-		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.ShellWord(p.State))
+		return done, queue.Errorf(queue.CodeWrongState,
+			"jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s "+
+				"service stop --runners", p.State, filepath.Base(live[0]), queue.ShellWord(p.State))
 	}
 	tmp := restoreDir(p)
 	defer os.RemoveAll(tmp)
@@ -127,7 +129,8 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	err = replace(done.AsideDir, func() error {
-		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.AsideDir, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.AsideDir, "runner")); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old output files aside: %w", err)
 		}
 		if err := os.Rename(tmp, cluster.RunnersDir(p)); err != nil {

@@ -54,7 +54,9 @@ func serviceIDs() (uid, gid int, err error) {
 	u, err := known.UserByName(control.ServiceAccount)
 	own, ok := known.Group(serviceGroup)
 	if err != nil || !ok {
-		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd --system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
+		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least "+
+			"one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd "+
+			"--system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
 	}
 	return int(u.UID), int(own), nil
 }
@@ -81,11 +83,13 @@ func bindForGroup(path string) (*control.Socket, error) {
 
 // dropPrivileges switches this process irrevocably to an account.
 func dropPrivileges(uid, gid int) error {
-	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid), syscall.Setreuid(uid, uid)); err != nil {
+	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid),
+		syscall.Setreuid(uid, uid)); err != nil {
 		return fmt.Errorf("cannot switch to the service's account: %w", err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
-		return errors.New("the service was not started, because it could regain root rights after switching to its own account; start it without securebits that keep capabilities (SecureBits=)")
+		return errors.New("the service was not started, because it could regain root rights after switching to its own " +
+			"account; start it without securebits that keep capabilities (SecureBits=)")
 	}
 	return seal()
 }

@@ -26,9 +26,10 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 		tries   int
 		said    int
 	}{
-		"at once":     {[]error{nil}, time.Hour, nil, 1, 0},
-		"soon":        {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
-		"never":       {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded, int(time.Minute / diskFullRetryDelay), 1},
+		"at once": {[]error{nil}, time.Hour, nil, 1, 0},
+		"soon":    {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
+		"never": {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded,
+			int(time.Minute / diskFullRetryDelay), 1},
 		"at first":    {[]error{other}, time.Hour, other, 1, 0},
 		"for another": {[]error{full, other}, time.Hour, other, 3, 1},
 		"freed":       {[]error{full, other, nil}, time.Hour, nil, 3, 1},

@@ -16,7 +16,8 @@ import (
 // Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
 // user's own process group.
 func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
-	if got := doctor.HowToEnd(0); strings.ContainsAny(got, "0123456789") || strings.Contains(strings.ToLower(got), "kill") {
+	if got := doctor.HowToEnd(0); strings.ContainsAny(got, "0123456789") ||
+		strings.Contains(strings.ToLower(got), "kill") {
 		t.Errorf("of a runner whose process is unknown: %s", got)
 	}
 	if got := doctor.HowToEnd(4711); !strings.Contains(got, "4711") {
@@ -49,7 +50,8 @@ func TestRunnersToEndAreFound(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := EndRunners(config.PlacesIn(t.TempDir()), file); runtime.GOOS != "windows" && (err == nil || !strings.Contains(err.Error(), file)) {
+	if _, err := EndRunners(config.PlacesIn(t.TempDir()), file); runtime.GOOS != "windows" &&
+		(err == nil || !strings.Contains(err.Error(), file)) {
 		t.Errorf("runners in what is no folder: %v", err)
 	}
 }

@@ -26,7 +26,8 @@ type endpoint struct {
 }
 
 func newEndpoint(b *startup) *endpoint {
-	return &endpoint{log: b.log, places: b.opt.Places, directory: b.directory, rights: b.rights, settings: b.settings, bound: b.boundSocket}
+	return &endpoint{log: b.log, places: b.opt.Places, directory: b.directory, rights: b.rights, settings: b.settings,
+		bound: b.boundSocket}
 }
 
 // open opens the control socket: the one that the system passed to the service, the one that was bound while the

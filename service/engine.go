@@ -34,9 +34,11 @@ type (
 
 // opener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
 // ranked.
-type opener func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
+type opener func(ctx context.Context, dir string, log *slog.Logger,
+	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
-func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+func openEngine(ctx context.Context, dir string, log *slog.Logger,
+	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
@@ -52,7 +54,8 @@ type member = sql.NodeConfig
 
 // openServer returns an opener for the store in a server database, which this service joins as node m.
 func openServer(url string, m member) opener {
-	return func(ctx context.Context, _ string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	return func(ctx context.Context, _ string, log *slog.Logger,
+		orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf, Node: m})
 		if err != nil {
 			return nil, err
@@ -63,12 +66,16 @@ func openServer(url string, m member) opener {
 
 // rejectReadOnly returns an error: a queue in a server database cannot be read in read-only mode. The
 // database has its own tools for that.
-func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	return nil, queue.Errorf(queue.CodeWrongState, "the service is not running, and a queue in PostgreSQL can be read only through it; start it with: queuectl service start")
+func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store,
+	error) {
+	return nil, queue.Errorf(queue.CodeWrongState,
+		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
+			"queuectl service start")
 }
 
 // openReadOnly opens the store of a directory that no service uses, read-only.
-func openReadOnly(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+func openReadOnly(_ context.Context, dir string, log *slog.Logger,
+	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err

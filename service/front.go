@@ -33,7 +33,8 @@ func newFront(s *Service, e *endpoint) *front {
 	f.notices = &notices{log: s.log, places: s.opt.Places, pool: s.pool, store: s.store, endpoint: e}
 	d := s.dependencies(e)
 	d.Page, d.Stop, d.Reloading, d.Reloaded = f.page, stop, f.notices.reloading, f.notices.reloaded
-	d.Inherited, d.AdviseBoot, d.Unit, d.Programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit, doctor.ProgramFiles(s.opt.Runner[0])
+	d.Inherited, d.AdviseBoot, d.Unit, d.Programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit,
+		doctor.ProgramFiles(s.opt.Runner[0])
 	api, changes, local := handlers.New(d)
 	f.api, f.changes = api, changes
 	f.server = s.newServer(f.api, &authorizer{f.admission, s.rights})
@@ -41,8 +42,9 @@ func newFront(s *Service, e *endpoint) *front {
 		Log: s.log, Store: s.store, Directory: s.directory, Owners: s.owners, Settings: s.settings,
 	}
 	f.responder = &cluster.Responder{
-		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, Pool: s.pool, Store: s.store, OutputFiles: s.outputFiles,
-		Pauses: s.pauses, Router: s.router, Local: local,
+		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, Pool: s.pool, Store: s.store,
+		OutputFiles: s.outputFiles,
+		Pauses:      s.pauses, Router: s.router, Local: local,
 	}
 	f.page.SetWeb()
 	return f
@@ -91,9 +93,11 @@ func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
 			Settings: s.settings, Lock: s.lock, Stored: s.stored, Pauses: s.pauses, QueueRules: s.queueRules,
 			GateRules: s.gateRules, Quota: s.quota, Units: s.units,
 		},
-		AccessParts: handlers.AccessParts{Directory: s.directory, Rights: s.rights, Owners: s.owners, Guard: s.guard, RunAs: s.runAs},
-		NodeParts:   handlers.NodeParts{Self: s.self, NodeList: s.nodeList, Router: s.router, DrainState: s.drainState, Drains: s.drains, Lease: s.lease},
-		Endpoint:    e, Hooks: s.hooks, SetTraces: s.tracing.setTraces, AccountBy: s.accountChoice().accountBy,
+		AccessParts: handlers.AccessParts{Directory: s.directory, Rights: s.rights, Owners: s.owners, Guard: s.guard,
+			RunAs: s.runAs},
+		NodeParts: handlers.NodeParts{Self: s.self, NodeList: s.nodeList, Router: s.router, DrainState: s.drainState,
+			Drains: s.drains, Lease: s.lease},
+		Endpoint: e, Hooks: s.hooks, SetTraces: s.tracing.setTraces, AccountBy: s.accountChoice().accountBy,
 		ExamineStoreDir: examineStoreDir, Reloading: func() {}, Reloaded: func() {},
 	}
 	if s.opt.Background || s.opt.Manager != nil {

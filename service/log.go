@@ -87,7 +87,8 @@ func newLog(o *Options, settings *settings.Keeper, w io.Writer) *slog.Logger {
 	case logs.WritesToJournal(o.Log):
 		auto = logs.NewJournal(w, options)
 	}
-	var log slog.Handler = &logFormats{text: text, json: json, auto: auto, format: func() string { return settings.Current().LogFormat }}
+	var log slog.Handler = &logFormats{text: text, json: json, auto: auto,
+		format: func() string { return settings.Current().LogFormat }}
 	if o.Manager != nil {
 		log = teeHandler{log, o.Manager.Log}
 	}

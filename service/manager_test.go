@@ -48,10 +48,13 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	listens, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	o := Options{
-		Places: config.PlacesIn(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService}, KeepJobs: true, Version: "test",
+		Places: config.PlacesIn(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService},
+		KeepJobs: true, Version: "test",
 		Runner: []string{os.Args[0], "-test.run=^$"}, Log: log,
-		Manager: &Manager{OnListening: func() { close(listens) }, ExtendStopTimeout: func() {}, Log: slog.DiscardHandler}, OnReady: func() { close(ready) },
-		openLocal: func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		Manager: &Manager{OnListening: func() { close(listens) }, ExtendStopTimeout: func() {}, Log: slog.DiscardHandler},
+		OnReady: func() { close(ready) },
+		openLocal: func(_ context.Context, _ string, _ *slog.Logger,
+			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 			order, err := orderOf(nil)
 			s.Store = memstore.New(order)
 			return s, err

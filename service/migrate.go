@@ -12,7 +12,8 @@ import (
 // jobs continue, and the next service that is started adopts them. from and to have the format of the
 // setting store; "" means the store in the settings. Migrate calls the function each with the name of a
 // table and the number of its rows that were copied.
-func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated, err error) {
+func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated,
+	err error) {
 	b, err := readStartup(o)
 	if err != nil {
 		return done, &ExitError{ExitConfig, err}

@@ -18,17 +18,20 @@ import (
 // the service, and begin is the command that creates its queue.
 func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
-		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
+		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,
+			Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
 	}
 	lock, err := lockForReading(p.State)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
-	list := []store.Finding{{Check: "service", Level: store.LevelWarning, Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
+	list := []store.Finding{{Check: "service", Level: store.LevelWarning,
+		Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
 	switch location, err := locationIn(p); {
 	case err != nil:
-		list = append(list, store.Finding{Check: "settings", Level: store.LevelFailure, Message: err.Error(), Next: "queuectl config validate"})
+		list = append(list, store.Finding{Check: "settings", Level: store.LevelFailure, Message: err.Error(),
+			Next: "queuectl config validate"})
 	case location.URL == "":
 		list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
 	case verify:

@@ -51,7 +51,8 @@ func (b *startup) runnerHome() (runner.Location, error) {
 	case set.JobTmpdir == "":
 		return home, nil
 	case r.fromRoot():
-		return home, queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and set job_tmpdir in %s",
+		return home, queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and "+
+			"set job_tmpdir in %s",
 			r.Policy)
 	}
 	home.Tmpdir = filepath.Clean(set.JobTmpdir)
@@ -89,7 +90,8 @@ func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) 
 func (b *startup) startError(key string, err error) *ExitError {
 	if b.settings.Current().Origin(key) == config.FromStored {
 		k, _, _ := config.FindKey(key, "") // ignore the error, since key is a known setting
-		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
+		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the "+
+			"service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
 	}
 	return &ExitError{ExitConfig, err}

@@ -40,7 +40,8 @@ func TestRunAsOnWindows(t *testing.T) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
 			a, err := s.accountChoice().accountBy(set)
-			if why == "" && (err != nil || a.User != me.Username) || why != "" && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
+			if why == "" && (err != nil || a.User != me.Username) || why != "" &&
+				(!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: %+v, %v", runAs, a, err)
 			}
 		}

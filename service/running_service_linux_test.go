@@ -100,8 +100,9 @@ func (w *runningService) startWithin(tries int) {
 	w.stop, w.requestStop, w.ended = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
-		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs, Version: "test",
-		Runner: []string{os.Args[0], runnerWord}, Log: log, OnReady: func() { close(ready) }, openLocal: w.open,
+		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
+		Version: "test",
+		Runner:  []string{os.Args[0], runnerWord}, Log: log, OnReady: func() { close(ready) }, openLocal: w.open,
 		OnConcurrencyLimit: func() { w.concurrentCalls.Add(1) },
 	}
 	go func() { w.ended <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
@@ -109,7 +110,8 @@ func (w *runningService) startWithin(tries int) {
 	case <-ready:
 	case err := <-w.ended:
 		// Retry: a child process that another test has forked may still hold the lock or the socket.
-		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "another process already listens there")) {
+		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
+			strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
 			w.startWithin(tries - 1)
 			return
@@ -163,7 +165,8 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 		"server": nil, // the server database of the tests, if PostgreSQL is installed
 		"model": func() opener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
-			return func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+			return func(_ context.Context, _ string, _ *slog.Logger,
+				orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 				settings, err := model.Settings(context.Background())
 				if err != nil {
 					return nil, err
@@ -215,10 +218,11 @@ func (w *runningService) enqueue(s queue.Spec) {
 func (w *runningService) waitEnded(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
-	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
-		how[e.Job.ID] = e.Job.State
-		return nil
-	})
+	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Span(20 * time.Second)},
+		func(e control.Ended) error {
+			how[e.Job.ID] = e.Job.State
+			return nil
+		})
 	if err != nil || got.TimedOut {
 		w.Fatalf("%v: %+v, %v", ids, got, err)
 	}
@@ -261,7 +265,9 @@ func TestServiceRunsJobs(t *testing.T) {
 			w.Fatalf("got %v", got)
 		}
 		said := map[string]string{}
-		if _, err := w.Logs(ctx, control.Logs{ID: "good"}, func(p control.Piece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil || said["stdout"] != "one\n" || said["stderr"] != "two\n" {
+		if _, err := w.Logs(ctx, control.Logs{ID: "good"},
+			func(p control.Piece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil ||
+			said["stdout"] != "one\n" || said["stderr"] != "two\n" {
 			w.Errorf("it said %q, %v", said, err)
 		}
 		j := w.waitForState("bad", "dead")
@@ -280,7 +286,8 @@ func TestServiceRunsJobs(t *testing.T) {
 		}
 		var kinds []string
 		zero := int64(0)
-		if _, err := w.Events(ctx, control.Events{Since: &zero, ID: control.Names{"good"}}, func(e control.Event) error { kinds = append(kinds, e.Event); return nil }); err != nil {
+		if _, err := w.Events(ctx, control.Events{Since: &zero, ID: control.Names{"good"}},
+			func(e control.Event) error { kinds = append(kinds, e.Event); return nil }); err != nil {
 			w.Fatal(err)
 		}
 		// Ignore started events: a job that runs for some milliseconds may or may not have one.
@@ -369,7 +376,8 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 			}
 			return list
 		}
-		for i, p := range []control.EnqueueBatch{{Batch: "b", Jobs: part(0, 900)}, {Batch: "b", Jobs: part(900, 300), Commit: true, Key: "k"}, {Jobs: part(5000, 1), Commit: true, Key: "other"}} {
+		for i, p := range []control.EnqueueBatch{{Batch: "b", Jobs: part(0, 900)},
+			{Batch: "b", Jobs: part(900, 300), Commit: true, Key: "k"}, {Jobs: part(5000, 1), Commit: true, Key: "other"}} {
 			if i == 1 {
 				if page, err := w.List(ctx, control.List{}); err != nil || len(page.Jobs) != 0 {
 					w.Fatalf("before the last part: %d jobs, %v", len(page.Jobs), err)
@@ -398,7 +406,8 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		if page, err := w.List(ctx, control.List{Label: control.Labels{"part": "900"}}); err != nil || len(page.Jobs) != 300 {
 			w.Errorf("by label: %d jobs, %v", len(page.Jobs), err)
 		}
-		if again, err := w.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: part(5000, 1), Commit: true, Key: "other"}); err != nil || !again.Duplicate {
+		if again, err := w.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: part(5000, 1), Commit: true,
+			Key: "other"}); err != nil || !again.Duplicate {
 			w.Errorf("the same request again: %+v, %v", again, err)
 		}
 		if _, err := w.WorkerScale(ctx, control.WorkerScale{Count: 4}); err != nil {
@@ -454,13 +463,15 @@ func TestServiceDetectsStoreCapabilities(t *testing.T) {
 		// The database server of the tests does not sync to disk, and doctor reports that.
 		unsafe := strings.HasSuffix(w.Name(), "server")
 		bytes := int64(0)
-		end, err := w.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
+		end, err := w.Backup(ctx, control.Nothing{},
+			func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
 		if files && (err != nil || end.Bytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {
 			w.Errorf("backup: %d bytes, %+v, %v", bytes, end, err)
 		}
 		for _, verify := range []bool{false, true} {
 			found, err := w.Doctor(ctx, control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
-			if refused := verify && !files; refused != errors.Is(err, queue.ErrUnsupported) || !refused && (err != nil || found.Level == "failure" && !unsafe) {
+			if refused := verify && !files; refused != errors.Is(err, queue.ErrUnsupported) || !refused &&
+				(err != nil || found.Level == "failure" && !unsafe) {
 				w.Errorf("doctor, verify %v: %+v, %v", verify, found, err)
 			}
 		}

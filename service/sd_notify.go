@@ -29,7 +29,8 @@ type notices struct {
 // statusLine returns a summary of the queue in one line.
 func (n *notices) statusLine() string {
 	c := n.store.Counts()
-	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.pool.Busy(), c.Waiting(), c.States[queue.Dead], n.pool.Workers())
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.pool.Busy(), c.Waiting(), c.States[queue.Dead],
+		n.pool.Workers())
 	if n.pool.Draining() {
 		line += "; draining"
 	}

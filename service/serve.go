@@ -158,7 +158,10 @@ func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrSuperseded) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service does not start the first time, start it again), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put "+
+		"the newer database back (if the service does not start the first time, start it again), restore a backup "+
+		"(queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err,
+		queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
@@ -198,8 +201,10 @@ func (s *Service) duties(f *front) upkeep.Duties {
 func (s *Service) retention() upkeep.Retention {
 	c := s.settings.Current()
 	return upkeep.Retention{
-		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.quota.QuotaThreshold(),
+		States: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled,
+			queue.Dead: c.RetentionDead},
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput,
+		UserBytes:      s.quota.QuotaThreshold(),
 		QueueRetention: s.queueRules.Retention,
 	}
 }

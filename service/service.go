@@ -192,7 +192,8 @@ type openQueue struct {
 
 // newService returns the parts that work on an open queue, which runs jobs as an account with the runners of a
 // home. A nil exporter exports no traces.
-func newService(b *startup, q openQueue, home runner.Location, account worker.Account, exporter *traces.Exporter) *Service {
+func newService(b *startup, q openQueue, home runner.Location, account worker.Account,
+	exporter *traces.Exporter) *Service {
 	s := &Service{
 		startup: b, openQueue: q, account: account, home: home,
 		lock: settings.NewLock(), shares: &control.UserLimits{},
@@ -220,7 +221,8 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 		Version: b.opt.Version, Self: s.self,
 	}
 	s.router = &cluster.JobRouter{
-		Cluster: q.cluster, Requests: q.nodeRequests, Node: q.node, Pool: s.pool, NodeList: s.nodeList, OutputFiles: s.outputFiles,
+		Cluster: q.cluster, Requests: q.nodeRequests, Node: q.node, Pool: s.pool, NodeList: s.nodeList,
+		OutputFiles: s.outputFiles,
 	}
 	s.drains = &cluster.Drains{Cluster: q.cluster, Pool: s.pool, DrainState: b.drainState}
 	s.lease = cluster.NewLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)
@@ -229,7 +231,8 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 
 // load reads everything from the store that must be in effect before the first claim.
 func (s *Service) load(ctx context.Context) error {
-	return errors.Join(handlers.ApplyUserLimit(ctx, s.store, s.settings), s.self.ApplyNode(ctx), s.queueRules.LoadRules(ctx), s.gateRules.LoadGates(ctx), s.owners.Load(ctx))
+	return errors.Join(handlers.ApplyUserLimit(ctx, s.store, s.settings), s.self.ApplyNode(ctx),
+		s.queueRules.LoadRules(ctx), s.gateRules.LoadGates(ctx), s.owners.Load(ctx))
 }
 
 // open opens the store, and returns the parts that work on it.

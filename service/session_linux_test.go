@@ -45,7 +45,8 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 			w.end()
 			w.start()
 			j := w.waitForState("deaf", "processing")
-			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 &&
+				time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				// The first service may not have stored the result in time; then the next service stores
 				// it.
 				j = w.waitForState("deaf", "processing")

@@ -15,7 +15,8 @@ func TestSocketGroupOfADirectory(t *testing.T) {
 	b.directory.Lookup = func(database, key string) (string, error) {
 		return map[string]string{"group dirgroup": "dirgroup:*:61411:dora"}[database+" "+key], nil
 	}
-	if err := b.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
+	if err := b.settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+		Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
 		t.Fatal(err)
 	}
 	if perms, err := newEndpoint(b).socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {

@@ -45,8 +45,10 @@ func (e *endpoint) socketPerms(set *config.Settings) (control.SocketPerms, error
 // CheckSettings returns an error for socket settings with which the service would not start.
 func (e *endpoint) CheckSettings(set *config.Settings) error {
 	perms, err := e.socketPerms(set)
-	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 && perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
-		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this group access to the socket; add the account to the group", set.SocketGroup)
+	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 &&
+		perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
+		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this "+
+			"group access to the socket; add the account to the group", set.SocketGroup)
 	}
 	return err
 }

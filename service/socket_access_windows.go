@@ -25,7 +25,8 @@ func (e *endpoint) socketPerms(*config.Settings) (control.SocketPerms, error) {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SID(id)
 			if !known {
-				e.log.Warn("[access] contains an account number that this machine does not know; write the name or SID of the account", "number", id)
+				e.log.Warn("[access] contains an account number that this machine does not know; write the name "+
+					"or SID of the account", "number", id)
 				continue
 			}
 			clients = append(clients, sid)
@@ -45,6 +46,7 @@ func (e *endpoint) UpdateAccess() {
 		err = e.socket.Admit(perms)
 	}
 	if err != nil {
-		e.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service", "error", err)
+		e.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service",
+			"error", err)
 	}
 }

@@ -41,7 +41,8 @@ type accessRig struct {
 func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	b, err := readStartup(Options{Places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
+	b, err := readStartup(Options{Places: config.Places{File: `C:\q.toml`,
+		Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
 	if err == nil {
 		err = b.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: access})
 	}
@@ -58,7 +59,8 @@ func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *
 // and the service's own account can connect too. Unknown names are reported.
 func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	s, log := newServiceWithAccess(t, map[string]string{
-		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
+		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513",
+		"access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
 	perms, err := s.endpoint.socketPerms(nil)
 	if err != nil {
@@ -88,20 +90,24 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 // The system, elevated administrators and the service's own user have all rights. An administrator that is
 // not elevated has only the rights in [access].
 func TestRightsByAccount(t *testing.T) {
-	s, _ := newServiceWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
+	s, _ := newServiceWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545",
+		"access.read": "S-1-5-21-1-2-3-1104"})
 	for _, c := range []struct {
 		peer control.Peer
 		want control.Right
 	}{
-		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.CurrentUser()}, control.Admin}, {control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
-		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.Submit}, {control.Peer{UID: 1 << 52, GID: -1}, control.None},
+		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.CurrentUser()}, control.Admin},
+		{control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
+		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.Submit},
+		{control.Peer{UID: 1 << 52, GID: -1}, control.None},
 	} {
 		if got := s.rights.Right(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	var e *queue.Error
-	if err := s.rights.Refuse(&control.Peer{UID: 1 << 52, Right: control.None}, "list", control.Read); !errors.As(err, &e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
+	if err := s.rights.Refuse(&control.Peer{UID: 1 << 52, Right: control.None}, "list", control.Read); !errors.As(err,
+		&e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -117,7 +123,8 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.endpoint.socket.Close()
-	if err := s.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
+	if err := s.settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+		Values: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.rights.ResolveAccess()
@@ -129,7 +136,8 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	sd, err := windows.GetSecurityInfo(windows.Handle(c.(interface{ Fd() uintptr }).Fd()), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	sd, err := windows.GetSecurityInfo(windows.Handle(c.(interface{ Fd() uintptr }).Fd()), windows.SE_KERNEL_OBJECT,
+		windows.DACL_SECURITY_INFORMATION)
 	if err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BG)") || log.Len() > 0 {
 		t.Errorf("the pipe lets in %s, %v; %s", sd, err, log)
 	}

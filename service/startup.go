@@ -55,12 +55,14 @@ func newStartup(o Options) (*startup, error) {
 		return nil, &ExitError{ExitConfig, err}
 	}
 	if len(o.Inherited) > 0 {
-		b.log.Warn("the service inherited restrictions from the process that started it", "inherited", strings.Join(o.Inherited, "; "))
+		b.log.Warn("the service inherited restrictions from the process that started it", "inherited",
+			strings.Join(o.Inherited, "; "))
 	}
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.CurrentUser() == 0 && runAs != config.RunAsService {
+	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.CurrentUser() == 0 &&
+		runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
 			return nil, &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", runAs, err)}
 		}
@@ -71,9 +73,11 @@ func newStartup(o Options) (*startup, error) {
 
 // readStartup reads the settings that are available before the store is open. The result logs nothing.
 func readStartup(o Options) (*startup, error) {
-	b := &startup{opt: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{}, drainState: &cluster.DrainState{}, pauses: &settings.AllPause{}}
+	b := &startup{opt: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
+		drainState: &cluster.DrainState{}, pauses: &settings.AllPause{}}
 	var err error
-	if b.settings, err = settings.New(settings.Options{File: o.Places.File, NeedFile: o.NeedFile, Defaults: ownDefaults(&o, b.directory), Flags: o.Flags}); err != nil {
+	if b.settings, err = settings.New(settings.Options{File: o.Places.File, NeedFile: o.NeedFile,
+		Defaults: ownDefaults(&o, b.directory), Flags: o.Flags}); err != nil {
 		return nil, err
 	}
 	b.rights = &access.Rights{Places: o.Places, Directory: b.directory, Settings: b.settings}

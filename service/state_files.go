@@ -34,7 +34,8 @@ func (b *startup) member() (member, error) {
 	}
 	m.DirID = strings.TrimSpace(string(raw))
 	if err == nil && m.DirID == "" {
-		err = queue.Errorf(queue.CodeInvalid, "the file %s is empty; remove it (jobs that ran on this node are then treated as lost)", path)
+		err = queue.Errorf(queue.CodeInvalid, "the file %s is empty; remove it (jobs that ran on this node are "+
+			"then treated as lost)", path)
 	}
 	if boot, unknown := process.BootID(); unknown == nil {
 		m.DirLocation = boot + "/" + fileID(path)
@@ -75,7 +76,8 @@ func replaceFile(path string, content []byte) error {
 // node's directory, as on machines that were created from one image.
 func (b *startup) replaceNodeID() error {
 	path := filepath.Join(b.opt.Places.State, nodeFile)
-	b.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this service continues as a separate node", "file", path)
+	b.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
+		"service continues as a separate node", "file", path)
 	_, err := makeNodeFile(path)
 	return err
 }
@@ -89,7 +91,8 @@ func checkStoreFile(dir string) error {
 	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
+	return queue.Errorf(
+		queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
 }
 
 // prepareStoreChange prepares this service for a different store than that of the previous service. It ends
@@ -138,7 +141,9 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		}
 	}
 	if len(unknown) > 0 {
-		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
+		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers "+
+			"%s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s",
+			queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
 	}
 	for _, dir := range idle {
 		if err := s.home.KillRunner(dir); err != nil {

@@ -51,9 +51,11 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 	within, grace, ending := s.settings.Current().StopTimeout, runner.GraceOf(stopping), session.EndingChannel(stopping)
 	if session.IsEnding(stopping) {
 		within, ending = 0, nil
-		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
+		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(),
+			"grace", grace.String())
 	} else if n := s.pool.Busy(); n > 0 {
-		s.log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running", n, "stop_timeout", within.String())
+		s.log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
+			n, "stop_timeout", within.String())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -76,7 +78,8 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 		case <-ending:
 			ending = nil
 			if session.IsEnding(stopping) {
-				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
+				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
+					s.pool.Busy())
 				go s.pool.EndNow(ctx, session.Grace) // Hurry returns when the pool has stopped or ctx ends
 				deadline = time.After(session.Grace + stopMargin)
 			}

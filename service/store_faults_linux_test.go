@@ -27,12 +27,14 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 		t.Fatal(err)
 	}
 	var calls *faultstore.Store
-	w := &runningService{TB: t, places: config.PlacesIn(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		s, err := openEngine(ctx, dir, log, orderOf)
-		calls = faultstore.New(s)
-		calls.On(hook)
-		return calls, err
-	}}
+	w := &runningService{TB: t, places: config.PlacesIn(dir),
+		open: func(ctx context.Context, dir string, log *slog.Logger,
+			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+			s, err := openEngine(ctx, dir, log, orderOf)
+			calls = faultstore.New(s)
+			calls.On(hook)
+			return calls, err
+		}}
 	w.start()
 	t.Cleanup(func() {
 		calls.On(nil)
@@ -145,12 +147,13 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	}
 	for _, id := range ids {
 		retry("wait", func() error {
-			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
-				if e.Job.State != "completed" || e.Job.Attempts != 1 {
-					t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
-				}
-				return nil
-			})
+			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)},
+				func(e control.Ended) error {
+					if e.Job.State != "completed" || e.Job.Attempts != 1 {
+						t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
+					}
+					return nil
+				})
 			return err
 		})
 	}

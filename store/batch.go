@@ -56,5 +56,6 @@ var (
 )
 
 // ErrBatchDiscarded is returned for further frames of a batch that was discarded.
-var ErrBatchDiscarded = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted "+
-	"or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)
+var ErrBatchDiscarded = queue.Errorf(queue.CodeWrongState,
+	"the batch was discarded, because the service was restarted "+
+		"or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)

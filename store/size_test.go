@@ -14,7 +14,8 @@ func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	for _, s := range []string{"", "plain", string(all), "ü漢\u2028\u2029\ufffd\U0001f600", "\xff\xfe\xe6\xbc", "<&>\"\\\x00\x7f"} {
+	for _, s := range []string{"", "plain", string(all), "ü漢\u2028\u2029\ufffd\U0001f600", "\xff\xfe\xe6\xbc",
+		"<&>\"\\\x00\x7f"} {
 		raw, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)

@@ -16,13 +16,16 @@ func TestBuckets(t *testing.T) {
 	if first, last := Bound(0), Bound(Buckets-1); first > 0.001 || last < 30*24*3600 {
 		t.Errorf("the buckets end at %v and %v seconds", first, last)
 	}
-	for _, d := range []time.Duration{-time.Second, 0, 1e5, time.Millisecond, 2 * time.Millisecond, 499 * time.Millisecond, 500 * time.Millisecond, 501 * time.Millisecond,
-		time.Second, 1001 * time.Millisecond, 1414 * time.Millisecond, 1415 * time.Millisecond, time.Minute, 1024 * time.Second, 1024001 * time.Millisecond, 29 * 24 * time.Hour, 1 << 62} {
+	for _, d := range []time.Duration{-time.Second, 0, 1e5, time.Millisecond, 2 * time.Millisecond, 499 * time.Millisecond,
+		500 * time.Millisecond, 501 * time.Millisecond,
+		time.Second, 1001 * time.Millisecond, 1414 * time.Millisecond, 1415 * time.Millisecond, time.Minute,
+		1024 * time.Second, 1024001 * time.Millisecond, 29 * 24 * time.Hour, 1 << 62} {
 		var h Histogram
 		h.Observe(d)
 		k := slices.Index(h.Counts[:], 1)
 		whole := min(max(0, d.Truncate(time.Millisecond)), longest)
-		if s := whole.Seconds(); k < 0 || k > 0 && s <= Bound(k-1) || k < Buckets-1 && s > Bound(k) || h.Sum != whole.Milliseconds() {
+		if s := whole.Seconds(); k < 0 || k > 0 && s <= Bound(k-1) || k < Buckets-1 && s > Bound(k) ||
+			h.Sum != whole.Milliseconds() {
 			t.Errorf("%v stands in bucket %d, with the sum %d", d, k, h.Sum)
 		}
 	}
@@ -45,7 +48,8 @@ func TestQuantilesAreNear(t *testing.T) {
 		for _, q := range []float64{0.01, 0.5, 0.95, 0.99, 1} {
 			want := list[int(math.Ceil(q*float64(len(list))))-1]
 			got, known := h.Quantile(q)
-			if ratio := float64(got) / float64(want); !known || got-want > time.Millisecond && ratio > math.Sqrt2 || want-got > time.Millisecond && ratio < 1/math.Sqrt2 {
+			if ratio := float64(got) / float64(want); !known || got-want > time.Millisecond && ratio > math.Sqrt2 ||
+				want-got > time.Millisecond && ratio < 1/math.Sqrt2 {
 				t.Errorf("quantile %v of %d: got %v, want %v", q, len(list), got, want)
 			}
 		}
@@ -80,7 +84,8 @@ func FuzzHistogram(f *testing.F) {
 func TestPeriods(t *testing.T) {
 	at := queue.MillisOf(time.Date(2026, 11, 25, 20, 49, 24, 5e6, time.UTC))
 	for g, want := range map[Grain]time.Time{
-		Minute: time.Date(2026, 11, 25, 20, 49, 0, 0, time.UTC), Hour: time.Date(2026, 11, 25, 20, 0, 0, 0, time.UTC), Day: time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC),
+		Minute: time.Date(2026, 11, 25, 20, 49, 0, 0, time.UTC), Hour: time.Date(2026, 11, 25, 20, 0, 0, 0, time.UTC),
+		Day: time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC),
 	} {
 		if got := g.Floor(at); got != queue.MillisOf(want) || g.Floor(got) != got {
 			t.Errorf("the %v of %v begins at %v, want %v", g, at, got, want)

@@ -64,7 +64,8 @@ func TestAbuse(t *testing.T) {
 	}
 	service := q.cmd.Process.Pid
 	q.quotaAttack(t, program)
-	quiet, attack, after := measurement{q: q, service: service}, measurement{q: q, service: service}, measurement{q: q, service: service}
+	quiet, attack, after := measurement{q: q, service: service}, measurement{q: q, service: service},
+		measurement{q: q, service: service}
 	quiet.run(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
 	first := quiet.sample()
@@ -128,7 +129,8 @@ func (q *queue) runAttacker(ctx context.Context, program string, p person, lengt
 		return
 	}
 	cmd := asPerson(exec.CommandContext(ctx, program), p)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserDir + "=" + dir, abuserTime + "=" + length.String(), abuserOnly + "=" + attackNames}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserDir + "=" + dir,
+		abuserTime + "=" + length.String(), abuserOnly + "=" + attackNames}
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	q.Logf("%s:\n%s", p.name, out)
@@ -286,8 +288,10 @@ func (m *measurement) requestEach(c *rawClient) error {
 	}
 	id := fmt.Sprintf(`{"id":%q}`, j.ID)
 	for _, request := range [][2]string{
-		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`}, {"worker.list", `{}`}, {"hold", id}, {"release", id},
-		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id}, {"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
+		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`},
+		{"worker.list", `{}`}, {"hold", id}, {"release", id},
+		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id},
+		{"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
 	} {
 		started := time.Now()
 		if _, err := c.call(request[0], request[1]); err != nil {
@@ -349,7 +353,9 @@ func (m *measurement) String() string {
 	defer m.mu.Unlock()
 	var b strings.Builder
 	line := func(name string, list []time.Duration) {
-		fmt.Fprintf(&b, "\n%6d × %-7s p50 %-8v p99 %-8v longest %v", len(list), name, percentile(list, 50).Round(100*time.Microsecond), percentile(list, 99).Round(100*time.Microsecond), percentile(list, 100).Round(100*time.Microsecond))
+		fmt.Fprintf(&b, "\n%6d × %-7s p50 %-8v p99 %-8v longest %v", len(list), name,
+			percentile(list, 50).Round(100*time.Microsecond), percentile(list, 99).Round(100*time.Microsecond),
+			percentile(list, 100).Round(100*time.Microsecond))
 	}
 	line("run", m.runs)
 	for i, list := range m.parts {

@@ -32,7 +32,8 @@ func (e *refusedError) Error() string { return e.code + ": " + e.message }
 func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	c.id++
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.id, method, params); err != nil {
+	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.id, method,
+		params); err != nil {
 		return nil, err
 	}
 	for {

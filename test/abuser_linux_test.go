@@ -133,7 +133,8 @@ func runAttacks() (code int) {
 		if e := n.firstRefusal.Load(); e != nil {
 			refusal = e.Error()
 		}
-		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, refusal)
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(),
+			n.bytes.Load()>>20, refusal)
 	}
 	if gained := a.accessGained.Load(); gained != nil {
 		fmt.Printf("gained: %s\n", *gained)
@@ -294,7 +295,8 @@ func largeSpec(extra string) string {
 	for i := range 12 {
 		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
 	}
-	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 260_000), extra)
+	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","),
+		strings.Repeat("x", 260_000), extra)
 }
 
 // largeJobs stores 300 large jobs, and then retries some of them repeatedly.
@@ -385,7 +387,8 @@ func (a *abuser) waits(ctx context.Context, n *tally) {
 // outputs repeatedly requests large outputs.
 func (a *abuser) outputs(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2", `,"output_limit":16777216`))
+		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
+			`,"output_limit":16777216`))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
@@ -433,7 +436,9 @@ func (a *abuser) members(ctx context.Context, n *tally) {
 }
 
 func (a *abuser) faults(ctx context.Context, n *tally) {
-	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+memberList()+`}]}`)
+	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+
+		strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+
+		memberList()+`}]}`)
 }
 
 // numbers uses the sequence numbers of the next 100,000 jobs as job ids.

@@ -51,7 +51,8 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 	})
 	t.Logf("while they fill a quota: %s", &m)
 	if len(m.runs) == 0 || len(m.refusals) > 0 {
-		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v", len(m.runs), m.refusals)
+		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v",
+			len(m.runs), m.refusals)
 	}
 	for _, p := range attackers {
 		q.checkQuota(t, p, small<<20)
@@ -89,7 +90,8 @@ func (q *queue) checkQuota(t *testing.T, p person, maxBytes int64) {
 		err = json.Unmarshal(result, &usage)
 	}
 	if err != nil || usage.MaxBytes != maxBytes || usage.Bytes > maxBytes+quotaExcess {
-		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use, and %d for records", p.name, result, err, maxBytes, quotaExcess)
+		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use, and %d for records", p.name, result, err, maxBytes,
+			quotaExcess)
 	}
 	t.Logf("the jobs of %s hold %d of %d MB", p.name, usage.Bytes>>20, usage.MaxBytes>>20)
 }

@@ -34,7 +34,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	if n := q.dial().counts()["pending"]; n != 0 || q.queryInt("SELECT count(*) FROM frames") != 0 {
 		t.Errorf("%d jobs and a part were stored", n)
 	}
-	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0, `{"command":"true","\u0063wd":"/"}`: 0} {
+	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0,
+		`{"command":"true","\u0063wd":"/"}`: 0} {
 		if r := q.cliWithInput(text, "enqueue", "--file", "-"); r.code != want {
 			t.Errorf("%s: %+v", text, r)
 		}
@@ -61,7 +62,8 @@ func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 // Arguments that are not UTF-8 are errors on Linux. Other systems cannot pass such arguments.
 func TestArgumentsMustBeUTF8(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
-	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"}, "env": {"--env", "A=\xff", "true"}} {
+	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"},
+		"env": {"--env", "A=\xff", "true"}} {
 		if r := q.cli(append([]string{"enqueue"}, args...)...); r.code != 2 || !strings.Contains(r.err, field+": ") {
 			t.Errorf("%s: %+v", field, r)
 		}
@@ -82,7 +84,8 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	argv := []string{"cp", "c  lip1.mov", "it's", "two\nlines"}
 	q.must(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
 	q.must(append([]string{"schedule", "add", "nightly", "0 3 * * *", "--"}, argv...)...)
-	for _, verb := range [][]string{{"list"}, {"show", "a"}, {"simulate"}, {"status"}, {"schedule", "list"}, {"schedule", "show", "nightly"}} {
+	for _, verb := range [][]string{{"list"}, {"show", "a"}, {"simulate"}, {"status"}, {"schedule", "list"},
+		{"schedule", "show", "nightly"}} {
 		if got := q.must(verb...); !strings.Contains(got, want) {
 			t.Errorf("%q prints\n%s\nwithout %s", verb, got, want)
 		}
@@ -91,11 +94,13 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 		Command string
 		Argv    []string
 	}
-	if err := json.Unmarshal([]byte(q.must("list", "--json")), &jobs); err != nil || len(jobs) != 1 || jobs[0].Command != want || !slices.Equal(jobs[0].Argv, argv) {
+	if err := json.Unmarshal([]byte(q.must("list", "--json")), &jobs); err != nil || len(jobs) != 1 ||
+		jobs[0].Command != want || !slices.Equal(jobs[0].Argv, argv) {
 		t.Errorf("list --json has %+v, %v, want the command %s", jobs, err, want)
 	}
 	var schedules []struct{ Command string }
-	if err := json.Unmarshal([]byte(q.must("schedule", "list", "--json")), &schedules); err != nil || len(schedules) != 1 || schedules[0].Command != want {
+	if err := json.Unmarshal([]byte(q.must("schedule", "list", "--json")), &schedules); err != nil ||
+		len(schedules) != 1 || schedules[0].Command != want {
 		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, want)
 	}
 

@@ -26,9 +26,11 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 		{[]string{"run", "--stdin", "-", "cat"}, "fed", 0, "fed"},
 		{[]string{"run", "--max-attempts", "1", `{"command":"exit 3","max_retries":5}`}, "", 3, ""},
 		{[]string{"run", "--delay", "0", `{"command":"true","run_at":"2099-01-01T00:00:00Z"}`}, "", 0, ""},
-		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2, "job flags cannot be combined with a JSON array"},
+		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2,
+			"job flags cannot be combined with a JSON array"},
 		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
-		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: queuectl sets the variable QUEUECTL_WORKER itself; use another name"},
+		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2,
+			"env: queuectl sets the variable QUEUECTL_WORKER itself; use another name"},
 		{[]string{"list", "--limit", "0"}, "", 2, "--limit: 0 is too small"},
 		{[]string{"list", "--limit", "x"}, "", 2, `--limit: "x" is not a whole number`},
 		{[]string{"config", "get", "a", "b"}, "", 2, "takes at most one argument (the name of a setting)"},
@@ -42,7 +44,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 		{[]string{"worker", "scale", "-1"}, "", 2, "not a number of workers"},
 	} {
 		r := q.cliWithInput(c.in, c.args...)
-		if r.code != c.code || c.code == 0 && r.out != c.out || c.code != 0 && !strings.Contains(r.err, c.out) || strings.Contains(r.err, "strconv") {
+		if r.code != c.code || c.code == 0 && r.out != c.out || c.code != 0 && !strings.Contains(r.err, c.out) ||
+			strings.Contains(r.err, "strconv") {
 			t.Errorf("%q: %+v; want %d, %q", c.args, r, c.code, c.out)
 		}
 	}
@@ -62,7 +65,8 @@ func TestListsHoldEachJobOnce(t *testing.T) {
 			t.Errorf("%q: %q", args, got)
 		}
 	}
-	if got := q.must("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 && got != "b\na" {
+	if got := q.must("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 &&
+		got != "b\na" {
 		t.Errorf("since yesterday's time of day: %q", got)
 	}
 	if got := q.must("dlq", "list", "-q", "--json"); got != "" {
@@ -103,11 +107,15 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 		field  string
 	}{
 		{"show", fields{}, "id"}, {"logs", fields{}, "id"}, {"cancel", fields{}, "ids"}, {"retry", fields{}, "ids"},
-		{"worker.scale", fields{}, "count"}, {"worker.stop", fields{"count": 0}, "count"}, {"worker.start", fields{"count": 0}, "count"},
-		{"list", fields{"since": "x"}, "since"}, {"wait", fields{"id": 7, "timeout": "x"}, "timeout"}, {"worker.stop", fields{"timeout": "x"}, "timeout"},
-		{"dlq.list", fields{"state": "pending"}, "state"}, {"logs", fields{"id": 7, "attempt": -1}, "attempt"}, {"logs", fields{"id": 7, "n": -1}, "n"},
+		{"worker.scale", fields{}, "count"}, {"worker.stop", fields{"count": 0}, "count"},
+		{"worker.start", fields{"count": 0}, "count"},
+		{"list", fields{"since": "x"}, "since"}, {"wait", fields{"id": 7, "timeout": "x"}, "timeout"},
+		{"worker.stop", fields{"timeout": "x"}, "timeout"},
+		{"dlq.list", fields{"state": "pending"}, "state"}, {"logs", fields{"id": 7, "attempt": -1}, "attempt"},
+		{"logs", fields{"id": 7, "n": -1}, "n"},
 	} {
-		if a := w.call(c.method, c.params); a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != c.field {
+		if a := w.call(c.method, c.params); a.Error == nil || a.Error.Data.Code != "invalid" ||
+			a.Error.Data.Field != c.field {
 			t.Errorf("%s %v: %+v, want invalid %s", c.method, c.params, a, c.field)
 		}
 	}
@@ -137,7 +145,8 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	w.waitUntil("job 1 is there", 20*time.Second, func() bool { return w.call("show", fields{"id": "1"}).Error == nil })
 	w.waitRunning("1")
 	q.kill()
-	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is still in the queue") || !strings.Contains(r.err, "queuectl attach 1") {
+	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is still in the queue") ||
+		!strings.Contains(r.err, "queuectl attach 1") {
 		t.Errorf("run: %+v", r)
 	}
 	q.start("--workers", "1")
@@ -196,7 +205,8 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		specs = append(specs, fields{"id": fmt.Sprintf("j%04d", i), "command": "true", "priority": i * 37 % 2500})
 	}
 	w.batch(specs)
-	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
+	if got := q.must("list", "--columns", "id,state,command", "--limit",
+		"1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
 		t.Errorf("columns: %q", got)
 	}
 	highest := q.must("list", "--sort", "-priority", "--limit", "3", "-q")
@@ -215,11 +225,13 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 			}
 		}
 	}
-	if got := q.must("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got, "ID\nj0000\nj0001\n… and 2498 more") {
+	if got := q.must("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got,
+		"ID\nj0000\nj0001\n… and 2498 more") {
 		t.Errorf("by id: %q", got)
 	}
 	for _, c := range []struct{ args, err string }{
-		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"}, {"list --json --columns id", "only for a table"},
+		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"},
+		{"list --json --columns id", "only for a table"},
 	} {
 		if r := q.cli(strings.Fields(c.args)...); r.code != 2 || !strings.Contains(r.err, c.err) {
 			t.Errorf("%s: %+v, want %s", c.args, r, c.err)

@@ -130,7 +130,8 @@ func TestRestore(t *testing.T) {
 	for file, c := range map[string]struct {
 		code int
 		want string
-	}{damaged: {2, "not a valid backup"}, filepath.Join(q.dir, "initialized"): {2, "not a valid backup"}, filepath.Join(q.dir, "none"): {4, "does not exist"}} {
+	}{damaged: {2, "not a valid backup"}, filepath.Join(q.dir, "initialized"): {2, "not a valid backup"},
+		filepath.Join(q.dir, "none"): {4, "does not exist"}} {
 		if r := q.cli("restore", file); r.code != c.code || !strings.Contains(r.err, c.want) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
@@ -159,7 +160,8 @@ func TestRestore(t *testing.T) {
 	if id := q.must("enqueue", "true"); id != "3" {
 		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
 	}
-	if r := q.cli("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.code != 4 || !strings.Contains(r.err, "were removed") {
+	if r := q.cli("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.code != 4 ||
+		!strings.Contains(r.err, "were removed") {
 		t.Errorf("events over the restoring: %+v", r)
 	}
 }
@@ -169,7 +171,8 @@ func TestRestore(t *testing.T) {
 func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for i := range 6 {
-		q.must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d", 100_000+i*20_000))
+		q.must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d",
+			100_000+i*20_000))
 	}
 	if !strings.Contains(q.must("status", "--verbose"), "job output 8") { // 900 KB
 		t.Errorf("status: %s", q.must("status", "--verbose"))
@@ -180,10 +183,12 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 		return len(list)
 	}
 	q.waitUntil("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
-	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err, "removed to make room (setting retention_output)") {
+	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err,
+		"removed to make room (setting retention_output)") {
 		t.Errorf("logs of the oldest: %+v", r)
 	}
-	if r := q.cli("attach", "j0"); r.code != 125 || r.err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
+	if r := q.cli("attach", "j0"); r.code != 125 ||
+		r.err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
 		t.Errorf("attach to the oldest: %+v", r)
 	}
 	if r := q.cli("show", "j0"); r.code != 0 || !strings.Contains(r.out, "completed") {
@@ -200,7 +205,8 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 func TestBackupInterrupted(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	for i := range 50 {
-		q.dial().enqueue(fields{"delay": "1h", "id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
+		q.dial().enqueue(fields{"delay": "1h", "id": fmt.Sprintf("wide%d", i),
+			"command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	q.must("enqueue", "--id", "long", "sleep 300")
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })

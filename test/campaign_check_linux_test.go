@@ -116,13 +116,15 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
 		if d.kind == 'X' {
-			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, notes)
+			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid,
+				notes)
 		}
 		if d.kind != 'S' {
 			continue
 		}
 		if startNotes[d.attempt] != 0 {
-			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, startNotes[d.attempt], d.pid, notes)
+			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt,
+				startNotes[d.attempt], d.pid, notes)
 		}
 		startNotes[d.attempt] = d.pid
 		// In seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
@@ -149,7 +151,8 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 	}
 	if fault := c.historyFault(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
-		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State, j.Attempts, j.Error, notes, raw)
+		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State,
+			j.Attempts, j.Error, notes, raw)
 	}
 	if j.State == "completed" {
 		c.checkOutput(e, &j)
@@ -249,7 +252,8 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 	default:
 		return "ended with the reason " + a.Reason
 	}
-	if a.Reason == "lost" && e.onLost != "retry" && i+1 < len(j.History) && !k.revive && !k.release && j.History[i+1].PID != 0 {
+	if a.Reason == "lost" && e.onLost != "retry" && i+1 < len(j.History) && !k.revive && !k.release &&
+		j.History[i+1].PID != 0 {
 		return "was lost, and the job ran again with on_lost=" + e.onLost
 	}
 	if a.Dropped > 0 && !c.outputFaulted.Load() {
@@ -391,7 +395,8 @@ func (c *campaign) lockHeld(tag string) bool {
 	}
 	locks, _ := os.ReadFile("/proc/locks")
 	return slices.ContainsFunc(strings.Split(string(locks), "\n"), func(line string) bool {
-		return strings.Contains(line, "FLOCK") && !strings.Contains(line, "->") && strings.Contains(line, fmt.Sprintf(":%d ", st.Ino))
+		return strings.Contains(line, "FLOCK") && !strings.Contains(line, "->") &&
+			strings.Contains(line, fmt.Sprintf(":%d ", st.Ino))
 	})
 }
 

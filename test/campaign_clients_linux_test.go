@@ -95,7 +95,8 @@ func (a *campaignClient) call(method string, params any, wait time.Duration) (go
 	return a.stream(method, params, wait, func(json.RawMessage) {})
 }
 
-func (a *campaignClient) stream(method string, params any, wait time.Duration, onNotification func(json.RawMessage)) (got wireMessage, sent, answered bool) {
+func (a *campaignClient) stream(method string, params any, wait time.Duration,
+	onNotification func(json.RawMessage)) (got wireMessage, sent, answered bool) {
 	started := time.Now()
 	a.requester.timeout = wait + answerBound + 5*time.Second
 	got, err := a.requester.request(method, params, onNotification)
@@ -411,7 +412,8 @@ func (c *campaign) notFound(e *trackedJob, message string) {
 func (a *campaignClient) completeParams(verb string, params fields) (method string) {
 	switch verb {
 	case "edit":
-		params["set"] = []fields{{"priority": a.rng.IntN(30)}, {"max_retries": a.rng.IntN(5)}, {"timeout": 0.5 + float64(a.rng.IntN(3))}}[a.rng.IntN(3)]
+		params["set"] = []fields{{"priority": a.rng.IntN(30)}, {"max_retries": a.rng.IntN(5)},
+			{"timeout": 0.5 + float64(a.rng.IntN(3))}}[a.rng.IntN(3)]
 	case "kill":
 		params["signal"] = []string{"USR1", "TERM", "KILL"}[a.rng.IntN(3)]
 	case "rm --force":

@@ -122,9 +122,10 @@ func (e *campaignEvents) record(raw json.RawMessage) {
 // eventTransitions lists the states before and after each event; "" means that the job does not
 // exist.
 var eventTransitions = map[string]struct{ from, to []string }{
-	"enqueued":  {[]string{""}, []string{"pending", "held", "blocked"}},
-	"started":   {[]string{"pending", "failed"}, []string{"processing"}},
-	"ended":     {[]string{"pending", "failed", "processing"}, []string{"completed", "failed", "dead", "cancelled", "pending", "held"}},
+	"enqueued": {[]string{""}, []string{"pending", "held", "blocked"}},
+	"started":  {[]string{"pending", "failed"}, []string{"processing"}},
+	"ended": {[]string{"pending", "failed", "processing"},
+		[]string{"completed", "failed", "dead", "cancelled", "pending", "held"}},
 	"expired":   {[]string{"pending", "failed", "held"}, []string{"cancelled"}},
 	"cancelled": {[]string{"pending", "failed", "held"}, []string{"cancelled"}},
 	"retried":   {[]string{"failed", "completed", "dead", "cancelled"}, []string{"pending"}},
@@ -178,7 +179,8 @@ func (e *campaignEvents) finish(number int64) {
 			e.c.violation("events", "there is no number %d, of %d to %d", n, e.first, number)
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 &&
+		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		e.mu.Lock()
 		last := e.last
 		e.mu.Unlock()

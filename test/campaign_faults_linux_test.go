@@ -40,7 +40,8 @@ func (c *campaign) startService(flags ...string) {
 		c.Fatal(err)
 	}
 	defer log.Close()
-	s := &campaignService{cmd: c.serve(append([]string{"serve", "--dir", c.dir}, flags...)), log: log.Name(), ended: make(chan struct{})}
+	s := &campaignService{cmd: c.serve(append([]string{"serve", "--dir", c.dir}, flags...)), log: log.Name(),
+		ended: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(environment(c.recordDir), "GOTRACEBACK=all"), log
 	full, stalls := c.diskFull.Load(), stallTime()
 	started := time.Now()
@@ -83,7 +84,8 @@ func (c *campaign) startService(flags ...string) {
 	c.startTimes = append(c.startTimes, elapsed)
 	c.mu.Unlock()
 	if elapsed-stalls > readyBound {
-		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls, s.tail())
+		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls,
+			s.tail())
 	}
 }
 
@@ -225,7 +227,10 @@ func (c *campaign) faults(ctx context.Context) {
 	all := 0
 	faults := slices.Clone(campaignFaults)
 	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
-		faults = slices.DeleteFunc(faults, func(f campaignFault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
+		faults = slices.DeleteFunc(faults, func(f campaignFault) bool {
+			return !slices.Contains(strings.Split(only, ","),
+				f.name)
+		})
 	}
 	for _, fault := range faults {
 		all += fault.weight

@@ -64,7 +64,8 @@ type campaignJob struct {
 
 // randomJob returns a random job. Most jobs are short, print little and succeed.
 func randomJob(rng *rand.Rand, tag string) campaignJob {
-	j := campaignJob{tag: tag, size: rng.IntN(2000), shape: "plain", onLost: "retry", group: "g" + strconv.Itoa(rng.IntN(12)), extra: fields{}}
+	j := campaignJob{tag: tag, size: rng.IntN(2000), shape: "plain", onLost: "retry",
+		group: "g" + strconv.Itoa(rng.IntN(12)), extra: fields{}}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	switch {
 	case one(25):
@@ -127,8 +128,9 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 func (c *campaign) params(j *campaignJob) fields {
 	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
 		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount), strconv.Itoa(j.code), j.shape}
-	p := fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir, "on_lost": j.onLost, "output_limit": 8 << 20,
-		"labels": map[string]string{"tag": j.tag, "group": j.group}, "backoff_strategy": "linear", "backoff_base": 0.2}
+	p := fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir, "on_lost": j.onLost,
+		"output_limit": 8 << 20,
+		"labels":       map[string]string{"tag": j.tag, "group": j.group}, "backoff_strategy": "linear", "backoff_base": 0.2}
 	if j.stdin != "" {
 		p["stdin"] = j.stdin
 	}
@@ -170,7 +172,8 @@ func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	for line := range strings.Lines(string(raw[from:])) {
 		var d ledgerNote
 		var kind string
-		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code, &d.cookie); err != nil {
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code,
+			&d.cookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)
 		}
 		d.kind = kind[0]

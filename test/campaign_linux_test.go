@@ -114,8 +114,9 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
 		queue: newQueue(t, ""), seed: uint64(time.Now().UnixNano()),
-		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{}, cutOutputs: map[string]bool{},
-		counts: map[string]int{}, slowest: map[string]time.Duration{}, violations: map[string]int{},
+		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{},
+		cutOutputs: map[string]bool{},
+		counts:     map[string]int{}, slowest: map[string]time.Duration{}, violations: map[string]int{},
 	}
 	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
 		c.seed = n
@@ -160,7 +161,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	}
 	// Turn off max_bytes_per_user: all jobs belong to one user, so this quota would keep the disk from
 	// filling up.
-	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = \"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
+	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = " +
+		"\"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
 	if err := os.WriteFile(c.path("queuectl.toml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,8 @@ func (c *campaign) round(length time.Duration) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range campaignUsers {
-		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), rng: c.newRand(i), requester: requester{q: c.queue, timeout: answerBound + 5*time.Second}}
+		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), rng: c.newRand(i),
+			requester: requester{q: c.queue, timeout: answerBound + 5*time.Second}}
 		clients.Go(func() { client.run(ctx) })
 	}
 	c.faults(ctx)
@@ -203,7 +206,8 @@ func (c *campaign) newRand(i int) *rand.Rand {
 // quiesce undoes the settings that delay jobs, and waits until all jobs have ended.
 func (c *campaign) quiesce() {
 	c.Helper()
-	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging", "worker_heartbeat_interval"} {
+	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging",
+		"worker_heartbeat_interval"} {
 		c.mustRequest("config.unset", fields{"key": key})
 	}
 	c.mustRequest("drain", fields{"off": true})
@@ -230,7 +234,8 @@ func (c *campaign) unfinished() string {
 	if err := c.get("status", fields{}, &st); err != nil {
 		return err.Error()
 	}
-	if n := st.Jobs["pending"] + st.Jobs["failed"] + st.Jobs["processing"] + st.Jobs["blocked"]; n > 0 || st.Workers.Busy > 0 {
+	if n := st.Jobs["pending"] + st.Jobs["failed"] + st.Jobs["processing"] + st.Jobs["blocked"]; n > 0 ||
+		st.Workers.Busy > 0 {
 		return fmt.Sprintf("%v, %d busy, %s", st.Jobs, st.Workers.Busy, st.Health)
 	}
 	return ""
@@ -246,7 +251,8 @@ func (c *campaign) describeUnfinished() string {
 			if i == 5 {
 				break
 			}
-			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.Attempts, j.PID, j.Labels["tag"])
+			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.Attempts, j.PID,
+				j.Labels["tag"])
 		}
 	}
 	for _, line := range processesWithArg(c.dir) {
@@ -341,10 +347,12 @@ func (c *campaign) report() {
 		}
 		return list[min(int(share*float64(len(list))), len(list)-1)].Round(time.Millisecond)
 	}
-	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies), quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
+	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies),
+		quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
 	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5),
 		quantile(c.startTimes, 1))
-	verbs := slices.SortedFunc(maps.Keys(c.slowest), func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
+	verbs := slices.SortedFunc(maps.Keys(c.slowest),
+		func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
 	fmt.Fprint(&text, "\n  slowest answers:")
 	for _, verb := range verbs[:min(8, len(verbs))] {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))

@@ -51,11 +51,13 @@ func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
 		"damaged by the campaign":                {outputRead{want: "a", damaged: 1, cut: true}, "outputs damaged"},
 		"damaged otherwise":                      {outputRead{want: "a", damaged: 1}, ""},
 		"damaged otherwise, other bytes dropped": {outputRead{want: "abc", damaged: 1, dropped: 1}, ""},
-		"refused after a cut":                    {outputRead{want: "a", refused: "is damaged", cut: true}, "outputs damaged"},
-		"refused otherwise":                      {outputRead{want: "a", refused: "is damaged"}, ""},
-		"removed for room":                       {outputRead{want: "a", refused: "was removed to make room"}, "outputs forgotten"},
-		"cut, and other bytes without a report":  {outputRead{text: "b", want: "a", cut: true}, ""},
-		"unreadable answer":                      {outputRead{text: "a", want: "a", unreadable: 1}, ""},
+		"refused after a cut": {outputRead{want: "a", refused: "is damaged", cut: true},
+			"outputs damaged"},
+		"refused otherwise": {outputRead{want: "a", refused: "is damaged"}, ""},
+		"removed for room": {outputRead{want: "a", refused: "was removed to make room"},
+			"outputs forgotten"},
+		"cut, and other bytes without a report": {outputRead{text: "b", want: "a", cut: true}, ""},
+		"unreadable answer":                     {outputRead{text: "a", want: "a", unreadable: 1}, ""},
 	} {
 		if count, wrong := c.verdict(); count != c.count || (wrong == "") != (count != "") {
 			t.Errorf("%s: counted as %q, violation %q; want %q", name, count, wrong, c.count)

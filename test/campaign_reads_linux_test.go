@@ -177,8 +177,10 @@ func (a *campaignClient) setting() {
 		key    string
 		values []string
 	}{
-		{"settle_delay", []string{"0", "5ms", "20ms"}}, {"scheduling", []string{"aging", "priority", "fifo"}}, {"aging", []string{"time", "enqueue"}},
-		{"aging_interval", []string{"10s", "60s"}}, {"priority", []string{"3", "5"}}, {"max_running_per_user", []string{"0", "3", "5"}},
+		{"settle_delay", []string{"0", "5ms", "20ms"}}, {"scheduling", []string{"aging", "priority", "fifo"}},
+		{"aging", []string{"time", "enqueue"}},
+		{"aging_interval", []string{"10s", "60s"}}, {"priority", []string{"3", "5"}},
+		{"max_running_per_user", []string{"0", "3", "5"}},
 		{"worker_heartbeat_interval", []string{"1s", "5s"}}, {"log_level", []string{"info", "debug"}},
 	}
 	k := keys[a.rng.IntN(len(keys))]
@@ -201,7 +203,8 @@ func (a *campaignClient) workers() {
 		a.c.stoppedJobs.Store(true)
 		a.call("worker.stop", fields{"timeout": wait.String()}, wait)
 		for range maxResends {
-			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.clientsStopped.Load() {
+			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil ||
+				a.c.clientsStopped.Load() {
 				return
 			}
 			time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
@@ -234,7 +237,8 @@ func (a *campaignClient) doctor() {
 		a.c.violation("answer", "doctor: %v", err)
 	}
 	for _, f := range d.Findings {
-		if f.Level == "failure" && (f.Check == "counters" || f.Check == "rows" || f.Check == "integrity" || f.Check == "indexes") {
+		if f.Level == "failure" && (f.Check == "counters" || f.Check == "rows" || f.Check == "integrity" ||
+			f.Check == "indexes") {
 			a.c.violation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
@@ -267,7 +271,8 @@ func (a *campaignClient) byCLI() {
 		return
 	}
 	e := list[0]
-	verbs := []string{"status", "list", "show", "logs", "cancel", "retry", "requeue", "hold", "release", "worker list", "events", "rm"}
+	verbs := []string{"status", "list", "show", "logs", "cancel", "retry", "requeue", "hold", "release", "worker list",
+		"events", "rm"}
 	verb := verbs[a.rng.IntN(len(verbs))]
 	args := strings.Fields(verb)
 	switch verb {

@@ -45,7 +45,8 @@ func unusualCaller() error {
 	var cpus unix.CPUSet
 	cpus.Set(0)
 	err := errors.Join(
-		limit(unix.RLIMIT_CPU, 3600), limit(unix.RLIMIT_FSIZE, 1<<30), limit(unix.RLIMIT_DATA, 1<<40), limit(unix.RLIMIT_STACK, 1<<20),
+		limit(unix.RLIMIT_CPU, 3600), limit(unix.RLIMIT_FSIZE, 1<<30), limit(unix.RLIMIT_DATA, 1<<40),
+		limit(unix.RLIMIT_STACK, 1<<20),
 		limit(unix.RLIMIT_NOFILE, 256), limit(unix.RLIMIT_MEMLOCK, 4096), limit(unix.RLIMIT_SIGPENDING, 100),
 		raw(unix.SYS_PERSONALITY, 0x0040000), // ADDR_NO_RANDOMIZE
 		write("oom_score_adj", "300"), write("coredump_filter", "0x7f"),
@@ -60,7 +61,8 @@ func unusualCaller() error {
 		return err
 	}
 	unix.Umask(0o177)
-	return syscall.Exec(os.Args[1], os.Args[1:], slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRole) }))
+	return syscall.Exec(os.Args[1], os.Args[1:],
+		slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRole) }))
 }
 
 // attributesOf lists the attributes of a process that its children inherit.
@@ -141,7 +143,8 @@ func (s *personalService) pids() (service, runner int) {
 		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		env, _ := os.ReadFile(e)
 		switch {
-		case strings.Contains(string(words), "\x00serve\x00--background\x00") && strings.Contains(string(env), "HOME="+s.home+"\x00"):
+		case strings.Contains(string(words), "\x00serve\x00--background\x00") &&
+			strings.Contains(string(env), "HOME="+s.home+"\x00"):
 			service = pid
 		case isRunner(pid, s.home+"/.local/state/queuectl/runner") && !strings.Contains(string(words), "--watchdog"):
 			runner = pid
@@ -199,7 +202,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "Cpus_allowed_list:\t" + clean["Cpus_allowed_list"]} {
+	for _, want := range []string{"SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000",
+		"Cpus_allowed_list:\t" + clean["Cpus_allowed_list"]} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("the job does not have %q:\n%s", want, r.out)
 		}
@@ -211,7 +215,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 		}
 	}
 	filepath.WalkDir(state, func(path string, e os.DirEntry, err error) error {
-		if info, failed := os.Lstat(path); err != nil || failed == nil && info.Mode().IsRegular() && info.Mode().Perm() != 0o600 {
+		if info, failed := os.Lstat(path); err != nil || failed == nil && info.Mode().IsRegular() &&
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v; want mode 600", path, info.Mode(), err)
 		}
 		return nil
@@ -224,7 +229,8 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
 	lock := s.home + "/lock"
-	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run", "ls -l /proc/self/fd"); r.code != 0 || strings.Contains(r.out, lock) {
+	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run",
+		"ls -l /proc/self/fd"); r.code != 0 || strings.Contains(r.out, lock) {
 		t.Fatalf("%+v", r)
 	}
 	if !isUnlocked(t, lock) {
@@ -260,12 +266,14 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 			t.Errorf("the job does not have %s: %+v", v, r)
 		}
 		for what, pid := range map[string]int{"service": service, "runner": runner} {
-			if env := "\x00" + string(must(os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)))); strings.Contains(env, "\x00"+v+"\x00") {
+			if env := "\x00" + string(must(os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)))); strings.Contains(env,
+				"\x00"+v+"\x00") {
 				t.Errorf("the %s has %s", what, v)
 			}
 		}
 	}
-	if log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log"))); strings.Contains(log, "init runtime @") {
+	if log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log"))); strings.Contains(log,
+		"init runtime @") {
 		t.Errorf("GODEBUG steered the service:\n%s", log)
 	}
 }
@@ -346,9 +354,11 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, alice)
 	s.user = person{}
-	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve", "service install --user"} {
+	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve",
+		"service install --user"} {
 		r := s.run(nil, strings.Fields(words)...)
-		if entries := must(os.ReadDir(s.home)); r.code == 0 || !strings.Contains(r.err, "belongs to uid "+strconv.Itoa(alice.uid)) || len(entries) > 0 {
+		if entries := must(os.ReadDir(s.home)); r.code == 0 ||
+			!strings.Contains(r.err, "belongs to uid "+strconv.Itoa(alice.uid)) || len(entries) > 0 {
 			t.Errorf("%s: %+v, and made %v", words, r, entries)
 		}
 	}
@@ -369,7 +379,8 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.run(nil, "run", "echo done")
-		if succeeded := r.code == 0 && r.out == "done\n"; succeeded != (want == "") || !strings.Contains(r.err, want) || strings.Contains(r.err, "sudo") {
+		if succeeded := r.code == 0 && r.out == "done\n"; succeeded != (want == "") || !strings.Contains(r.err, want) ||
+			strings.Contains(r.err, "sudo") {
 			t.Errorf("mode %o: %+v, want the error %q", mode, r, want)
 		}
 	}

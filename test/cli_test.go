@@ -30,19 +30,22 @@ func TestEnqueueForms(t *testing.T) {
 		{"", []string{`{"command":"x","priority":9}`}, "3"},
 		{"", []string{`{"id":17,"command":"x"}`}, "17"},
 		{"", []string{`[{"id":"a1","command":"x"},{"id":"a2","command":"y"}]`}, "a1\na2"},
-		{"", []string{"--id", "b", "--command", "{x", "--label", "k=v", "--label", "l=w", "--env", "A=1", "--no-retry-code", "3,4", "--next-run-at", "+1h"}, "b"},
+		{"", []string{"--id", "b", "--command", "{x", "--label", "k=v", "--label", "l=w", "--env", "A=1", "--no-retry-code",
+			"3,4", "--next-run-at", "+1h"}, "b"},
 		{"", []string{"--id", "c", `{"id":"other","command":"x","priority":3}`}, "c"},
 		{"", []string{"--file", array}, "f1\nf2"},
 		{"", []string{"--file", lines}, "g1\ng2"},
 		{`{"id":"h","command":"x"}`, []string{"--file", "-"}, "h"},
 		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
 	} {
-		if r := q.cliWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.code != 0 || strings.TrimSpace(r.out) != c.out {
+		if r := q.cliWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.code != 0 ||
+			strings.TrimSpace(r.out) != c.out {
 			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
 		}
 	}
 	for id, want := range map[string]string{
-		"1": `"command":"echo hi"`, "2": `"argv":["ls","-l","--json"]`, "3": `"priority":9`, "b": `"labels":{"k":"v","l":"w"}`, "c": `"priority":3`, "f2": `"argv":["x"]`,
+		"1": `"command":"echo hi"`, "2": `"argv":["ls","-l","--json"]`, "3": `"priority":9`,
+		"b": `"labels":{"k":"v","l":"w"}`, "c": `"priority":3`, "f2": `"argv":["x"]`,
 	} {
 		if got := q.must("show", id, "--json"); !strings.Contains(got, want) {
 			t.Errorf("job %s lacks %s: %s", id, want, got)
@@ -72,12 +75,14 @@ func TestBatchIsWhole(t *testing.T) {
 		{"bad field", strings.Join(bad, "\n"), "line 7345: priority"},
 		{"bad JSON", strings.Join(broken, "\n"), "line 10000: "},
 		{"bad line of many", strings.Repeat(lines[0]+"\n", 25_000) + bad[7344], "line 25001: priority"},
-		{"taken id of many", `{"id":"x","command":"true"}` + "\n" + strings.Repeat(lines[0]+"\n", 2500) + `{"id":"x","command":"true"}`, "line 2502: id"},
+		{"taken id of many", `{"id":"x","command":"true"}` + "\n" + strings.Repeat(lines[0]+"\n", 2500) +
+			`{"id":"x","command":"true"}`, "line 2502: id"},
 		{"too long", lines[0] + "\n" + `{"command":"` + strings.Repeat("x", 8<<20) + `"}`, "line 2: longer than 8388608"},
 		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: invalid JSON"},
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
 	} {
-		if r := q.cliWithInput(c.text, "enqueue", "--file", "-"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, c.err) || r.out != "" || count() != 0 {
+		if r := q.cliWithInput(c.text, "enqueue", "--file", "-"); r.code != 2 && r.code != 5 ||
+			!strings.Contains(r.err, c.err) || r.out != "" || count() != 0 {
 			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.code, r.err, count())
 		}
 	}
@@ -128,7 +133,8 @@ func TestJSONShapes(t *testing.T) {
 		if got := q.must(append(strings.Fields(args), "--json")...); got != "[]" {
 			t.Errorf("%s --json: %q", args, got)
 		}
-		if got := q.must(append(strings.Fields(args), "--jsonl")...) + q.must(strings.Fields(args)...) + q.must(append(strings.Fields(args), "-q")...); got != "" {
+		if got := q.must(append(strings.Fields(args), "--jsonl")...) + q.must(strings.Fields(args)...) +
+			q.must(append(strings.Fields(args), "-q")...); got != "" {
 			t.Errorf("%s of nothing: %q", args, got)
 		}
 	}
@@ -139,7 +145,9 @@ func TestJSONShapes(t *testing.T) {
 	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &detail); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority attempts max_retries timeout_ms created_at updated_at run_at next_retry_at started_at finished_at queue_time_ms run_time_ms exit_code signal error worker_id pid user labels output stderr history") {
+	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority " +
+		"attempts max_retries timeout_ms created_at updated_at run_at next_retry_at started_at finished_at queue_time_ms " +
+		"run_time_ms exit_code signal error worker_id pid user labels output stderr history") {
 		if _, ok := detail[name]; !ok {
 			t.Errorf("show lacks %s", name)
 		}
@@ -248,7 +256,8 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	q.must("enqueue", "--file", q.writeFile("jobs.jsonl", lines))
 	w := q.dial()
 	for _, p := range []int{1, 9, 5} {
-		w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p, "id": fmt.Sprint("p", p)})
+		w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p,
+			"id": fmt.Sprint("p", p)})
 	}
 	q.must("config", "set", "scheduling", "fifo")
 	if !strings.Contains(q.must("status"), "sorting the waiting jobs again") {
@@ -257,7 +266,8 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	q.kill() // kill the service while it ranks the jobs again
 	q.start("--workers", "0")
 	q.must("config", "set", "scheduling", "priority")
-	q.waitUntil("all are ranked", 60*time.Second, func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
+	q.waitUntil("all are ranked", 60*time.Second,
+		func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
 	q.must("rm", "--id-glob", "[0-9]*")
 	q.must("worker", "scale", "1")
 	q.must("wait", "p1", "p5", "p9")
@@ -271,9 +281,12 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 func TestForgottenDashesAreExplained(t *testing.T) {
 	q := newQueue(t, "")
 	for line, want := range map[string]string{
-		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l", "enqueue grep -r x .": "queuectl enqueue -- grep -r x .", "enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
+		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l",
+		"enqueue grep -r x .":               "queuectl enqueue -- grep -r x .",
+		"enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
 	} {
-		if got := q.cli(strings.Fields(line)...); got.code != 2 && got.code != 125 || !strings.Contains(got.err, "queuectl: unknown flag -") || !strings.Contains(got.err, want) {
+		if got := q.cli(strings.Fields(line)...); got.code != 2 && got.code != 125 ||
+			!strings.Contains(got.err, "queuectl: unknown flag -") || !strings.Contains(got.err, want) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}

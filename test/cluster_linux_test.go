@@ -30,12 +30,14 @@ func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *queu
 			raw, _ := os.ReadFile(name)
 			t.Logf("%s: %s", filepath.Base(name), raw[max(0, len(raw)-4000):])
 		}
-		for _, table := range []string{`SELECT *, until - now() FROM queuectl.nodes`, `SELECT id, state, attempts, node, reason, error FROM queuectl.jobs WHERE state < 6`} {
+		for _, table := range []string{`SELECT *, until - now() FROM queuectl.nodes`,
+			`SELECT id, state, attempts, node, reason, error FROM queuectl.jobs WHERE state < 6`} {
 			out, err := pgserver.TryQuery(q.store, table)
 			t.Logf("%s\n%s, %v", table, out, err)
 		}
 	})
-	q.env = append([]string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=5s", "QUEUECTL_NODE_LABELS=letter=" + name + " kind=test"}, env...)
+	q.env = append([]string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=5s", "QUEUECTL_NODE_LABELS=letter=" + name +
+		" kind=test"}, env...)
 	return q
 }
 
@@ -109,7 +111,8 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 			t.Errorf("a job for %s ran on %s", name, nodeName)
 		}
 	}
-	if nodeRows := nodes[1].nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" || nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
+	if nodeRows := nodes[1].nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
+		nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
 		t.Errorf("there are %+v", nodeRows)
 	}
 	nodes[1].kill()
@@ -146,7 +149,8 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	endsReported := func() bool {
 		var all ended
 		var ends []ended
-		if err := errors.Join(json.Unmarshal([]byte(a.must("status", "--json")), &all), json.Unmarshal([]byte(a.must("queue", "list", "--json")), &ends)); err != nil {
+		if err := errors.Join(json.Unmarshal([]byte(a.must("status", "--json")), &all),
+			json.Unmarshal([]byte(a.must("queue", "list", "--json")), &ends)); err != nil {
 			t.Fatal(err)
 		}
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
@@ -173,15 +177,18 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 			}
 		}
 	}
-	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`, "letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
+	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`,
+		"letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
 		if r := a.cli("enqueue", "--on", selector, "true"); r.code != 2 || !strings.Contains(r.err, words) {
 			t.Errorf("--on %s: %+v", selector, r)
 		}
 	}
 	gate := b.path("go")
-	b.must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo ended")
+	b.must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+
+		" ]; do sleep 0.05; done; echo ended")
 	a.waitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "begun") })
-	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b", "status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
+	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
+		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
 		if text := a.must(strings.Fields(verb)...); !strings.Contains(text, want) {
 			t.Errorf("%s on a machine that shares its queue does not say %q:\n%s", verb, want, text)
 		}
@@ -256,7 +263,9 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		}
 	}
 	id := a.must("enqueue", "--on", "b", "true")
-	if why := a.must("why", id); why != b.must("why", id) || !strings.Contains(why, "on a: the job runs only on b, which does not match this node") || !strings.Contains(why, "on b: the service is draining and starts no jobs") {
+	if why := a.must("why", id); why != b.must("why", id) ||
+		!strings.Contains(why, "on a: the job runs only on b, which does not match this node") ||
+		!strings.Contains(why, "on b: the service is draining and starts no jobs") {
 		t.Errorf("why: %s", why)
 	}
 	a.must("node", "drain", "--off", "b")
@@ -277,7 +286,8 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("an output that is away: %+v", r)
 	}
 	id = a.must("enqueue", "--on", "b", "true")
-	if why := a.must("why", id); !strings.Contains(why, "the job runs only on b, a node that is stopped; next step: queuectl node list") {
+	if why := a.must("why", id); !strings.Contains(why,
+		"the job runs only on b, a node that is stopped; next step: queuectl node list") {
 		t.Errorf("why a job waits for a node that has stopped: %s", why)
 	}
 	a.must("cancel", id)
@@ -290,7 +300,8 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 // exclusiveCommand returns a command that records each of its runs and fails if another run of it is still
 // alive. The command ends when the file "go" exists in the directory.
 func exclusiveCommand(dir, id string) string {
-	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s >>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
+	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
+		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
 }
 
 // If the service of a node is killed, the runner ends the jobs of the node before another node runs them
@@ -305,7 +316,8 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"one", "two"} {
-		a.must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50", exclusiveCommand(ledger, id))
+		a.must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
+			exclusiveCommand(ledger, id))
 	}
 	runs := func(viewer *queue, nodeName string) func() bool {
 		return func() bool { return viewer.nodes()[nodeName].Running == 2 }
@@ -314,7 +326,8 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	b.start("--workers", "2")
 	a.kill()
 	b.waitUntil("it runs them again", 40*time.Second, runs(b, "b"))
-	if n, health := b.nodes()["a"], b.cli("status", "--check"); n.State != "away" || !strings.Contains(health.out, "node a has sent no heartbeat since") || health.code == 0 {
+	if n, health := b.nodes()["a"], b.cli("status", "--check"); n.State != "away" ||
+		!strings.Contains(health.out, "node a has sent no heartbeat since") || health.code == 0 {
 		t.Errorf("a node that is gone is %+v, %+v", n, health)
 	}
 	a.start("--workers", "2")
@@ -369,7 +382,8 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	gate := a.path("go")
 	// The job prints all the time, so output arrives before, during and after the restart of the database
 	// server.
-	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+"' ]; do echo tick; sleep 0.05; done; echo end of it")
+	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
+		"' ]; do echo tick; sleep 0.05; done; echo end of it")
 	a.dial().waitRunning("long")
 	var followed []*exec.Cmd
 	var outs []*lockedBuffer
@@ -390,7 +404,8 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	b.waitUntil("it is back", 20*time.Second, func() bool { return b.cli("show", "long").code == 0 })
 	a.writeFile("go", "")
 	for i, cmd := range followed {
-		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") || !strings.Contains(out, "end of") {
+		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
+			!strings.Contains(out, "end of") {
 			t.Errorf("on %s: %q, %v", nodes[i].env[0], out, err)
 		}
 	}
@@ -496,10 +511,12 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	if r := a.cli("status", "--check"); r.code != 2 || !strings.HasPrefix(r.out, "failing: the database cannot be") {
 		t.Errorf("status --check: %+v", r)
 	}
-	if r := a.cli("status"); r.code != 0 || !strings.Contains(r.out, "completed  1") || !strings.Contains(r.out, "failing: the database cannot be") {
+	if r := a.cli("status"); r.code != 0 || !strings.Contains(r.out, "completed  1") ||
+		!strings.Contains(r.out, "failing: the database cannot be") {
 		t.Errorf("status: %+v", r)
 	}
-	if r := a.cli("doctor"); r.code != 1 || !strings.Contains(r.out, "the database cannot be") || !strings.Contains(r.out, "file system") {
+	if r := a.cli("doctor"); r.code != 1 || !strings.Contains(r.out, "the database cannot be") ||
+		!strings.Contains(r.out, "file system") {
 		t.Errorf("doctor: %+v", r)
 	}
 	a.must("service", "stop")
@@ -507,7 +524,8 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	a.store = ""
-	if r := a.mustRefuseStart("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, `the settings name no database; set the setting "store"`) {
+	if r := a.mustRefuseStart("--dir", a.dir); r.code != 78 ||
+		!strings.Contains(r.err, `the settings name no database; set the setting "store"`) {
 		t.Errorf("without its database: %+v", r)
 	}
 	if _, err := os.Stat(a.path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
@@ -545,7 +563,8 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 			t.Errorf("stopped with %d:\n%s", code, q.log)
 		}
 	}
-	if r := a.cli("migrate", "--from", a.store, "--to", "sqlite"); r.code != 2 || !strings.Contains(r.err, "a connection pooler") {
+	if r := a.cli("migrate", "--from", a.store, "--to", "sqlite"); r.code != 2 ||
+		!strings.Contains(r.err, "a connection pooler") {
 		t.Errorf("a move by a pooler: %+v", r)
 	}
 }
@@ -555,7 +574,8 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
-	pgserver.Query(t, p.URL("postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
+	pgserver.Query(t, p.URL(
+		"postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
 	b := newNode(t, p, "b")
 	b.store = pgserver.WithRole(b.store, "node")
 	b.start("--workers", "2")
@@ -571,8 +591,10 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 	q := nodes[0]
 	const note = "this service does not start at boot"
 	for _, words := range [][]string{
-		{"enqueue", "--id", "late", "--in", "2h", "true"}, {"enqueue", "--in", "2h", "--", "true", ":::", "1", "2"}, {"edit", "late", "--at", "tomorrow 3pm"},
-		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"}, {"schedule", "add", "nightly", "0 3 * * *", "true"},
+		{"enqueue", "--id", "late", "--in", "2h", "true"}, {"enqueue", "--in", "2h", "--", "true", ":::", "1", "2"},
+		{"edit", "late", "--at", "tomorrow 3pm"},
+		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"},
+		{"schedule", "add", "nightly", "0 3 * * *", "true"},
 	} {
 		want := 1
 		// With --jsonl the note is part of the JSON on stdout, so stderr has none.

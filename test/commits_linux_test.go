@@ -128,17 +128,21 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 
 func runCommitScenario(q *queue) {
 	q.Helper()
-	q.runThroughKills("schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended", "true", "--", "sleep", "0.7")
+	q.runThroughKills("schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",
+		"true", "--", "sleep", "0.7")
 	q.runThroughKills("enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
-	q.runThroughKills("enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01", "--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
+	q.runThroughKills("enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01",
+		"--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
 	q.runThroughKills("enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
 	q.runThroughKills("enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
-	q.runThroughKills("enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended", "true", "true")
+	q.runThroughKills("enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended",
+		"true", "true")
 	count := func(args ...string) int {
 		return len(strings.Fields(q.outputThroughKills(append([]string{"list", "-q"}, args...)...)))
 	}
 	q.waitUntil("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
-		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 && count("--id-glob", "x", "--state", "cancelled") == 1
+		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 &&
+			count("--id-glob", "x", "--state", "cancelled") == 1
 	})
 	q.runThroughKills("schedule", "rm", "s")
 	q.waitUntil("nothing is left to run", 30*time.Second, func() bool {
@@ -158,7 +162,8 @@ func runCommitScenario(q *queue) {
 		}
 		hookCounts[h.Labels["job"]+" "+h.Labels["hook"]]++
 	}
-	for _, hook := range []string{"p on_failed", "p on_dead", "p on_ended", "c on_completed", "x on_ended", "u1 on_ended"} {
+	for _, hook := range []string{"p on_failed", "p on_dead", "p on_ended", "c on_completed", "x on_ended",
+		"u1 on_ended"} {
 		if hookCounts[hook] != 1 {
 			q.Errorf("%s was made %d times", hook, hookCounts[hook])
 		}

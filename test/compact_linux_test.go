@@ -42,7 +42,8 @@ func (q *queue) checkUsableAgain(free func() int64) {
 	})
 	q.must("wait", "after", "--timeout", "20")
 	q.waitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
-	if out := q.cli("doctor", "--verify"); !strings.Contains(out.out, "are free for new rows") || !strings.Contains(out.out, "SQLite finds no damage") {
+	if out := q.cli("doctor", "--verify"); !strings.Contains(out.out, "are free for new rows") ||
+		!strings.Contains(out.out, "SQLite finds no damage") {
 		q.Errorf("doctor: %s%s", out.out, out.err)
 	}
 	if _, err := os.Stat(q.path("reserve")); err != nil {
@@ -55,7 +56,8 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	t.Parallel()
 	q, free := smallDiskQueue(t)
 	input := filepath.Join(t.TempDir(), "input")
-	if err := os.WriteFile(input, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`), 0o600); err != nil {
+	if err := os.WriteFile(input, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -82,7 +84,8 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q, free := smallDiskQueue(t)
 	q.must("queue", "pause", "default")
 	list := filepath.Join(t.TempDir(), "list")
-	if err := os.WriteFile(list, []byte(strings.Repeat("head -c 60000 /dev/urandom | base64 -w0 | head -c 60000\n", 900)), 0o600); err != nil {
+	if err := os.WriteFile(list, []byte(strings.Repeat("head -c 60000 /dev/urandom | base64 -w0 | head -c 60000\n", 900)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	q.must("enqueue", "--lines", list)

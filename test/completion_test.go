@@ -35,11 +35,14 @@ func TestCompletion(t *testing.T) {
 	q.must("enqueue", "--id", "c", "-Q", "gpu", "--batch", "pics", "--in", "1h", "true")
 	for words, want := range map[string]string{
 		"show a": "a2 a1", "hold ": "c b1 a1", "release ": "a2", "cancel a1 ": "c b1 a2", "logs b": "b1", "dlq retry ": "",
-		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "", "rel": "release reload", "completion f": "fish",
-		"worker st": "start stop", "enqueue --on-lost ": "retry dead hold", "run --on-lost h": "hold", "edit a1 --backoff-strategy l": "linear",
-		"stats --by ": "minute hour day", "stats -Q def": "default",
-		"enqueue -Q g": "gpu", "list --queue gp": "gpu", "edit --where-queue d": "default", "wait --batch p": "pics", "enqueue --after-batch pi": "pics",
-		"enqueue --after a": "a2 a1", "enqueue --after-any a1,": "a1,c a1,b1 a1,a2", "run --depends-on b": "b1",
+		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "",
+		"rel": "release reload", "completion f": "fish",
+		"worker st": "start stop", "enqueue --on-lost ": "retry dead hold", "run --on-lost h": "hold",
+		"edit a1 --backoff-strategy l": "linear",
+		"stats --by ":                  "minute hour day", "stats -Q def": "default",
+		"enqueue -Q g": "gpu", "list --queue gp": "gpu", "edit --where-queue d": "default", "wait --batch p": "pics",
+		"enqueue --after-batch pi": "pics",
+		"enqueue --after a":        "a2 a1", "enqueue --after-any a1,": "a1,c a1,b1 a1,a2", "run --depends-on b": "b1",
 	} {
 		got := q.completions(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
@@ -52,7 +55,8 @@ func TestCompletion(t *testing.T) {
 	}
 	// The script works without the package bash-completion.
 	if bash, err := exec.LookPath("bash"); err == nil && runtime.GOOS != "windows" {
-		for line, want := range map[string]string{"queuectl stat": "status", "queuectl list --queue=g": "gpu", "queuectl list -Q g": "gpu", "queuectl run --on-lost=ho": "hold", "queuectl show ": "c"} {
+		for line, want := range map[string]string{"queuectl stat": "status", "queuectl list --queue=g": "gpu",
+			"queuectl list -Q g": "gpu", "queuectl run --on-lost=ho": "hold", "queuectl show ": "c"} {
 			script := q.writeFile("complete.sh", `unset -f _get_comp_words_by_ref _filedir _init_completion
 source <("$1" completion bash)
 queuectl() { "$QUEUECTL" --dir "$DIR" "$@"; }
@@ -165,14 +169,16 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		if !hasExample(string(page)) {
 			t.Errorf("%s has no example\n%s", f, page)
 		}
-		help, short, all := q.cli(append(words[1:], "--help")...), q.cli(append(words[1:], "-h")...), q.cli(append(words[1:], "--help", "--all")...)
+		help, short, all := q.cli(append(words[1:], "--help")...), q.cli(append(words[1:], "-h")...),
+			q.cli(append(words[1:], "--help", "--all")...)
 		if help.code != 0 || !hasExample(help.out) {
 			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.code, help.out)
 		}
 		if short.out != help.out {
 			t.Errorf("-h of %q prints\n%s\n--help prints\n%s", words, short.out, help.out)
 		}
-		if all.code != 0 || len(all.out) < len(help.out) || !strings.Contains(all.out, "\nGlobal flags:\n") && len(words) > 1 {
+		if all.code != 0 || len(all.out) < len(help.out) || !strings.Contains(all.out, "\nGlobal flags:\n") &&
+			len(words) > 1 {
 			t.Errorf("--help --all of %q (exit code %d)\n%s", words, all.code, all.out)
 		}
 		for line := range strings.Lines(help.out + all.out) {

@@ -62,7 +62,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			cw, qw := c.dial(), q.dial()
 			for _, id := range ids {
 				if j := qw.show(id); j.State != "processing" || j.PID != pids[id] || !isAlive(pids[id]) {
-					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id], isAlive(pids[id]))
+					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id],
+						isAlive(pids[id]))
 				}
 				if j := cw.waitRunning(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
 					t.Errorf("the copy's %s: %+v", id, j)
@@ -109,7 +110,8 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q.start("--workers", "1")
 	w := q.dial()
 	gate := filepath.ToSlash(t.TempDir()) + "/go"
-	id := w.enqueue(fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done", "allow_background": true})
+	id := w.enqueue(fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate +
+		" ]; do sleep 0.02; done", "allow_background": true})
 	w.waitRunning(id)
 	c := q.copyQueue(t)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

@@ -45,7 +45,8 @@ func serveDisk(dir string) error {
 		return err
 	}
 	s := &exportedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), content: image, log: os.NewFile(4, "log")}
-	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk", DirectMountStrict: true, DisableXAttrs: true})
+	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk",
+		DirectMountStrict: true, DisableXAttrs: true})
 	if err != nil {
 		return err
 	}

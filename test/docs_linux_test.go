@@ -158,9 +158,11 @@ func newHome(t *testing.T) *docsHome {
 	program := binary(t, "")
 	self, err := os.Executable()
 	if err == nil {
-		err = errors.Join(os.Mkdir(h.bin, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700), os.Symlink(program, filepath.Join(h.bin, "queuectl")),
+		err = errors.Join(os.Mkdir(h.bin, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700),
+			os.Symlink(program, filepath.Join(h.bin, "queuectl")),
 			os.Symlink(program, filepath.Join(dir, "work", "queuectl")),
-			os.WriteFile(filepath.Join(h.bin, "nc"), fmt.Appendf(nil, "#!/bin/sh\nQUEUECTL_TEST_NC=1 exec %s \"$@\"\n", self), 0o700))
+			os.WriteFile(filepath.Join(h.bin, "nc"), fmt.Appendf(nil, "#!/bin/sh\nQUEUECTL_TEST_NC=1 exec %s \"$@\"\n", self),
+				0o700))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +185,8 @@ func (h *docsHome) run(line string) string {
 	h.Helper()
 	cmd := exec.Command("/bin/sh", "-c", line)
 	cmd.Dir = filepath.Join(h.dir, "work")
-	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC", "USER=" + os.Getenv("USER")}
+	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC",
+		"USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// The output goes to a file. A pipe would stay open until a service that the line has started ends.
 	outputFile, err := os.CreateTemp(h.dir, "seen-*")

@@ -23,7 +23,8 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	install(t, binary(t, ""), bin)
-	env := []string{"USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + bin + ";" + os.Getenv("PATH"), "TEMP=" + home, "TMP=" + home}
+	env := []string{"USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + bin + ";" + os.Getenv("PATH"), "TEMP=" + home,
+		"TMP=" + home}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT"} {
 		env = append(env, name+"="+os.Getenv(name))
 	}

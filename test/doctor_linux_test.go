@@ -30,7 +30,8 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 				got = append(got, f.Level+": "+f.Next)
 			}
 		}
-		if want := "warning: " + c.advice; c.advice == "" && len(got) > 0 || c.advice != "" && (len(got) != 1 || got[0] != want) {
+		if want := "warning: " + c.advice; c.advice == "" && len(got) > 0 || c.advice != "" &&
+			(len(got) != 1 || got[0] != want) {
 			t.Errorf("a state directory of mode %o: doctor finds %q, want %q", c.mode, got, c.advice)
 		}
 	}

@@ -117,7 +117,8 @@ func TestNetworkFileSystem(t *testing.T) {
 	q.cmd = nil
 	cmd := q.command("doctor", "--json", "--verify")
 	cmd.Env = append(cmd.Env, q.env...)
-	if r := runCommand(t, cmd); r.code != 1 || !strings.Contains(r.out, networkFinding) || !strings.Contains(r.out, `"check":"counters","level":"ok"`) {
+	if r := runCommand(t, cmd); r.code != 1 || !strings.Contains(r.out, networkFinding) ||
+		!strings.Contains(r.out, `"check":"counters","level":"ok"`) {
 		t.Errorf("doctor: %+v", r)
 	}
 }
@@ -172,7 +173,8 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	if err := os.Chown(q.dir, other, other); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.cli("doctor"); r.code != 5 || !strings.Contains(r.err, "belongs to uid 65534; run doctor as that user") || strings.Contains(r.out+r.err, "chown") {
+	if r := q.cli("doctor"); r.code != 5 || !strings.Contains(r.err, "belongs to uid 65534; run doctor as that user") ||
+		strings.Contains(r.out+r.err, "chown") {
 		t.Errorf("as root: %+v", r)
 	}
 	if after := names(); !slices.Equal(after, before) {
@@ -232,7 +234,8 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 
 	number := strings.TrimSpace(q.must("enqueue", "--in", "1h", "true"))
 	q.corrupt(`UPDATE jobs SET id = '` + number + `' WHERE id = 'large'`)
-	q.checkFinding("a number that two jobs have", "rows", "1 jobs have the number of another job as their id, for example "+number, "--verify")
+	q.checkFinding("a number that two jobs have", "rows",
+		"1 jobs have the number of another job as their id, for example "+number, "--verify")
 	q.corrupt(`UPDATE jobs SET id = 'large' WHERE id = '` + number + `' AND seq <> ` + number)
 	q.checkHealthy("with its name back")
 }

@@ -68,7 +68,8 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	_, thaw := q.stopRunner()
 	for _, when := range []string{"at first", "after a restart"} {
 		got := q.cliWithin(15*time.Second, "drain")
-		if got.code != 3 || !strings.Contains(got.err, "does not answer, so job "+id+" cannot be reached") || !strings.Contains(got.err, "draining has begun, but this job may still start") {
+		if got.code != 3 || !strings.Contains(got.err, "does not answer, so job "+id+" cannot be reached") ||
+			!strings.Contains(got.err, "draining has begun, but this job may still start") {
 			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
 		}
 		if when == "at first" {

@@ -187,7 +187,8 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]bool, code int) {
 	q.start("--workers", "0")
 	pid := fmt.Sprint(q.cmd.Process.Pid)
-	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+call, "-e", fmt.Sprintf("inject=%s:error=%s:when=%d+", call, fault, n))
+	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+call, "-e",
+		fmt.Sprintf("inject=%s:error=%s:when=%d+", call, fault, n))
 	stderr, err := trace.StderrPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -350,7 +351,8 @@ func TestStartWaitsForSpace(t *testing.T) {
 	}
 	needs(t, "mkfs.ext4")
 	t.Parallel()
-	for name, lost := range map[string][]string{"after a crash": {"reserve"}, "without shared memory": {"reserve", "queuectl.db-shm"}} {
+	for name, lost := range map[string][]string{"after a crash": {"reserve"},
+		"without shared memory": {"reserve", "queuectl.db-shm"}} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueue(t, "")
 			disk := q.mount("24M")

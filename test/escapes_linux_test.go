@@ -12,10 +12,12 @@ func TestJobsHideNoCharacters(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	const hidden = "z\u200bz\u2060\x1b[35mz"
-	id := w.enqueue(fields{"id": "hides", "command": ": '" + hidden + "'; printf '" + hidden + "'; exit 3", "max_retries": 0, "labels": fields{"l": hidden}})
+	id := w.enqueue(fields{"id": "hides", "command": ": '" + hidden + "'; printf '" + hidden + "'; exit 3",
+		"max_retries": 0, "labels": fields{"l": hidden}})
 	w.waitEnded(id)
 	const inPipe = `z\u200bz\u2060\x1b[35mz`
-	for _, args := range [][]string{{"status"}, {"show", id}, {"list"}, {"list", "--columns", "id,labels"}, {"dlq", "list"}} {
+	for _, args := range [][]string{{"status"}, {"show", id}, {"list"}, {"list", "--columns", "id,labels"},
+		{"dlq", "list"}} {
 		r := q.cli(args...)
 		if strings.ContainsAny(r.out, "\u200b\u2060\x1b") || !strings.Contains(r.out, inPipe) {
 			t.Errorf("%q in a pipe: got %q, want %q in it", args, r.out, inPipe)

@@ -54,6 +54,8 @@ const killed, saysKilled = 137, "signal 9"
 var platformEnds = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
-	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"}, {"kill -KILL $$", 137, "signal", "signal 9"},
-	{"kill -SEGV $$", 139, "signal", "signal 11"}, {"kill -TERM $$", 143, "signal", "signal 15"}, {"kill -64 $$", 192, "signal", "signal 64"},
+	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"},
+	{"kill -KILL $$", 137, "signal", "signal 9"},
+	{"kill -SEGV $$", 139, "signal", "signal 11"}, {"kill -TERM $$", 143, "signal", "signal 15"},
+	{"kill -64 $$", 192, "signal", "signal 64"},
 }

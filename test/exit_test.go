@@ -155,9 +155,12 @@ func TestWaitForSeveral(t *testing.T) {
 		words string
 		code  int
 	}{
-		{"good", 0}, {"good fine", 0}, {"five six", 5}, {"six five", 6}, {"good six five", 6}, {"good gone five", 130}, {"five gone", 5}, {"five five", 5}, {"good good", 0},
-		{"far --timeout 0.05", 124}, {"five far --timeout 0.05", 124}, {"far --timeout 0", 124}, {"good --timeout 0", 0}, {"five --timeout 60", 5},
-		{"--any far good", 0}, {"--any far five", 5}, {"--any far gone", 130}, {"--any six good", 6}, {"--any good six", 0}, {"--any far --timeout 0.05", 124},
+		{"good", 0}, {"good fine", 0}, {"five six", 5}, {"six five", 6}, {"good six five", 6}, {"good gone five", 130},
+		{"five gone", 5}, {"five five", 5}, {"good good", 0},
+		{"far --timeout 0.05", 124}, {"five far --timeout 0.05", 124}, {"far --timeout 0", 124}, {"good --timeout 0", 0},
+		{"five --timeout 60", 5},
+		{"--any far good", 0}, {"--any far five", 5}, {"--any far gone", 130}, {"--any six good", 6}, {"--any good six", 0},
+		{"--any far --timeout 0.05", 124},
 		{"good nope", 125}, {"nope five", 125}, {"--any good nope", 125},
 	} {
 		if r := q.cli(append([]string{"wait"}, strings.Fields(c.words)...)...); r.code != c.code || r.out != "" {
@@ -191,7 +194,8 @@ func TestWaitForASelection(t *testing.T) {
 			t.Errorf("wait %s: %+v, want code %d", words, r, code)
 		}
 	}
-	selectors := []string{"--all", "--user " + user, "-Q default", "--batch b", "--label a=b", "--id-glob *", "--state waiting", "--failed", "--state done", "--older-than 1ms"}
+	selectors := []string{"--all", "--user " + user, "-Q default", "--batch b", "--label a=b", "--id-glob *",
+		"--state waiting", "--failed", "--state done", "--older-than 1ms"}
 	for _, words := range selectors {
 		check(words, 0)
 		check(words+" --any", 0)
@@ -202,7 +206,8 @@ func TestWaitForASelection(t *testing.T) {
 	check("good five", 5)
 	for _, words := range selectors {
 		code := 5
-		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") || strings.HasSuffix(words, "done") {
+		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") ||
+			strings.HasSuffix(words, "done") {
 			// --all and --user select jobs that have not ended; done selects those that completed or were
 			// cancelled.
 			code = 0
@@ -220,7 +225,8 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	type missingFile struct{ args, wantText, fault string }
 	cases := []missingFile{
 		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
-		{"--stdin-file " + filepath.ToSlash(q.dir) + " true", "--stdin-file: " + filepath.ToSlash(q.dir) + " is not a regular file", "stdin_file: "},
+		{"--stdin-file " + filepath.ToSlash(q.dir) + " true", "--stdin-file: " + filepath.ToSlash(q.dir) +
+			" is not a regular file", "stdin_file: "},
 		{"--env-secret A=" + missing + " true", "--env-secret: " + missing + " does not exist", "env_secret A: "},
 		{"-- " + missing + " x", "program: " + missing + " does not exist", "cannot start "},
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
@@ -232,7 +238,8 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	for _, c := range cases {
 		r := q.cli(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
 		stderr := filepath.ToSlash(r.err)
-		if r.code != 0 || !strings.Contains(stderr, c.wantText) || strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
+		if r.code != 0 || !strings.Contains(stderr, c.wantText) ||
+			strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
 			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.wantText)
 		}
 		id := strings.TrimSpace(r.out)
@@ -251,7 +258,9 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 func TestMissingWorkDirIsNotRetried(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	missing, file := q.path("missing"), q.writeFile("file", "")
-	list := q.writeFile("list", fmt.Sprintf("{\"id\":\"l1\",\"command\":\"true\",\"cwd\":%q}\n{\"id\":\"l2\",\"command\":\"true\",\"cwd\":%[1]q}\n", missing))
+	list := q.writeFile(
+		"list", fmt.Sprintf(
+			"{\"id\":\"l1\",\"command\":\"true\",\"cwd\":%q}\n{\"id\":\"l2\",\"command\":\"true\",\"cwd\":%[1]q}\n", missing))
 	for _, c := range []struct {
 		args  []string
 		warns int
@@ -268,7 +277,8 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 		}
 		for _, id := range c.ids {
 			q.cli("wait", id, "--timeout", "20s")
-			if j := q.show(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" || !strings.HasPrefix(j.Error, "cwd: ") {
+			if j := q.show(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" ||
+				!strings.HasPrefix(j.Error, "cwd: ") {
 				t.Errorf("job %s of %v: %+v, want it dead after one attempt", id, c.args, j)
 			}
 		}
@@ -295,14 +305,16 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
 		// The exit code of run is that of the job, even if queuectl uses the same code for another purpose.
 		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
-		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""}, {"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
+		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""},
+		{"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
 		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
 		// exit code of the last attempt
 		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""},
 		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
 		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
 		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
-		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"}, {"exit 126", 126, "not_runnable", ""},
+		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"},
+		{"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
 	}, platformEnds...) {
 		t.Run(c.args, func(t *testing.T) {
@@ -311,7 +323,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			detached := runCommand(t, asWait)
 			id := strings.TrimSpace(detached.out)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
-			if r := q.cli("wait", id); r.code != c.code || r.out != "" || (c.code == 0) != (r.err == "") || c.code != 0 && !line.MatchString(r.err) {
+			if r := q.cli("wait", id); r.code != c.code || r.out != "" || (c.code == 0) != (r.err == "") || c.code != 0 &&
+				!line.MatchString(r.err) {
 				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.code)
 			}
 			if r := q.cli("wait", "-q", id); r.code != c.code || r.out+r.err != "" {

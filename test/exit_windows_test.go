@@ -9,5 +9,6 @@ const killed, saysKilled = 1, ""
 
 // platformEnds lists the ends of jobs that exist only on this system: exit codes of 32 bits.
 var platformEnds = []jobEnd{
-	{"-- cmd /c exit 256", 256, "", ""}, {"-- cmd /c exit 70000", 70000, "", ""}, {"-- cmd /c exit -1", 4294967295, "", ""},
+	{"-- cmd /c exit 256", 256, "", ""}, {"-- cmd /c exit 70000", 70000, "", ""},
+	{"-- cmd /c exit -1", 4294967295, "", ""},
 }

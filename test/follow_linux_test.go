@@ -12,7 +12,8 @@ func TestFollowAFullQueue(t *testing.T) {
 	q := startQueue(t, "--workers", "40")
 	w := q.dial()
 	for i := range 30 {
-		id := w.enqueue(fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.1; done"})
+		id := w.enqueue(fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " + q.path("go") +
+			" ]; do sleep 0.1; done"})
 		w.waitRunning(id)
 	}
 	lines, _ := q.startFollowing("logs", "-f", "--queue", "a", "--jsonl")

@@ -132,7 +132,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	if self == 0 {
 		cases = append(cases,
 			row{"a user's, to root", 0, attacker, false}, row{"a user's, to another", victim, attacker, false},
-			row{"a user's own", victim, victim, true}, row{"root's, to a user", victim, 0, true}, row{"the service account's", victim, attacker, true})
+			row{"a user's own", victim, victim, true}, row{"root's, to a user", victim, 0, true},
+			row{"the service account's", victim, attacker, true})
 	}
 	for i, c := range cases {
 		p := listenAs(t, c.server, q.path(fmt.Sprint("s", i)))
@@ -151,7 +152,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 		if received != "" {
 			t.Errorf("%s: told %q", c.name, received)
 		}
-		if r.code != 5 || r.out != "" || !strings.Contains(r.err, p.path) || !strings.Contains(r.err, fmt.Sprint("uid ", c.server)) {
+		if r.code != 5 || r.out != "" || !strings.Contains(r.err, p.path) ||
+			!strings.Contains(r.err, fmt.Sprint("uid ", c.server)) {
 			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
 		}
 	}
@@ -166,7 +168,8 @@ func (q *queue) withServiceUID(uid int, argv []string) *exec.Cmd {
 		q.Fatal(err)
 	}
 	script := `mount --bind "$1" /etc/passwd && shift && exec setpriv --clear-groups --reuid "$1" --regid "$@"`
-	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)}, argv...)...)
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)},
+		argv...)...)
 }
 
 // Every command ends with a refusal if the server belongs to another user, regardless of how the

@@ -17,15 +17,18 @@ import (
 func TestResourceUnitsAreExclusive(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	file := q.writeFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", \"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
+	file := q.writeFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", "+
+		"\"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
 	q.start("--config", file)
-	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist", "gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
+	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist",
+		"gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
 		if r := q.cli("enqueue", "--resource", need, "true"); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit code %d, %s", need, r.code, r.err)
 		}
 	}
 	// Each unit is a lock file. A job holds the lock until its last process has ended.
-	script := q.writeFile("take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
+	script := q.writeFile(
+		"take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
 [ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
 sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	jobs, kills := 100, 5
@@ -144,7 +147,8 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 	w := q.dial()
 	for round := range 12 {
 		name := fmt.Sprint("q", round)
-		w.batch(slices.Repeat([]fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name, "cwd": q.dir, "max_retries": 0}}, 40))
+		w.batch(slices.Repeat([]fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name, "cwd": q.dir,
+			"max_retries": 0}}, 40))
 		// The pause comes at a different time in each round. By then some jobs run and others are about to
 		// start.
 		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
@@ -201,7 +205,8 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	q.waitUntil("half have run", 120*time.Second, func() bool { return q.countState("completed") >= starts })
 	q.must("worker", "scale", "0")
 	startCounts := map[string]int{}
-	for line := range strings.Lines(q.must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished", "--columns", "queue")) {
+	for line := range strings.Lines(q.must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished",
+		"--columns", "queue")) {
 		startCounts[strings.TrimSpace(line)]++
 	}
 	if n := startCounts["three"]; n < starts*3/4*95/100 || n > starts*3/4*105/100 {
@@ -249,7 +254,8 @@ func TestRateOverKills(t *testing.T) {
 	var jobs []struct {
 		StartedAt time.Time `json:"started_at"`
 	}
-	if err := json.Unmarshal([]byte(q.must("list", "--state", "completed", "--limit", "1000", "--json")), &jobs); err != nil {
+	if err := json.Unmarshal([]byte(q.must("list", "--state", "completed", "--limit", "1000", "--json")),
+		&jobs); err != nil {
 		t.Fatal(err)
 	}
 	startTimes := make([]time.Time, len(jobs))

@@ -60,7 +60,8 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q.must("wait", second)
 	q.must("gate", "set", "@api", "--unset", "rate")
 	refused("the shared key @api has no limit", "enqueue", "--rate-limit", "@api", "true")
-	if got := q.cli("gate", "set", "@db", "--unset", "lock"); got.code != 0 || !strings.Contains(got.err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
+	if got := q.cli("gate", "set", "@db", "--unset", "lock"); got.code != 0 ||
+		!strings.Contains(got.err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -69,13 +70,15 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 // Other queues use the general settings.
 func TestRetentionOfAQueue(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	if got := q.cli("queue", "set", "bulk", "--retention", "0s"); got.code != 2 || !strings.Contains(got.err, "retention") {
+	if got := q.cli("queue", "set", "bulk", "--retention", "0s"); got.code != 2 ||
+		!strings.Contains(got.err, "retention") {
 		t.Errorf("got %+v", got)
 	}
 	q.must("queue", "set", "bulk", "--retention-max-jobs", "2", "--retention", "30d")
 	q.must("queue", "set", "brief", "--retention", "1s")
 	q.must("queue", "set", "loud", "--retention-output", "100")
-	if got := q.must("queue", "list", "--json"); !strings.Contains(got, `"retention":"30d","retention_max_jobs":2`) && !strings.Contains(got, `"retention":"720h","retention_max_jobs":2`) {
+	if got := q.must("queue", "list", "--json"); !strings.Contains(got, `"retention":"30d","retention_max_jobs":2`) &&
+		!strings.Contains(got, `"retention":"720h","retention_max_jobs":2`) {
 		t.Errorf("the list is %s", got)
 	}
 	for _, name := range []string{"bulk", "brief", "loud", "default"} {

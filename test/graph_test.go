@@ -32,15 +32,17 @@ timeout = 1.5
 		t.Errorf("got ids %q", got)
 	}
 	q.must("wait", "ship")
-	if got := q.must("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) || !strings.Contains(got, `"max_retries":0`) {
+	if got := q.must("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) ||
+		!strings.Contains(got, `"max_retries":0`) {
 		t.Errorf("the job is %s", got)
 	}
 	for text, want := range map[string]string{
 		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: unknown job field",
-		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: the job's id is the name of its table; remove this field",
-		"[job.a]\ncommand = \"x\"\n":                              "contains no jobs",
-		"[jobs.a]\ncommand = \n":                                  "graph.toml:2: ",
-		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: this field cannot be set for all jobs",
+		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n": "line 1: id: the job's id is the name of its " +
+			"table; remove this field",
+		"[job.a]\ncommand = \"x\"\n":              "contains no jobs",
+		"[jobs.a]\ncommand = \n":                  "graph.toml:2: ",
+		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n": "id: this field cannot be set for all jobs",
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
 		q.writeFile("graph.toml", text)
@@ -84,14 +86,16 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		}
 		fmt.Fprintf(&lines, `{"id":"k%d","command":"true","depends_on":["%s"]}`+"\n", i, parent)
 	}
-	if got := strings.Fields(q.must("enqueue", "--file", q.writeFile("many.jsonl", lines.String()))); len(got) != 11_500 || got[11_000] != "k11000" {
+	if got := strings.Fields(q.must("enqueue", "--file", q.writeFile("many.jsonl", lines.String()))); len(got) != 11_500 ||
+		got[11_000] != "k11000" {
 		t.Errorf("got %d ids", len(got))
 	}
 	var cycle strings.Builder
 	for i := range n {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
 	}
-	if got := q.cli("enqueue", "--file", q.writeFile("cycle.jsonl", cycle.String())); got.code != 2 || !strings.Contains(got.err, "depends on itself through other jobs") {
+	if got := q.cli("enqueue", "--file", q.writeFile("cycle.jsonl", cycle.String())); got.code != 2 ||
+		!strings.Contains(got.err, "depends on itself through other jobs") {
 		t.Errorf("a cycle: got %.300q", got.err)
 	}
 	if got := q.must("list", "--id-glob", "c*", "-q"); got != "" {

@@ -164,7 +164,8 @@ func (q *queue) tryStart(args ...string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
-	for deadline := time.Now().Add(timeoutFactor * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(
+		timeoutFactor * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
 		if strings.Contains(string(text), "queuectl: ready on") {
 			return nil

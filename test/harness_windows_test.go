@@ -108,8 +108,10 @@ var posix = sync.OnceValue(func() string {
 
 // environment returns the environment of a user with the given home directory.
 func environment(home string) []string {
-	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + posix() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posix() + "/sh.exe -c"}
-	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP", "USERNAME"} {
+	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home,
+		"PATH=" + posix() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posix() + "/sh.exe -c"}
+	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP",
+		"USERNAME"} {
 		if value, set := os.LookupEnv(name); set {
 			env = append(env, name+"="+value)
 		}
@@ -201,7 +203,8 @@ func pipeName(dir string) string {
 func dial(dir string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := winio.DialPipeAccessImpLevel(ctx, pipeName(dir), windows.GENERIC_READ|windows.GENERIC_WRITE, winio.PipeImpLevelIdentification)
+	c, err := winio.DialPipeAccessImpLevel(ctx, pipeName(dir), windows.GENERIC_READ|windows.GENERIC_WRITE,
+		winio.PipeImpLevelIdentification)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}
 	}
@@ -292,7 +295,8 @@ func startData(pid int) (commandLine, env string) {
 	}
 	defer windows.CloseHandle(h)
 	var basic windows.PROCESS_BASIC_INFORMATION
-	if err := windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic), uint32(unsafe.Sizeof(basic)), nil); err != nil {
+	if err := windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic),
+		uint32(unsafe.Sizeof(basic)), nil); err != nil {
 		return "", ""
 	}
 	read := func(from uintptr, to unsafe.Pointer, size uintptr) bool {
@@ -356,7 +360,8 @@ func processesUsing(dir string) map[int]string {
 // needs a desktop starts it, so the desktop may have the environment of a job, and outlives the
 // job.
 func isWineDesktop(cmdline string) bool {
-	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
+	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") &&
+		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
 }
 
 // peakMemory returns the highest memory use of a process, in bytes.
@@ -373,7 +378,8 @@ func peakMemory(t testing.TB, pid int) int64 {
 		more         [7]uintptr
 	}
 	counters.size = uint32(unsafe.Sizeof(counters))
-	if ok, _, err := windows.NewLazySystemDLL("kernel32.dll").NewProc("K32GetProcessMemoryInfo").Call(uintptr(h), uintptr(unsafe.Pointer(&counters)), uintptr(counters.size)); ok == 0 {
+	if ok, _, err := windows.NewLazySystemDLL("kernel32.dll").NewProc("K32GetProcessMemoryInfo").Call(uintptr(h),
+		uintptr(unsafe.Pointer(&counters)), uintptr(counters.size)); ok == 0 {
 		t.Fatal(err)
 	}
 	return int64(counters.peak)
@@ -421,7 +427,8 @@ func (s *shell) setUpHome(bin string) error {
 	s.env = append(s.env, "TZ=UTC")
 	raw, err := os.ReadFile(filepath.Join(s.home, ".config", "queuectl", "queuectl.toml"))
 	if err == nil {
-		err = errors.Join(os.MkdirAll(filepath.Join(state, "queuectl"), 0o700), os.WriteFile(filepath.Join(state, "queuectl", "queuectl.toml"), raw, 0o600))
+		err = errors.Join(os.MkdirAll(filepath.Join(state, "queuectl"), 0o700),
+			os.WriteFile(filepath.Join(state, "queuectl", "queuectl.toml"), raw, 0o600))
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -70,7 +70,8 @@ func (q *queue) waitHooks(id string, n int) map[string]string {
 			State  string            `json:"state"`
 			Labels map[string]string `json:"labels"`
 		}
-		if err := json.Unmarshal([]byte(q.must("list", "--queue", "hooks", "--label", "job="+id, "--json")), &list); err != nil {
+		if err := json.Unmarshal([]byte(q.must("list", "--queue", "hooks", "--label", "job="+id, "--json")),
+			&list); err != nil {
 			q.Fatal(err)
 		}
 		for _, j := range list {
@@ -89,7 +90,8 @@ func TestHooksOfAJob(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	q.writeFile("here", "in its folder\n")
 	q.must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.dir,
-		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat", "--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
+		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat",
+		"--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
 	got := q.waitHooks("a", 3)
 	dir, payload, _ := strings.Cut(got["on_dead"], "\n")
 	var job struct {
@@ -99,13 +101,15 @@ func TestHooksOfAJob(t *testing.T) {
 		ExitCode int    `json:"exit_code"`
 		OnDead   string `json:"on_dead"`
 	}
-	if err := json.Unmarshal([]byte(payload), &job); err != nil || job.ID != "a" || job.Command != "exit 3" || job.State != "dead" || job.ExitCode != 3 || job.OnDead != "cat here; cat" {
+	if err := json.Unmarshal([]byte(payload), &job); err != nil || job.ID != "a" || job.Command != "exit 3" ||
+		job.State != "dead" || job.ExitCode != 3 || job.OnDead != "cat here; cat" {
 		t.Errorf("on_dead was told %q, %v", payload, err)
 	}
 	if got["on_failed"] != "hi failed" || dir != "in its folder" || got["on_ended"] != "a 3" {
 		t.Errorf("got %q", got)
 	}
-	q.must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE", "true")
+	q.must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE",
+		"true")
 	q.must("edit", "b", "--on-completed", "echo edited")
 	q.must("cancel", "b")
 	if got := q.waitHooks("b", 1); got["on_ended"] != "cancelled" {
@@ -121,7 +125,8 @@ func TestHooksOfTheSettings(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	q.must("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
 	secret := q.writeFile("secret", webhookSecret+"\n")
-	q.must("config", "set", "webhooks", fmt.Sprintf(`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
+	q.must("config", "set", "webhooks", fmt.Sprintf(
+		`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
 	q.must("run", "--id", "a", "--on-completed", "echo own", "true")
 	q.waitUntil("two hooks of a", 20*time.Second, func() bool {
 		return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2
@@ -139,7 +144,8 @@ func TestHooksOfTheSettings(t *testing.T) {
 	if len(ids) != 1 || len(bad) != 0 || !strings.HasSuffix(ids[0], ".dead") {
 		t.Fatalf("posted %q, %v", ids, bad)
 	}
-	if err := json.Unmarshal([]byte(bodies[0]), &payload); err != nil || payload.Type != "job.dead" || payload.Data.ID != "b" || payload.Data.State != "dead" {
+	if err := json.Unmarshal([]byte(bodies[0]), &payload); err != nil || payload.Type != "job.dead" ||
+		payload.Data.ID != "b" || payload.Data.State != "dead" {
 		t.Errorf("posted %s, %v", bodies[0], err)
 	}
 	q.must("run", "--id", "c", "--queue", "bulk", "true")

@@ -70,7 +70,8 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	if got := q.cliWithin(5*time.Second, "show", id); got.code != 0 || !strings.Contains(got.out, "processing") {
 		t.Errorf("show: %+v", got)
 	}
-	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id}, {"worker", "stop", "--all", "--force"}} {
+	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id},
+		{"worker", "stop", "--all", "--force"}} {
 		if got := q.cliWithin(10*time.Second, args...); got.code != 3 && got.code != 5 || !strings.Contains(got.err, names) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}
@@ -174,7 +175,8 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.stopRunner()
 	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
-		if got := q.cli(verb, jobID); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
+		if got := q.cli(verb, jobID); got.code != 3 ||
+			!strings.Contains(got.err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
@@ -192,7 +194,8 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	}
 	q.start("--workers", "0")
 	w = q.dial()
-	if j := w.show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 1 || j.History[0].Reason != "stopped" {
+	if j := w.show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 1 ||
+		j.History[0].Reason != "stopped" {
 		t.Errorf("got %+v, want one attempt that does not count", j)
 	}
 	if j := w.show(jobID); j.State != "cancelled" {
@@ -271,7 +274,8 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 // another runner, and jobs run.
 func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	t.Parallel()
-	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
+	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
+		50 * time.Millisecond} {
 		q := newQueue(t, "")
 		killed := make(chan int)
 		go func() { // this goroutine ends after four kills
@@ -318,7 +322,8 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, runner dies %t", name, dies), func(t *testing.T) {
 				q := startQueue(t, "--workers", "1")
 				w := q.dial()
-				id := w.enqueue(fields{"command": `echo up; [ "$QUEUECTL_ATTEMPT" = 1 ] && { setsid sleep 600 & ` + q.waitForFileCommand("go") + `; }; true`, "max_retries": 1})
+				id := w.enqueue(fields{"command": `echo up; [ "$QUEUECTL_ATTEMPT" = 1 ] && { setsid sleep 600 & ` +
+					q.waitForFileCommand("go") + `; }; true`, "max_retries": 1})
 				tree := w.waitRunning(id).PID
 				dirs, err := filepath.Glob(q.path("runner/*.*"))
 				if err != nil || len(dirs) != 1 {
@@ -344,7 +349,8 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 						return syscall.Kill(tree, 0) == syscall.ESRCH
 					})
 				}
-				if j := w.waitEnded(id); j.State != "completed" || len(j.History) != attempts || attempts == 2 && j.History[0].Reason != "lost" {
+				if j := w.waitEnded(id); j.State != "completed" || len(j.History) != attempts || attempts == 2 &&
+					j.History[0].Reason != "lost" {
 					t.Errorf("got %+v, want %d attempts, the first of two lost", j, attempts)
 				}
 			})
@@ -380,7 +386,8 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	q.env = []string{"QUEUECTL_FAILPOINTS=nojournal"}
 	q.start("--workers", "4")
 	w := q.dial()
-	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran") + "; " + q.waitForFileCommand("go"), "on_lost": "dead"})
+	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran") + "; " +
+		q.waitForFileCommand("go"), "on_lost": "dead"})
 	hold := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("never")})
 	w.waitRunning(hold)
 	ids := w.batch(specs)
@@ -491,7 +498,8 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 		t.Fatal("a service started on a database that is older than its runner")
 	}
 	log := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "restore") || !strings.Contains(log, "service stop --runners") {
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "restore") ||
+		!strings.Contains(log, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
 	}
 	if got := q.cli("service", "stop", "--runners"); got.code != 0 {
@@ -521,7 +529,8 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	if err := os.Truncate(wal, walInfo.Size()); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.tryStart("--workers", "1"); err == nil || q.cmd.ProcessState.ExitCode() != 74 || !strings.Contains(q.log.String(), "acknowledged changes") {
+	if err := q.tryStart("--workers", "1"); err == nil || q.cmd.ProcessState.ExitCode() != 74 ||
+		!strings.Contains(q.log.String(), "acknowledged changes") {
 		t.Errorf("on a database that has lost its end: %v, %v", q.cmd.ProcessState, err)
 	}
 	if err := os.Remove(q.path("initialized")); err != nil {
@@ -531,7 +540,9 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 		t.Error("a service started on a database that has lost its end")
 	}
 	log := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "its newest job is job 2, but the newest job of this queue is job 1") || !strings.Contains(log, "service stop --runners") {
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 ||
+		!strings.Contains(log, "its newest job is job 2, but the newest job of this queue is job 1") ||
+		!strings.Contains(log, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
 	}
 	if !isAlive(pid) {
@@ -569,7 +580,8 @@ func TestKillDuringUploadStoresNothing(t *testing.T) {
 			in.Write([]byte(lines)) // this fails if the client has already ended
 			in.Close()
 			cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(errs.String(), "nothing was stored; run the same command again") {
+			if code := cmd.ProcessState.ExitCode(); code != 3 ||
+				!strings.Contains(errs.String(), "nothing was stored; run the same command again") {
 				t.Errorf("exit code %d: %s", code, errs)
 			}
 			if n := q.dial().counts()["pending"]; n != 0 {

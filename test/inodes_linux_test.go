@@ -70,7 +70,8 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	q.start("--workers", "4")
 	w := q.dial()
 	longOutput := numbersTo(20000)
-	running := w.enqueue(fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done", "max_retries": 0})
+	running := w.enqueue(fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done",
+		"max_retries": 0})
 	w.waitRunning(running)
 	t.Logf("%d inodes taken", useAllInodes(t, disk))
 
@@ -78,7 +79,8 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 		t.Helper()
 		text, dropped := w.readLogs(id)
 		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(longOutput, text[:4096]) {
-			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text), dropped)
+			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text),
+				dropped)
 		}
 		if j := w.show(id); len(j.History) != 1 || j.History[0].Dropped != dropped {
 			t.Errorf("the attempt of job %s does not say that %d bytes were dropped: %+v", id, dropped, j.History)
@@ -106,7 +108,8 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 		t.Errorf("what ran: %+v", j)
 	}
 	// The job's private directory is removed first, which may free an inode for the output.
-	if text, dropped := w.readLogs(running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) || dropped == 0 && text != longOutput+"up\n" {
+	if text, dropped := w.readLogs(running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) || dropped == 0 &&
+		text != longOutput+"up\n" {
 		t.Errorf("what ran: %d bytes, %d dropped", len(text), dropped)
 	}
 

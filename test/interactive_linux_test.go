@@ -39,16 +39,19 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	states := func() string {
 		return strings.ReplaceAll(q.must("list", "--sort", "id", "--columns", "state"), "\n", " ")
 	}
-	if r := q.runTyping("cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") || states() != "STATE pending pending pending" {
+	if r := q.runTyping("cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.code != 1 ||
+		!strings.Contains(r.out, "nothing was changed") || states() != "STATE pending pending pending" {
 		t.Errorf("a no: %+v; %s", r, states())
 	}
-	if r := q.cli("cancel", "--all"); r.code != 2 || !strings.Contains(r.err, "--yes") || states() != "STATE pending pending pending" {
+	if r := q.cli("cancel", "--all"); r.code != 2 || !strings.Contains(r.err, "--yes") ||
+		states() != "STATE pending pending pending" {
 		t.Errorf("all, and nobody to ask: %+v; %s", r, states())
 	}
 	if r := q.runTyping("", "", "hold", "--batch", "three"); r.code != 0 || states() != "STATE held held held" {
 		t.Errorf("what ends nothing asks nothing: %+v; %s", r, states())
 	}
-	if r := q.runTyping("cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.code != 0 || states() != "STATE cancelled cancelled cancelled" {
+	if r := q.runTyping("cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.code != 0 ||
+		states() != "STATE cancelled cancelled cancelled" {
 		t.Errorf("a yes: %+v; %s", r, states())
 	}
 	if r := q.runTyping("remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.code != 1 {
@@ -60,7 +63,8 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	if got := q.must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
 		t.Errorf("clear that only counts: %q", got)
 	}
-	if r := q.runTyping("permanently remove 3 jobs and their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {
+	if r := q.runTyping("permanently remove 3 jobs and their history?", "yes\n", "clear"); r.code != 0 ||
+		q.must("list", "-q") != "" {
 		t.Errorf("clear: %+v", r)
 	}
 }
@@ -78,10 +82,12 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "runs", q.waitForFileCommand("goes"))
 	q.waitUntil("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
-	if r := q.runTyping("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all", "--force"); r.code != 1 || state("runs") != "processing" {
+	if r := q.runTyping("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
+		"--force"); r.code != 1 || state("runs") != "processing" {
 		t.Errorf("a no: %+v", r)
 	}
-	if r := q.runTyping("stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
+	if r := q.runTyping("stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout",
+		"0"); r.code != 0 || state("runs") != "pending" {
 		t.Errorf("a yes: %+v", r)
 	}
 	if r := q.runTyping("", "", "worker", "stop", "--all", "--force"); r.code != 0 {
@@ -96,7 +102,8 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 // kept. Without a terminal, edit starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
-	q.must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z", "echo a && echo '<b>'")
+	q.must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z",
+		"echo a && echo '<b>'")
 	if err := os.Mkdir(q.path("tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +113,13 @@ func TestEditInAnEditor(t *testing.T) {
 		return q.runTypingCommand(cmd, prompt, words)
 	}
 	edit := func(script string) result { return through("sed -i "+script, "", "") }
-	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
+	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 ||
+		!strings.Contains(r.out, "job a is changed") {
 		t.Fatalf("an edit: %+v", r)
 	}
 	edited, err := os.ReadFile(q.dir + "/seen")
-	if err != nil || !strings.Contains(string(edited), `"command": "echo edited && echo '<b>'"`) || !strings.Contains(string(edited), `"run_at": "2040-01-02T03:04:05.000Z"`) {
+	if err != nil || !strings.Contains(string(edited), `"command": "echo edited && echo '<b>'"`) ||
+		!strings.Contains(string(edited), `"run_at": "2040-01-02T03:04:05.000Z"`) {
 		t.Errorf("the editor had %s, %v", edited, err)
 	}
 	var a struct {
@@ -120,13 +129,15 @@ func TestEditInAnEditor(t *testing.T) {
 		Labels   map[string]string
 	}
 	q.dial().mustCall("show", fields{"id": "a"}, &a)
-	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 || a.RunAt != "2040-01-02T03:04:05.000Z" {
+	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 ||
+		a.RunAt != "2040-01-02T03:04:05.000Z" {
 		t.Errorf("after an edit: %+v", a)
 	}
 	if r := edit(`s/no-such//`); r.code != 0 || !strings.Contains(r.out, "job a was not changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
-	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
+	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority",
+		`s/.priority.: 9/"prioritty":9/`: "prioritty"} {
 		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
 		_, file, isKept := strings.Cut(r.out, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
@@ -138,16 +149,19 @@ func TestEditInAnEditor(t *testing.T) {
 		}
 		os.Remove(strings.TrimSpace(file))
 	}
-	q.writeFile("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: \"much\"/' \"$1\"; fi\n")
+	q.writeFile("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: "+
+		"\"much\"/' \"$1\"; fi\n")
 	os.Chmod(q.path("twice"), 0o700)
-	if r := through(q.path("twice"), "edit the text again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
+	if r := through(q.path("twice"), "edit the text again? [y/N]", "y\n"); r.code != 0 ||
+		!strings.Contains(r.out, "job a is changed") {
 		t.Errorf("a mistake that is mended: %+v", r)
 	}
 	if entries, err := os.ReadDir(q.path("tmp")); err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %q, %v", entries, err)
 	}
 	q.must("cancel", "a")
-	if r := through("touch "+q.path("opened"), "", ""); r.code != 5 || !strings.Contains(r.out, "job a is cancelled; only waiting jobs can be changed") {
+	if r := through("touch "+q.path("opened"), "", ""); r.code != 5 ||
+		!strings.Contains(r.out, "job a is cancelled; only waiting jobs can be changed") {
 		t.Errorf("a job that has ended: %+v", r)
 	}
 	if _, err := os.Stat(q.path("opened")); err == nil {
@@ -178,8 +192,10 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 		t.Errorf("a folder below the current one: %+v", r)
 	}
 	cmd := q.command("run", "true")
-	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.bin, "--dir", q.dir, "run", "true"}
-	if r := runCommand(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current directory no longer exists") || !strings.Contains(r.err, "--no-cwd") {
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.bin,
+		"--dir", q.dir, "run", "true"}
+	if r := runCommand(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current directory no longer exists") ||
+		!strings.Contains(r.err, "--no-cwd") {
 		t.Errorf("in a folder that is gone: %+v", r)
 	}
 }
@@ -195,7 +211,8 @@ func TestBackupReplacesOnlyBackups(t *testing.T) {
 	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {
 		t.Errorf("the letter is %q, %v", text, err)
 	}
-	for _, args := range [][]string{{"backup", q.dir + "/copy"}, {"backup", q.dir + "/copy"}, {"backup", other, "--force"}, {"backup", other}, {"backup", q.writeFile("empty", "")}} {
+	for _, args := range [][]string{{"backup", q.dir + "/copy"}, {"backup", q.dir + "/copy"}, {"backup", other, "--force"},
+		{"backup", other}, {"backup", q.writeFile("empty", "")}} {
 		q.must(args...)
 	}
 }

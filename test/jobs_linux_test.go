@@ -16,7 +16,8 @@ func TestStdinMustBeARegularFile(t *testing.T) {
 	}
 	for _, file := range []string{q.path("fifo"), "/dev/null"} {
 		j := w.waitEnded(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
-		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, "not a regular file") {
+		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
+			!strings.Contains(j.Error, "not a regular file") {
 			t.Errorf("%s: %+v, want 126", file, j)
 		}
 	}

@@ -35,7 +35,8 @@ func TestExponentialBackoffTimes(t *testing.T) {
 		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !near(got, delay, time.Second) {
 			t.Errorf("attempt %d began after %v, want %v", i+1, got, delay)
 		}
-		if got, want := q.must("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"), fmt.Sprintf("try %d", i+1); got != want {
+		if got, want := q.must("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"),
+			fmt.Sprintf("try %d", i+1); got != want {
 			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
 		}
 		if deref(j.History[i].ExitCode) != 3 {
@@ -130,7 +131,8 @@ func TestExitCodesDecideAboutRetries(t *testing.T) {
 		{"folder missing", fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 1},
 		{"not executable", fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 1},
 		{"shell missing", fields{"command": "true", "shell": "/no/such/shell -c"}, "dead", "not_found", 127, 1},
-		{"a missing program is success", fields{"argv": []string{"/no/such/program"}, "ok_codes": []int{127}}, "completed", "", 127, 1},
+		{"a missing program is success", fields{"argv": []string{"/no/such/program"}, "ok_codes": []int{127}}, "completed",
+			"", 127, 1},
 		{"no retry", fields{"command": "exit 9", "no_retry_codes": []int{7, 9}}, "dead", "", 9, 1},
 		{"no retry of another", fields{"command": "exit 8", "no_retry_codes": []int{7, 9}}, "dead", "", 8, 3},
 		{"ok code", fields{"command": "exit 4", "ok_codes": []int{0, 4}}, "completed", "", 4, 1},
@@ -151,8 +153,10 @@ func TestExitCodesDecideAboutRetries(t *testing.T) {
 	}
 	for i, c := range cases {
 		j := w.waitEnded(ids[i])
-		if j.State != c.state || j.Reason != c.reason || deref(j.ExitCode) != c.code || j.Attempts != c.attempts || len(j.History) != c.attempts {
-			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason, deref(j.ExitCode), j.Attempts, len(j.History), c)
+		if j.State != c.state || j.Reason != c.reason || deref(j.ExitCode) != c.code || j.Attempts != c.attempts ||
+			len(j.History) != c.attempts {
+			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason,
+				deref(j.ExitCode), j.Attempts, len(j.History), c)
 		}
 		if (j.Error == "") != (c.state == "completed") {
 			t.Errorf("%s: error %q", c.name, j.Error)
@@ -173,7 +177,8 @@ func TestDelayRunAtExpiry(t *testing.T) {
 	expired := w.enqueue(fields{"command": "true", "delay": "5s", "expires_at": timeIn(400 * time.Millisecond)})
 	for id, least := range map[string]time.Duration{delayed: 700, due: 900, alias: 800} {
 		j := w.waitEnded(id)
-		if got := j.History[0].StartedAt.Sub(started); j.State != "completed" || !near(got, least*time.Millisecond, 700*time.Millisecond) {
+		if got := j.History[0].StartedAt.Sub(started); j.State != "completed" ||
+			!near(got, least*time.Millisecond, 700*time.Millisecond) {
 			t.Errorf("job %s is %s and began after %v, want %v ms", id, j.State, got, int(least))
 		}
 	}
@@ -212,7 +217,8 @@ func TestCancelAndRetry(t *testing.T) {
 			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.code, r.err, s.code, s.err)
 		}
 	}
-	if j := w.show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 || isAlive(j.History[0].PID) {
+	if j := w.show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 ||
+		isAlive(j.History[0].PID) {
 		t.Errorf("cancelled while it ran: %+v", j)
 	}
 	if j := w.waitEnded(waiting); j.State != "completed" || j.Output != "again\n" {
@@ -235,7 +241,8 @@ func TestDeadLetters(t *testing.T) {
 	fixed := q.path("fixed")
 	var specs []fields
 	for _, id := range []string{"a", "b", "c"} {
-		specs = append(specs, fields{"id": id, "command": "[ -e " + fixed + " ]", "max_attempts": 2, "backoff_base": 0.02, "timeout": 50})
+		specs = append(specs, fields{"id": id, "command": "[ -e " + fixed + " ]", "max_attempts": 2, "backoff_base": 0.02,
+			"timeout": 50})
 	}
 	for _, id := range w.batch(specs) {
 		w.waitEnded(id)
@@ -257,7 +264,8 @@ func TestDeadLetters(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int
-	}{{[]string{"dlq", "retry", "a"}, 5}, {[]string{"dlq", "retry", "none"}, 4}, {[]string{"dlq", "retry"}, 2}, {[]string{"dlq", "clear"}, 2}, {[]string{"dlq", "retry", "b", "--all"}, 2}} {
+	}{{[]string{"dlq", "retry", "a"}, 5}, {[]string{"dlq", "retry", "none"}, 4}, {[]string{"dlq", "retry"}, 2},
+		{[]string{"dlq", "clear"}, 2}, {[]string{"dlq", "retry", "b", "--all"}, 2}} {
 		if r := q.cli(c.args...); r.code != c.code || r.err == "" {
 			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.code, r.err, c.code)
 		}
@@ -356,7 +364,8 @@ func TestWorkerStop(t *testing.T) {
 	if j := w.show(next); j.State != "pending" || len(j.History) != 0 {
 		t.Errorf("waiting job after worker stop: %+v", j)
 	}
-	for i, args := range [][]string{{"worker", "stop", "--all", "--force"}, {"worker", "stop", "--timeout", "300ms", "--all"}} {
+	for i, args := range [][]string{{"worker", "stop", "--all", "--force"},
+		{"worker", "stop", "--timeout", "300ms", "--all"}} {
 		q.must("worker", "scale", "1")
 		pid := w.waitRunning(next).PID
 		started := time.Now()
@@ -364,7 +373,8 @@ func TestWorkerStop(t *testing.T) {
 		if got := time.Since(started); got > 5*timeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
 			t.Errorf("%v took %v", args, got)
 		}
-		if j := w.show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 || isAlive(pid) {
+		if j := w.show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 ||
+			isAlive(pid) {
 			t.Errorf("after %v: %+v", args, j)
 		}
 	}
@@ -384,7 +394,8 @@ func TestWorkerCounts(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want int
-	}{{"start", 1}, {"start -c 3", 4}, {"stop -c 1", 3}, {"scale 5", 5}, {"scale 5", 5}, {"start --count 2", 7}, {"stop -c 99", 0}, {"scale 2", 2}} {
+	}{{"start", 1}, {"start -c 3", 4}, {"stop -c 1", 3}, {"scale 5", 5}, {"scale 5", 5}, {"start --count 2", 7},
+		{"stop -c 99", 0}, {"scale 2", 2}} {
 		q.must(append([]string{"worker"}, strings.Fields(c.args)...)...)
 		var list struct{ Workers []fields }
 		w.mustCall("worker.list", nil, &list)
@@ -447,9 +458,13 @@ func TestDeferCodes(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done", "idle_timeout": 0.8 * timeoutFactor, "max_retries": 0})
-	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4 * timeoutFactor, "max_retries": 0, "kill_after": 1})
-	if j := w.waitEnded(silent); j.State != "dead" || j.Reason != "timed_out" || !strings.Contains(j.Error, "printed nothing for "+(timeoutFactor*400*time.Millisecond).String()) || j.Output != "up\n" {
+	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done",
+		"idle_timeout": 0.8 * timeoutFactor, "max_retries": 0})
+	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4 * timeoutFactor, "max_retries": 0,
+		"kill_after": 1})
+	if j := w.waitEnded(silent); j.State != "dead" || j.Reason != "timed_out" ||
+		!strings.Contains(j.Error, "printed nothing for "+(timeoutFactor*400*time.Millisecond).String()) ||
+		j.Output != "up\n" {
 		t.Errorf("silent: %+v", j)
 	}
 	if j := w.waitEnded(chatty); j.State != "completed" {
@@ -467,16 +482,19 @@ func TestStdinFile(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	q.writeFile("in", "from a file\n")
-	if r := q.cli("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.dir)+"/", "cat"); r.code != 0 || r.out != "from a file\n" {
+	if r := q.cli("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.dir)+"/", "cat"); r.code != 0 ||
+		r.out != "from a file\n" {
 		t.Errorf("a relative path: %+v", r)
 	}
 	for file, wantText := range map[string]string{q.path("none"): "none", q.dir: "not a regular file"} {
 		j := w.waitEnded(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
-		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, wantText) {
+		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
+			!strings.Contains(j.Error, wantText) {
 			t.Errorf("%s: %+v, want 126 and %q", file, j, wantText)
 		}
 	}
-	for _, spec := range []fields{{"command": "cat", "stdin_file": "in"}, {"command": "cat", "stdin_file": q.path("in"), "stdin": "x"}} {
+	for _, spec := range []fields{{"command": "cat", "stdin_file": "in"},
+		{"command": "cat", "stdin_file": q.path("in"), "stdin": "x"}} {
 		if a := w.call("enqueue", spec); a.Error == nil || a.Error.Data.Code != "invalid" {
 			t.Errorf("%v: %+v", spec, a)
 		}

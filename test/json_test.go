@@ -20,25 +20,37 @@ import (
 // does not print one JSON value, or other tests cover it. A command is split into arguments at spaces, and ~
 // means a space within an argument.
 var jsonCommands = map[string][]string{
-	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true", `enqueue [{"command":"true"},{"command":"true"}]`},
-	"run":     {"run true", "run --detach true"},
-	"attach":  {"attach done"}, "wait": {"wait done", "wait done --any", "wait --state completed"},
-	"edit": {"edit waits --priority 7", "edit --state pending --priority 8 --dry-run"}, "retry": {"retry done", "retry --failed --dry-run"},
-	"cancel": {"cancel ends", "cancel ends", "cancel --state waiting --dry-run"}, "rm": {"rm removed", "rm --state dead --dry-run"},
-	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"}, "ps": {"ps"},
-	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"}, "events": {"events", "events --since 3"},
-	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
+	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true",
+		`enqueue [{"command":"true"},{"command":"true"}]`},
+	"run":    {"run true", "run --detach true"},
+	"attach": {"attach done"}, "wait": {"wait done", "wait done --any", "wait --state completed"},
+	"edit":   {"edit waits --priority 7", "edit --state pending --priority 8 --dry-run"},
+	"retry":  {"retry done", "retry --failed --dry-run"},
+	"cancel": {"cancel ends", "cancel ends", "cancel --state waiting --dry-run"},
+	"rm":     {"rm removed", "rm --state dead --dry-run"},
+	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"},
+	"ps":   {"ps"},
+	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"},
+	"events": {"events", "events --since 3"},
+	"dlq":    {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
 	// The verb "progress" is not tested here, because it works only inside a job.
-	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "progress": nil,
-	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly", "schedule pause nightly", "schedule resume nightly", "schedule run nightly", "schedule rm nightly"},
-	"gate":     {"gate list", "gate set @db --lock 2"}, "node": {"node list"},
-	"hook":  nil, // the verb "hook" needs a hook in the settings, which this queue does not have
-	"stats": {"stats", "stats --by hour -Q default", "stats --since 3d --until 1h"}, "simulate": {"simulate", "simulate --next 3"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
-	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
-	"pause": {"pause --state processing", "pause --all --dry-run", "pause --all"}, "resume": {"resume --state processing", "resume --all --dry-run", "resume --all"},
-	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},
+	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu",
+		"queue rm gpu"}, "progress": nil,
+	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly",
+		"schedule pause nightly", "schedule resume nightly", "schedule run nightly", "schedule rm nightly"},
+	"gate": {"gate list", "gate set @db --lock 2"}, "node": {"node list"},
+	"hook":     nil, // the verb "hook" needs a hook in the settings, which this queue does not have
+	"stats":    {"stats", "stats --by hour -Q default", "stats --since 3d --until 1h"},
+	"simulate": {"simulate", "simulate --next 3"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
+	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"},
+	"release": {"release waits"},
+	"pause":   {"pause --state processing", "pause --all --dry-run", "pause --all"},
+	"resume":  {"resume --state processing", "resume --all --dry-run", "resume --all"},
+	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"},
+	"drain":   {"drain", "drain --off"},
 	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},
-	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
+	"service": {"service status"}, "serve": nil,
+	"config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
 	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil, "migrate": nil,
 	"completion": nil, "man": nil, // these commands print scripts and manual pages
 	"web":     {"web start --listen 127.0.0.1:0", "web open", "web stop"},
@@ -58,7 +70,8 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 	}
 	jobKeys := map[string]string{} // members of the jobs in the output, by command
 	for _, jsonl := range []bool{false, true} {
-		q.must("enqueue", "--file", q.writeFile("jobs", `[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
+		q.must("enqueue", "--file", q.writeFile("jobs",
+			`[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
 		q.cli("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
@@ -86,12 +99,14 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			}
 		}
 	}
-	for _, line := range []string{"list", "run true", "run --detach true", "attach done", "wait done", "wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
+	for _, line := range []string{"list", "run true", "run --detach true", "attach done", "wait done",
+		"wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
 		if jobKeys[line] == "" || jobKeys[line] != jobKeys["list"] {
 			t.Errorf("%s has jobs of %q\nlist of %q", line, jobKeys[line], jobKeys["list"])
 		}
 	}
-	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr", "stdout_bytes")
+	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr",
+		"stdout_bytes")
 	slices.Sort(more)
 	if want := strings.Join(more, " "); jobKeys["show done"] != want {
 		t.Errorf("show has jobs of %q\nwant %q", jobKeys["show done"], want)

@@ -85,7 +85,8 @@ func (r *rig) params(tag string, j rigJob) map[string]any {
 	for _, n := range []int{j.size, j.offset, j.seconds, j.code} {
 		words = append(words, strconv.Itoa(n))
 	}
-	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir, "max_retries": 0, "output_limit": 8 << 20}
+	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir, "max_retries": 0,
+		"output_limit": 8 << 20}
 }
 
 // note is one line of the ledger.
@@ -370,7 +371,9 @@ func (a *requester) warmUp(workers int) {
 // except the service and the runners.
 func (q *queue) strayProcesses() (list []string) {
 	for pid, commands := range processesUsing(q.dir) {
-		if !strings.HasPrefix(commands, q.bin) && !strings.HasPrefix(commands, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(commands, " runner ") && !strings.Contains(commands, runnerHelper) {
+		if !strings.HasPrefix(commands, q.bin) && !strings.HasPrefix(commands,
+			filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(commands, " runner ") &&
+			!strings.Contains(commands, runnerHelper) {
 			list = append(list, fmt.Sprintf("%d %q", pid, commands))
 		}
 	}

@@ -83,7 +83,8 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	for _, s := range l.starts {
 		slowest = max(slowest, s)
 	}
-	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted %d, slowest start %v",
+	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
+		"%d, slowest start %v",
 		l.kills, len(l.acked), l.resent, l.duplicates, l.adopted, slowest.Round(time.Millisecond))
 }
 
@@ -226,7 +227,8 @@ func (l *killLoad) waitDrained() {
 		l.Errorf("the events have %d gaps", n)
 	}
 	for _, kind := range []string{"enqueued", "ended"} {
-		if n := l.queryInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind + `' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.acked) {
+		if n := l.queryInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind +
+			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.acked) {
 			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.acked))
 		}
 	}
@@ -256,13 +258,16 @@ func (l *killLoad) checkSettled() {
 			state = "dead"
 		}
 		got := byID[want.id]
-		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil || *got.ExitCode != want.code {
+		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil ||
+			*got.ExitCode != want.code {
 			code := -1
 			if got.ExitCode != nil {
 				code = *got.ExitCode
 			}
-			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, %s, 1, %d; it said %q",
-				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.code, l.show(want.id).Stderr)
+			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, "+
+				"%s, 1, %d; it said %q",
+				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.code,
+				l.show(want.id).Stderr)
 		}
 		out, err := a.logs(want.id)
 		if err != nil || !bytes.Equal(out, l.numbers[want.offset:want.offset+want.size]) {

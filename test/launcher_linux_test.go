@@ -39,7 +39,8 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := shellCommand("unshare --mount mount --bind " + base + "/passwd /etc/passwd").CombinedOutput(); err != nil {
+	if out, err := shellCommand("unshare --mount mount --bind " + base +
+		"/passwd /etc/passwd").CombinedOutput(); err != nil {
 		t.Skipf("needs the right to mount: %v: %s", err, out)
 	}
 	args = []string{"--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-policy", rules}

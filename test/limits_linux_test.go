@@ -80,7 +80,8 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 	if err := q.startWithLimits("ulimit -n 200"); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.must("status"); !strings.Contains(got, "the limit of open files is 200, which allows 136 connections (34 per user)") {
+	if got := q.must("status"); !strings.Contains(got,
+		"the limit of open files is 200, which allows 136 connections (34 per user)") {
 		t.Errorf("status says nothing of the connections:\n%s", got)
 	}
 	id := q.must("enqueue", "-q", "--delay", "1h", "true")
@@ -110,7 +111,8 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	before := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; head -c 3000000 /dev/zero", "output_limit": 4 << 20})
+	before := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; head -c 3000000 /dev/zero",
+		"output_limit": 4 << 20})
 	w.waitRunning(before)
 	size := func() (n int64) {
 		for _, name := range []string{"queuectl.db", "queuectl.db-wal"} {
@@ -129,7 +131,8 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 	refused := ""
 	q.waitUntil("a new job is refused", 60*time.Second, func() bool {
-		a := w.call("enqueue.batch", fields{"jobs": copies(20, fields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
+		a := w.call("enqueue.batch", fields{"jobs": copies(20,
+			fields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
 		if a.Error != nil {
 			refused = fmt.Sprint(*a.Error)
 		}
@@ -337,8 +340,10 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	if n := strings.Count(q.logText(), "limits that this system does not enforce"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
-	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20", "--nofile": "0"} {
-		if r := q.cli("enqueue", flag, invalid, "true"); r.code != 2 || !strings.Contains(r.err, strings.TrimPrefix(flag, "--")) {
+	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20",
+		"--nofile": "0"} {
+		if r := q.cli("enqueue", flag, invalid, "true"); r.code != 2 ||
+			!strings.Contains(r.err, strings.TrimPrefix(flag, "--")) {
 			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.code, r.err)
 		}
 	}
@@ -351,7 +356,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	file := filepath.Join(t.TempDir(), "jobs")
-	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+
+		"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const each = "the memory limit applies to each process of a job separately"
@@ -360,14 +366,21 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		want  string
 	}{
 		{[]string{"enqueue", "--nice", "3", "--nofile", "99", "true"}, ""},
-		{[]string{"enqueue", "--cpus", "1", "true"}, "queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
-		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: warning: " + each + " on this machine; see: queuectl doctor\n"},
-		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: warning: " + each + ", and the limits cpus and tasks are not enforced on this machine; see: queuectl doctor\n"},
-		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: warning: the limit tasks is not enforced on this machine; see: queuectl doctor\n"},
-		{[]string{"enqueue", "--file", file}, "queuectl: warning: " + each + ", and the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
-		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--cpus", "1", "true"},
+			"queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: warning: " + each +
+			" on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: warning: " + each +
+			", and the limits cpus and tasks are not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`},
+			"queuectl: warning: the limit tasks is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--file", file}, "queuectl: warning: " + each +
+			", and the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"run", "-d", "--cpus", "1", "true"},
+			"queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
 		{[]string{"enqueue", "--id", "late", "true"}, ""},
-		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: warning: the limit cpus is not enforced on this machine; " +
+			"see: queuectl doctor\n"},
 		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
 		if r := q.cli(c.words...); r.code != 0 || r.err != c.want {
@@ -381,7 +394,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		"memory: " + perProcess:                            {"run", "--require-limits", "--memory", "64M", "true"},
 		"line 1: memory: " + perProcess:                    {"enqueue", "--require-limits", "--file", file},
 	} {
-		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, want) || !strings.Contains(r.err, "no control groups") {
+		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, want) ||
+			!strings.Contains(r.err, "no control groups") {
 			t.Errorf("%q: exit code %d, %s", words, r.code, r.err)
 		}
 	}
@@ -389,15 +403,18 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		t.Errorf("what was refused is stored: %s, before %s", after, before)
 	}
 	q.must("enqueue", "--require-limits", "--nice", "3", "true")
-	private := exec.Command(q.bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits", "--file", file)
+	private := exec.Command(q.bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits",
+		"--file", file)
 	private.Env = environment(q.dir)
 	if r := runCommand(t, private); r.code == 0 || !strings.Contains(r.err, "memory: "+perProcess) {
 		t.Errorf("a private run: exit code %d, %s", r.code, r.err)
 	}
 	r := q.cli("doctor")
 	for _, want := range []string{
-		"WARNING  enforcement  memory is enforced for each process, not per job: ", "WARNING  enforcement  cpus limits are not enforced (there are no control groups)\n",
-		"WARNING  enforcement  tasks limits are not enforced (", "ok       enforcement  nice is enforced by ", "ok       enforcement  nofile is enforced by ",
+		"WARNING  enforcement  memory is enforced for each process, not per job: ",
+		"WARNING  enforcement  cpus limits are not enforced (there are no control groups)\n",
+		"WARNING  enforcement  tasks limits are not enforced (", "ok       enforcement  nice is enforced by ",
+		"ok       enforcement  nofile is enforced by ",
 	} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("doctor ends with %d, and does not say %q:\n%s", r.code, want, r.out)
@@ -419,7 +436,8 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 // field. show prints each limit next to what the job used.
 func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
-	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
+	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus",
+		"2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
 	q.must("edit", id, "--priority", "9")
 	q.must("worker", "scale", "1")
 	q.must("wait", id)
@@ -427,7 +445,8 @@ func TestLimitsApplyToEachAttempt(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	detail := q.must("show", id)
-	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`, `Open files: +at most 77 \(usage is not measured\)`, `Privileges: +cannot be gained`} {
+	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`,
+		`Open files: +at most 77 \(usage is not measured\)`, `Privileges: +cannot be gained`} {
 		if !regexp.MustCompile(want).MatchString(detail) {
 			t.Errorf("show does not say %q:\n%s", want, detail)
 		}

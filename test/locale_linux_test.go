@@ -26,10 +26,14 @@ func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 	for _, locale := range []string{"C", "C.UTF-8"} {
 		signs := 0
 		for _, line := range []string{
-			"", "status", "status --verbose", "list", "list --limit 2", "list --failed", "ps", "show dead waits", "why waits", "tree blocked", "tree runs", "simulate", "stats",
-			"queue list", "dlq list", "events", "worker list", "gate list", "schedule list", "schedule show nightly", "node list", "config list", "whoami", "doctor",
-			"--help", "-h", "enqueue --help", "enqueue --help --all", "run --help --all", "list --help", "schedule add --help", "wait --help", "run -- echo {} ::: a", "enqueue echo ::: a", "schedule add '0 3 * * * *' ls",
-			"enqueue --queue " + strings.Repeat("q", 200) + " true", "show " + strings.Repeat("n", 200), "wait done again --timeout 10ms --progress", "cancel done dead over",
+			"", "status", "status --verbose", "list", "list --limit 2", "list --failed", "ps", "show dead waits", "why waits",
+			"tree blocked", "tree runs", "simulate", "stats",
+			"queue list", "dlq list", "events", "worker list", "gate list", "schedule list", "schedule show nightly",
+			"node list", "config list", "whoami", "doctor",
+			"--help", "-h", "enqueue --help", "enqueue --help --all", "run --help --all", "list --help", "schedule add --help",
+			"wait --help", "run -- echo {} ::: a", "enqueue echo ::: a", "schedule add '0 3 * * * *' ls",
+			"enqueue --queue " + strings.Repeat("q", 200) + " true", "show " + strings.Repeat("n", 200),
+			"wait done again --timeout 10ms --progress", "cancel done dead over",
 		} {
 			for _, columns := range []int{0, 40, 600} {
 				cmd := q.command(strings.Fields(line)...)

@@ -35,7 +35,8 @@ func (q *queue) logLines(message string) (lines []fields) {
 func TestServiceLog(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	secret := "geheim123"
-	q.cli("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret, "echo "+secret+" >&2; exit 3 #"+secret)
+	q.cli("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,
+		"echo "+secret+" >&2; exit 3 #"+secret)
 	q.must("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
 	q.must("cancel", "late")
 	q.must("config", "set", "shell", "/bin/sh -c")
@@ -43,19 +44,23 @@ func TestServiceLog(t *testing.T) {
 	var request struct{ UID float64 }
 	q.dial().mustCall("whoami", nil, &request)
 	failed, dead, requestLines := q.logLines("attempt failed"), q.logLines("job is dead"), q.logLines("request")
-	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
+	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 ||
+		failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("a failure: %v", failed)
 	}
-	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 || dead[0]["worker"] != "w1" {
+	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 ||
+		dead[0]["worker"] != "w1" {
 		t.Errorf("a dead job: %v", dead)
 	}
-	if len(requestLines) != 2 || requestLines[0]["method"] != "cancel" || requestLines[0]["uid"] != request.UID || requestLines[0]["pid"] == nil || requestLines[1]["key"] != "shell" {
+	if len(requestLines) != 2 || requestLines[0]["method"] != "cancel" || requestLines[0]["uid"] != request.UID ||
+		requestLines[0]["pid"] == nil || requestLines[1]["key"] != "shell" {
 		t.Errorf("requests: %v", requestLines)
 	}
 	q.must("config", "set", "log_level", "debug")
 	q.must("run", "--id", "good", "echo "+secret)
 	q.must("show", "good")
-	if ended := q.logLines("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" || ended[0]["state"] != "completed" {
+	if ended := q.logLines("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" ||
+		ended[0]["state"] != "completed" {
 		t.Errorf("at level debug: %v", ended)
 	}
 	q.must("config", "set", "log_level", "warn")
@@ -79,7 +84,9 @@ func TestServiceLog(t *testing.T) {
 	q.must("enqueue", "--id", "last", "sleep 3") // the job is still running when the stop is requested
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
-	if waitLines := q.logLines("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 || waitLines[0]["stop_timeout"] != "30s" {
+	if waitLines := q.logLines("waiting for running jobs; after the stop_timeout, they are stopped and " +
+		"returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 ||
+		waitLines[0]["stop_timeout"] != "30s" {
 		t.Errorf("a stop: %v", waitLines)
 	}
 	files, _ := filepath.Glob(q.path("stderr-*"))

@@ -94,10 +94,12 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	r := q.cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
-	if want := "queuectl: warning: {} is inside the code that sh runs"; r.code != 0 || !strings.HasPrefix(r.err, want) || !strings.Contains(r.err, `"$1"' sh {}`) {
+	if want := "queuectl: warning: {} is inside the code that sh runs"; r.code != 0 || !strings.HasPrefix(r.err, want) ||
+		!strings.Contains(r.err, `"$1"' sh {}`) {
 		t.Errorf("exit code %d, got %q, want %q and a safe form", r.code, r.err, want)
 	}
-	if r := q.cli("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.code != 0 || strings.Contains(r.err, "warning") {
+	if r := q.cli("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.code != 0 ||
+		strings.Contains(r.err, "warning") {
 		t.Errorf("the safe form: exit code %d, %q", r.code, r.err)
 	}
 }

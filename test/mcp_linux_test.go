@@ -32,7 +32,10 @@ func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 	t.Helper()
 	progress := make(chan mcp.ProgressNotificationParams, 100)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { progress <- *r.Params },
+		ProgressNotificationHandler: func(_ context.Context,
+			r *mcp.ProgressNotificationClientRequest) {
+			progress <- *r.Params
+		},
 	})
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
@@ -136,7 +139,8 @@ func (q *queue) startMCP(version string) (stdin io.WriteCloser, stdout *bufio.Sc
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
 	}
-	io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+	io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+
+		`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 `)
 	return stdin, bufio.NewScanner(out), func() {
@@ -152,7 +156,8 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	in, lines, ends := q.startMCP("2025-06-18")
 	// Write in a goroutine: the write returns only after the server has read everything.
-	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
+	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "",
+		`{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
 	var got []string
 	for lines.Scan() {
 		var answer struct {
@@ -200,7 +205,8 @@ func TestMCP(t *testing.T) {
 	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
 		t.Errorf("tools are %v, want %v", got, want)
 	}
-	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" || !strings.Contains(got.Error, "--write") {
+	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" ||
+		!strings.Contains(got.Error, "--write") {
 		t.Errorf("an enqueue without --write: %+v", got)
 	}
 	typed := q.command("mcp")
@@ -213,7 +219,8 @@ func TestMCP(t *testing.T) {
 		t.Errorf("tools are %v", got)
 	}
 	outcome := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
-	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" || outcome.Stderr != "oops\n" || outcome.Error == "" {
+	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" ||
+		outcome.Stderr != "oops\n" || outcome.Error == "" {
 		t.Errorf("it ran so: %+v", outcome)
 	}
 	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
@@ -223,10 +230,12 @@ func TestMCP(t *testing.T) {
 	if got := a.call("cancel", params{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
 		t.Errorf("cancelled %+v", got)
 	}
-	first := a.call("enqueue", params{"command": "echo " + strings.Repeat("x", 5000), "labels": params{"of": "test"}}, false)
+	first := a.call("enqueue", params{"command": "echo " + strings.Repeat("x", 5000), "labels": params{"of": "test"}},
+		false)
 	second := a.call("enqueue", params{"command": "true", "delay": "1h"}, false)
 	waited := a.call("wait", params{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
-	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) || !waited.TimedOut {
+	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) ||
+		!waited.TimedOut {
 		t.Errorf("waited: %+v", waited)
 	}
 	if got := a.call("why", params{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
@@ -236,7 +245,8 @@ func TestMCP(t *testing.T) {
 	if len(list.Jobs) != 1 || len(list.Jobs[0].Command) > 400 {
 		t.Errorf("listed: %+v", list)
 	}
-	if got := a.call("list", params{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 || len(got.Jobs[0].Command) < 5000 {
+	if got := a.call("list", params{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
+		len(got.Jobs[0].Command) < 5000 {
 		t.Errorf("listed in full: %d jobs", len(got.Jobs))
 	}
 	if got := a.call("logs", params{"id": first.ID}, false); len(got.Stdout) != 5001 {
@@ -269,7 +279,8 @@ func TestMCP(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Arguments: params{"id": second.ID}}); err == nil {
+	if _, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait",
+		Arguments: params{"id": second.ID}}); err == nil {
 		t.Error("a wait that was given up has an answer")
 	}
 	a.call("list", nil, false)
@@ -321,7 +332,8 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 	open := []string{"enqueue", "run_and_wait", "retry"}
 	for _, tool := range list.Tools {
 		annotations := tool.Annotations
-		if *annotations.DestructiveHint != slices.Contains(destroys, tool.Name) || *annotations.OpenWorldHint != slices.Contains(open, tool.Name) {
+		if *annotations.DestructiveHint != slices.Contains(destroys, tool.Name) ||
+			*annotations.OpenWorldHint != slices.Contains(open, tool.Name) {
 			t.Errorf("%s: destructive %t, open world %t", tool.Name, *annotations.DestructiveHint, *annotations.OpenWorldHint)
 		}
 		input := tool.InputSchema.(map[string]any)
@@ -364,9 +376,12 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 	}
 	for i := range n {
-		lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"list","arguments":{}}}`, i+1))
+		lines = append(lines, fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"list","arguments":{}}}`, i+1))
 	}
-	lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"echo hi"}}}`, n+1))
+	lines = append(lines, fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"echo hi"}}}`,
+		n+1))
 	cmd := q.command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	r := runCommand(t, cmd)
@@ -396,7 +411,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 func TestMCPEndsWhileACallWaits(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")
-	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+	cmd.Stdin = strings.NewReader(
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
 `)
@@ -454,7 +470,8 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 			t.Errorf("%s %v: %+v", c.tool, c.args, got)
 		}
 		for i, p := range got {
-			if p.ProgressToken != "of "+c.tool || p.Total != c.total || p.Message == "" || i > 0 && p.Progress <= got[i-1].Progress {
+			if p.ProgressToken != "of "+c.tool || p.Total != c.total || p.Message == "" || i > 0 &&
+				p.Progress <= got[i-1].Progress {
 				t.Errorf("%s %v: notification %d is %+v", c.tool, c.args, i, p)
 			}
 		}
@@ -530,7 +547,8 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	if got := ids(agentOf(operator, "--all-users").call("list", nil, false)); len(got) != 2 {
 		t.Errorf("of all users: %v", got)
 	}
-	if got := agentOf(bob, "--write", "--all-users").call("cancel", params{"id": hers}, false); len(got.Refused) != 1 || got.Refused[0].Code != "denied" {
+	if got := agentOf(bob, "--write", "--all-users").call("cancel", params{"id": hers}, false); len(got.Refused) != 1 ||
+		got.Refused[0].Code != "denied" {
 		t.Errorf("beyond his rights: %+v", got)
 	}
 	agentOf(operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)

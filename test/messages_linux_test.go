@@ -12,12 +12,15 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
-	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.cliWithInput(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because other jobs have the same unique keys") {
+	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
+		`{"command":"true","unique":"k","id":"third"}` + "\n"
+	if r := q.cliWithInput(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" ||
+		!strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because other jobs have the same unique keys") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }
-	q.dial().mustCall("enqueue.batch", map[string]any{"commit": true, "jobs": []map[string]any{{"command": "true"}, {"command": "true", "unique": "k"}}}, &got)
+	q.dial().mustCall("enqueue.batch", map[string]any{"commit": true,
+		"jobs": []map[string]any{{"command": "true"}, {"command": "true", "unique": "k"}}}, &got)
 	if len(got.Found) != 1 || got.Found[0] != 1 {
 		t.Errorf("on the wire: %+v", got)
 	}
@@ -80,7 +83,8 @@ func TestPrivateDependencies(t *testing.T) {
 	if r := list(b, a); r.code != 125 || !strings.Contains(r.err, "no line above this one has the job id") {
 		t.Errorf("in the wrong order: %+v", r)
 	}
-	if r := q.cliWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.path("p2"), "--file", "-"); r.code != 0 || r.out != "of-a\nof-b" && r.out != "of-a\nof-b\n" {
+	if r := q.cliWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.path("p2"), "--file", "-"); r.code != 0 ||
+		r.out != "of-a\nof-b" && r.out != "of-a\nof-b\n" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -96,7 +100,8 @@ func TestDefaultsOfAQueue(t *testing.T) {
 			t.Errorf("%s: %+v", invalid, r)
 		}
 	}
-	if text := q.must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default", "labels=a=x y:z"); !strings.Contains(text, "labels=a=x y:z ok_codes=0,3 priority=8") {
+	if text := q.must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default",
+		"labels=a=x y:z"); !strings.Contains(text, "labels=a=x y:z ok_codes=0,3 priority=8") {
 		t.Errorf("%s", text)
 	}
 	q.must("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")
@@ -118,7 +123,8 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.dial().waitRunning("job")
 	q.killRunners()
 	q.waitUntil("it is held", 20*time.Second, func() bool { return q.show("job").State == "held" })
-	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
+	if r := q.cli("logs", "job"); r.code != 0 ||
+		!strings.Contains(r.err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("%+v", r)
 	}
 }

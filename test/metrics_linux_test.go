@@ -69,9 +69,12 @@ func TestMetrics(t *testing.T) {
 		labels []string
 		want   float64
 	}{
-		{"queuectl_attempts_started_total", []string{"queue=build"}, 4}, {"queuectl_attempts_ended_total", []string{"queue=build", "outcome=completed"}, 2},
-		{"queuectl_attempts_ended_total", []string{"queue=build", "outcome=failed"}, 1}, {"queuectl_attempts_ended_total", []string{"queue=build", "outcome=dead"}, 1},
-		{"queuectl_jobs", []string{"state=pending"}, 1}, {"queuectl_jobs", []string{"state=dead"}, 1}, {"queuectl_workers", []string{"state=idle"}, 2}, {"queuectl_healthy", nil, 1},
+		{"queuectl_attempts_started_total", []string{"queue=build"}, 4},
+		{"queuectl_attempts_ended_total", []string{"queue=build", "outcome=completed"}, 2},
+		{"queuectl_attempts_ended_total", []string{"queue=build", "outcome=failed"}, 1},
+		{"queuectl_attempts_ended_total", []string{"queue=build", "outcome=dead"}, 1},
+		{"queuectl_jobs", []string{"state=pending"}, 1}, {"queuectl_jobs", []string{"state=dead"}, 1},
+		{"queuectl_workers", []string{"state=idle"}, 2}, {"queuectl_healthy", nil, 1},
 		{"queuectl_jobs_enqueued_total", nil, 4}, {"queuectl_queue_waiting", []string{"queue=default"}, 1},
 	} {
 		m := labelled(families[c.name], c.labels...)
@@ -99,13 +102,15 @@ func TestMetrics(t *testing.T) {
 	if info, err := os.Stat(q.path("queue.prom")); err != nil || info.Mode().Perm() != 0o644 || info.Size() < 1000 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
-	if got := q.cli("metrics", "--textfile", q.path("none/queue.prom")); got.code != 2 || !strings.Contains(got.err, "mkdir -p "+q.path("none")) {
+	if got := q.cli("metrics", "--textfile", q.path("none/queue.prom")); got.code != 2 ||
+		!strings.Contains(got.err, "mkdir -p "+q.path("none")) {
 		t.Errorf("got %+v", got)
 	}
 	if err := errors.Join(syscall.Mkfifo(q.path("pipe"), 0o600), os.Symlink("queue.prom", q.path("link"))); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.cli("metrics", "--textfile", q.path("pipe")); got.code != 2 || !strings.Contains(got.err, "is not a regular file") {
+	if got := q.cli("metrics", "--textfile", q.path("pipe")); got.code != 2 ||
+		!strings.Contains(got.err, "is not a regular file") {
 		t.Errorf("a pipe: %+v", got)
 	}
 	q.must("metrics", "--textfile", q.path("link"))
@@ -127,7 +132,8 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 			t.Fatal(err)
 		}
 		families := q.parseMetrics(string(raw))
-		if n := len(families["queuectl_build_info"].GetMetric()); n > 0 && labelled(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
+		if n := len(families["queuectl_build_info"].GetMetric()); n > 0 &&
+			labelled(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
 			t.Errorf("a service that did not answer has %d versions", n)
 		}
 		return labelled(families["queuectl_healthy"]).GetGauge().GetValue()
@@ -173,7 +179,8 @@ func TestMetricsOfThePage(t *testing.T) {
 		t.Errorf("anybody gets %+v", got)
 	}
 	b.must("config", "set", "web.metrics_anonymous", "true")
-	if got := b.request("GET", "/metrics", ""); got.code != http.StatusOK || !strings.Contains(got.body, "queuectl_build_info") {
+	if got := b.request("GET", "/metrics", ""); got.code != http.StatusOK ||
+		!strings.Contains(got.body, "queuectl_build_info") {
 		t.Errorf("with metrics_anonymous: %+v", got)
 	}
 	for _, path := range []string{"/", "/api/status", "/jobs"} {
@@ -185,7 +192,8 @@ func TestMetricsOfThePage(t *testing.T) {
 		"10.0.0.1")); got.code != http.StatusUnauthorized {
 		t.Errorf("sent on by a proxy: %+v", got)
 	}
-	got := b.request("GET", "/metrics", "", withHeader("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
+	got := b.request("GET", "/metrics", "", withHeader("Accept",
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
 	in := expfmt.NewDecoder(bufio.NewReader(strings.NewReader(got.body)), expfmt.NewFormat(expfmt.TypeProtoDelim))
 	native := false
 	for {
@@ -195,7 +203,8 @@ func TestMetricsOfThePage(t *testing.T) {
 		}
 		if f.GetName() == "queuectl_attempt_run_seconds" {
 			h := labelled(&f, "queue=default").GetHistogram()
-			native = h.GetSchema() == 1 && len(h.GetPositiveSpan()) == 1 && h.GetPositiveDelta()[0] == 1 && h.GetSampleCount() == 1
+			native = h.GetSchema() == 1 && len(h.GetPositiveSpan()) == 1 && h.GetPositiveDelta()[0] == 1 &&
+				h.GetSampleCount() == 1
 		}
 	}
 	if !native {
@@ -214,7 +223,8 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	if _, err := os.Stat(shipped); err != nil {
 		t.Skip("the rules are not here; the program is tested where its source is not")
 	}
-	for _, args := range [][]string{{"check", "config", shipped + "/prometheus.yml"}, {"test", "rules", shipped + "/queuectl.test.yml"}} {
+	for _, args := range [][]string{{"check", "config", shipped + "/prometheus.yml"},
+		{"test", "rules", shipped + "/queuectl.test.yml"}} {
 		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}

@@ -101,7 +101,9 @@ func TestRunShowsAllOfALargeOutput(t *testing.T) {
 		t.Errorf("exit %d, %d bytes of %d; it said %q", r.code, len(r.out), want, r.err)
 	}
 	r = q.cli("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
-	if kept := strings.Contains(r.err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.code != 0 || len(r.out) < 14_888_896 != kept {
+	if kept := strings.Contains(
+		r.err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.code != 0 ||
+		len(r.out) < 14_888_896 != kept {
 		t.Errorf("exit %d, %d bytes; it said %q", r.code, len(r.out), r.err)
 	}
 }

@@ -153,7 +153,8 @@ func TestDrain(t *testing.T) {
 	q.stop()
 	q.start("--workers", "1")
 	w = q.dial()
-	if r := q.cli("status", "--check"); r.code != 1 || !strings.HasPrefix(r.out, "degraded: ") || !strings.Contains(r.out, "drain --off") {
+	if r := q.cli("status", "--check"); r.code != 1 || !strings.HasPrefix(r.out, "degraded: ") ||
+		!strings.Contains(r.out, "drain --off") {
 		t.Errorf("status of a drain: %+v", r)
 	}
 	if n := w.counts()["pending"]; n != 2 {
@@ -225,7 +226,8 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "3")
 	w := q.dial()
 	gate := q.path("gate")
-	longJob := w.enqueue(fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate + " ]; do sleep 0.02; done; printf late"})
+	longJob := w.enqueue(fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate +
+		" ]; do sleep 0.02; done; printf late"})
 	q.must("enqueue", "--id", "b", "echo one; echo two")
 	w.waitEnded("b")
 	w.waitUntil("it has printed", 20*time.Second, func() bool { return q.must("logs", longJob) == "early" })
@@ -257,11 +259,13 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	if got := q.must("logs", "b", "--since", "1h"); got != "one\ntwo" {
 		t.Errorf("since an hour: %q", got)
 	}
-	if r := q.cli("logs", "b", "nope", "nor-this"); r.code != 4 || strings.Count(r.err, "queuectl: ") != 2 || !strings.Contains(r.out, "one") {
+	if r := q.cli("logs", "b", "nope", "nor-this"); r.code != 4 || strings.Count(r.err, "queuectl: ") != 2 ||
+		!strings.Contains(r.out, "one") {
 		t.Errorf("with unknown ids: %+v", r)
 	}
 	var piece struct{ ID, Text string }
-	if err := json.Unmarshal([]byte(strings.Split(q.must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil || piece.ID != "b" {
+	if err := json.Unmarshal([]byte(strings.Split(q.must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
+		piece.ID != "b" {
 		t.Errorf("a piece as JSON: %+v, %v", piece, err)
 	}
 }
@@ -275,7 +279,8 @@ func TestCleanupAndRetention(t *testing.T) {
 	for i := range 30 {
 		specs = append(specs, fields{"id": fmt.Sprintf("c%02d", i), "command": "true"})
 	}
-	specs = append(specs, fields{"id": "dead", "command": "exit 1", "max_retries": 0}, fields{"id": "later", "command": "true", "delay": "1h"})
+	specs = append(specs, fields{"id": "dead", "command": "exit 1", "max_retries": 0},
+		fields{"id": "later", "command": "true", "delay": "1h"})
 	w.batch(specs)
 	w.waitUntil("all have ended", 20*time.Second, func() bool {
 		c := w.counts()

@@ -65,7 +65,8 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 		j := w.waitEnded(id)
 		r := q.cli("logs", id)
 		if want := string(noise(sizes[i])); j.State != "completed" || r.code != 0 || r.out != want || r.err != "" {
-			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.out), r.out == want, r.err)
+			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.out),
+				r.out == want, r.err)
 		}
 	}
 }
@@ -104,7 +105,8 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 			!strings.HasPrefix(stored.String(), c.head) || !strings.HasSuffix(stored.String(), c.tail) {
 			t.Errorf("kept %d bytes, %d gaps of %d bytes", stored.Len(), gaps, dropped)
 		}
-		if out := q.cli("logs", c.id).out; !strings.Contains(out, fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
+		if out := q.cli("logs", c.id).out; !strings.Contains(out,
+			fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
 			t.Errorf("logs do not name the gap of %d bytes", dropped)
 		}
 	}
@@ -119,7 +121,8 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!", "output_limit": 10})
+	id := w.enqueue(fields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!",
+		"output_limit": 10})
 	w.waitEnded(id)
 	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
 	if r := q.cli("logs", id); r.code != 0 || r.out != want {
@@ -137,7 +140,8 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 func TestFollow(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": `echo up; while [ ! -e ` + q.path("go$QUEUECTL_ATTEMPT") + ` ]; do sleep 0.02; done; echo end $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.05})
+	id := w.enqueue(fields{"command": `echo up; while [ ! -e ` + q.path("go$QUEUECTL_ATTEMPT") +
+		` ]; do sleep 0.02; done; echo end $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.05})
 	cmd := q.command("logs", "-f", id)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
@@ -191,7 +195,8 @@ func TestFollowAQueue(t *testing.T) {
 		return w.enqueue(fields{"id": id, "queue": queue, "command": command, "backoff_base": 0.05})
 	}
 	w.waitEnded(in("a", "before", "echo before"))
-	in("a", "runs", "echo up; echo two; while [ ! -e "+q.path("go")+" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
+	in("a", "runs", "echo up; echo two; while [ ! -e "+q.path("go")+
+		" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
 	q.waitUntil("it has printed", 10*time.Second, func() bool { return w.waitRunning("runs").Output == "up\ntwo\n" })
 	lines, end := q.startFollowing("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
@@ -304,7 +309,8 @@ func TestNoAttemptIsMissed(t *testing.T) {
 	if got := follow(fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
 		t.Errorf("the last: %q", got)
 	}
-	for _, params := range []fields{{"all": true}, {"all": true, "follow": true, "n": 1}, {"all": true, "follow": true, "attempt": 1}} {
+	for _, params := range []fields{{"all": true}, {"all": true, "follow": true, "n": 1},
+		{"all": true, "follow": true, "attempt": 1}} {
 		params["id"] = id
 		if a := w.call("logs", params); a.Error == nil || a.Error.Data.Field != "all" {
 			t.Errorf("%v: %+v", params, a)
@@ -346,7 +352,8 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
 		r := q.cli(args...)
-		report := regexp.MustCompile(`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		report := regexp.MustCompile(
+			`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.err)
 		if r.code != 1 || report == nil {
 			t.Fatalf("%v: exit code %d, %q", args, r.code, r.err)
 		}
@@ -366,7 +373,8 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 	for _, stream := range []string{"--stdout", "--stderr"} {
 		r := q.cli("logs", stream, j.ID)
-		report := regexp.MustCompile(`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		report := regexp.MustCompile(
+			`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.err)
 		if r.code != 1 || report == nil || !strings.HasSuffix(r.out, "["+report[1]+" bytes of output are damaged]\n") {
 			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.code, r.err, len(r.out))
 		}
@@ -378,7 +386,8 @@ func TestLogsReportsDamage(t *testing.T) {
 func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done", "cwd": q.dir})
+	id := w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done",
+		"cwd": q.dir})
 	q.waitUntil("all is printed", 10*time.Second, func() bool {
 		return strings.Contains(q.cli("logs", "-n", "1", id).out, "last")
 	})

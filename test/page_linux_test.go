@@ -37,7 +37,8 @@ func chromium(q *queue) *window {
 		q.Fatal(err)
 	}
 	q.Cleanup(func() { os.RemoveAll(profile) }) // the browser may still write, so some files may remain
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
 	allocated, end := chromedp.NewExecAllocator(q.Context(), options...)
 	q.Cleanup(end)
 	ctx, closeIt := chromedp.NewContext(allocated)
@@ -85,7 +86,9 @@ func (w *window) goTo(path string) {
 func (w *window) waitText(selector, text string) {
 	w.Helper()
 	w.waitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
-		err := chromedp.Run(w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`, selector, text), &seen))
+		err := chromedp.Run(
+			w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`,
+				selector, text), &seen))
 		return err == nil && seen // Evaluate fails while the browser loads another page
 	})
 }
@@ -106,14 +109,16 @@ func TestPageInABrowser(t *testing.T) {
 	q.must("enqueue", "--id", "young", "-Q", "short", "sleep 60")
 	w.waitText("#running", "young")
 	var age int
-	w.do(chromedp.Evaluate(`parseInt([...document.querySelectorAll('#running tr')].find(e => e.innerText.includes('young')).querySelector('time').textContent)`, &age))
+	w.do(chromedp.Evaluate(
+		`parseInt([...document.querySelectorAll('#running tr')].find(e => e.innerText.includes('young')).querySelector('time').textContent)`, &age))
 	if age > 3 {
 		t.Errorf("a job that has just begun has run for %d s", age)
 	}
 	q.must("cancel", "young")
 
 	// A running job appears without a reload.
-	q.must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.path("enough")+" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
+	q.must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.path("enough")+
+		" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
 	w.waitText("#running", "talks")
 	w.waitText("#queues", "chat")
 
@@ -125,7 +130,8 @@ func TestPageInABrowser(t *testing.T) {
 	if got := q.must("queue", "list"); !strings.Contains(got, "paused") {
 		t.Errorf("the queue is %s", got)
 	}
-	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`), chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
+	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`),
+		chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
 
 	// Output is followed and shown as text.
 	w.goTo("/jobs/talks")
@@ -156,7 +162,8 @@ func TestPageInABrowser(t *testing.T) {
 
 	// Filters select jobs.
 	w.goTo("/jobs")
-	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`), chromedp.WaitVisible("table.list"))
+	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`),
+		chromedp.WaitVisible("table.list"))
 	w.waitText("table.list", "d3")
 	var rows int
 	w.do(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
@@ -183,7 +190,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
 	w.waitText("#head", "completed")
-	w.do(chromedp.Navigate(w.address+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
+	w.do(chromedp.Navigate(w.address+"/dead/retry"), chromedp.WaitVisible("#go"),
+		chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
 	q.waitUntil("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
 
 	// Cancelling many jobs shows a preview first.
@@ -220,12 +228,14 @@ func TestPageOfARemovedJob(t *testing.T) {
 // a line, the page shows the last state of the line.
 func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	q.must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+q.path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
+	q.must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
+		q.path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
 	w := chromium(q)
 	w.goTo("/jobs/t")
 	shows := func(want string) {
 		t.Helper()
-		w.do(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+want+`'`, nil))
+		w.do(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+want+`'`,
+			nil))
 	}
 	shows(" 50%")
 	q.writeFile("go", "")
@@ -237,11 +247,15 @@ func TestPageShowsTerminalOutputAsText(t *testing.T) {
 // payloads are texts that would run a script, or break out of their element, if a page treated them as
 // markup.
 var payloads = []string{
-	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`, `javascript:pwned=1`,
-	`</pre></p></main><iframe srcdoc="<script>parent.pwned=1</script>">`, `<a href="javascript:pwned=1" autofocus onfocus=pwned=1>x</a>`, `{{constructor.constructor('pwned=1')()}}`,
+	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`,
+	`javascript:pwned=1`,
+	`</pre></p></main><iframe srcdoc="<script>parent.pwned=1</script>">`,
+	`<a href="javascript:pwned=1" autofocus onfocus=pwned=1>x</a>`, `{{constructor.constructor('pwned=1')()}}`,
 	`<details open ontoggle=pwned=1>`, `<math><mtext></table><mglyph><style><!--</style><img title="--><img src onerror=pwned=1>">`, `&lt;script&gt;pwned=1&lt;/script&gt;`,
 	// This must be the last line: the overview shows the last line of output.
-	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07", "x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>", "\x85\xff<img src=x onerror=pwned=1>",
+	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07",
+	"x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>",
+	"\x85\xff<img src=x onerror=pwned=1>",
 }
 
 // Browsers treat names, commands and outputs of jobs as text, on static pages and on pages that update
@@ -251,22 +265,27 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	w := chromium(q)
 	w.do(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
 	file := q.writeFile("payloads", strings.Join(payloads, "\n"))
-	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*", "/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
+	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*",
+		"/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
 	for i, p := range payloads {
 		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
 			continue // this payload cannot be an argument, so only the output of a job contains it
 		}
 		id := fmt.Sprint("p", i)
-		q.must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i), "true "+p)
+		q.must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i),
+			"true "+p)
 		q.must("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
 		paths = append(paths, "/jobs/"+id, "/jobs/w"+id)
 	}
 	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", payloads[0], payloads[2])
-	q.must("enqueue", "--id", "follow", "--max-retries", "0", `printf '{"percent":1,"text":"<img src=x onerror=pwned=1>"}' >"$QUEUECTL_PROGRESS"; while [ ! -e `+q.path("enough")+` ]; do cat `+file+`; cat `+file+` >&2; sleep 0.1; done; cat `+file+` >"$QUEUECTL_RESULT"; exit 1`)
+	q.must("enqueue", "--id", "follow", "--max-retries", "0",
+		`printf '{"percent":1,"text":"<img src=x onerror=pwned=1>"}' >"$QUEUECTL_PROGRESS"; while [ ! -e `+q.path("enough")+
+			` ]; do cat `+file+`; cat `+file+` >&2; sleep 0.1; done; cat `+file+` >"$QUEUECTL_RESULT"; exit 1`)
 	harmless := func(path string) {
 		t.Helper()
 		var found string
-		w.do(chromedp.Evaluate(`(typeof pwned === 'undefined' ? '' : 'carried out ') + [...document.querySelectorAll('main script, main iframe, main img, main math, main details[ontoggle], [onerror], [onload], [onfocus], a[href^="javascript"]')].map(e => e.outerHTML.slice(0, 200)).join()`, &found))
+		w.do(chromedp.Evaluate(
+			`(typeof pwned === 'undefined' ? '' : 'carried out ') + [...document.querySelectorAll('main script, main iframe, main img, main math, main details[ontoggle], [onerror], [onload], [onfocus], a[href^="javascript"]')].map(e => e.outerHTML.slice(0, 200)).join()`, &found))
 		if found != "" {
 			t.Errorf("%s: %s", path, found)
 		}
@@ -295,12 +314,14 @@ func TestPageByKeys(t *testing.T) {
 	q.must("enqueue", "--id", "k1", "--in", "1h", "true")
 	w := chromium(q)
 	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
-	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"), chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
+	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
+		chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
 	w.do(chromedp.KeyEvent("\r"), chromedp.WaitVisible("#head"))
 	w.waitText("#head", "k1")
 	w.do(chromedp.KeyEvent("/"), chromedp.Poll(`document.activeElement.name === 'q'`, nil))
 	var unreached string
-	w.do(chromedp.Evaluate(`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
+	w.do(chromedp.Evaluate(
+		`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
 	if unreached != "" {
 		t.Errorf("not reached: %s", unreached)
 	}
@@ -317,14 +338,17 @@ func TestPagesFitTheWindow(t *testing.T) {
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
-			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none"} {
+			w.do(chromedp.EmulateViewport(width, 900),
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead",
+				"/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none"} {
 				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 				var wide int64
 				w.do(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
 				if wide > width {
 					var widest string
-					w.do(chromedp.Evaluate(`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 120)).join("\n")`, &widest))
+					w.do(chromedp.Evaluate(
+						`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 120)).join("\n")`, &widest))
 					t.Errorf("%s is %d wide where %d are:\n%s", path, wide, width, widest)
 				}
 			}
@@ -349,8 +373,10 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 		{"/jobs", "state of each row", `[...document.querySelectorAll('tbody tr')].every(r => /pending|dead/.test(r.innerText))`},
 		{"/jobs", "time of each row", `[...document.querySelectorAll('tbody tr')].every(r => /\d\d:\d\d/.test(r.innerText))`},
 		{"/dead", "time of each group", `[...document.querySelectorAll('tbody tr')].every(r => /\d\d:\d\d/.test(r.innerText))`},
-		{"/jobs", "tabs that do not scroll vertically", `(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.tabs ul'))`},
-		{"/", "navigation that does not scroll vertically", `(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.top nav'))`},
+		{"/jobs", "tabs that do not scroll vertically",
+			`(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.tabs ul'))`},
+		{"/", "navigation that does not scroll vertically",
+			`(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.top nav'))`},
 	} {
 		holds := false
 		w.do(chromedp.Navigate(w.address+c.path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(c.test, &holds))
@@ -378,7 +404,9 @@ func TestPagesAreValidHTML(t *testing.T) {
 	b.must("queue", "pause", "build")
 	b.waitUntil("it is dead", 20*time.Second, func() bool { return b.must("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
-	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead",
+		"/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats",
+		"/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
 		args = append(args, b.writeFile(fmt.Sprintf("page%d.html", i), b.request("GET", path, "").body))
 	}
 	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
@@ -405,11 +433,14 @@ func TestPagesAreAccessible(t *testing.T) {
 	q.waitUntil("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, scheme := range []string{"light", "dark"} {
-		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+			Value: scheme}}))
+		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry",
+			"/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
 			var found []string
 			w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
-				chromedp.Evaluate(`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+				chromedp.Evaluate(
+					`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 			for _, f := range found {
 				t.Errorf("%s, %s: %s", path, scheme, f)
 			}

@@ -17,13 +17,16 @@ func fillWithExamples(q *queue) {
 	q.must("queue", "set", "build", "--concurrency", "4", "--weight", "3")
 	q.must("queue", "set", "render", "--concurrency", "2")
 	q.must("queue", "pause", "render", "--reason", "GPU driver update")
-	q.must("enqueue", "--id", "push-web", "-Q", "build", "--max-retries", "0", `echo "dial tcp 10.0.4.7:5000: connect: connection refused" >&2; exit 1`)
+	q.must("enqueue", "--id", "push-web", "-Q", "build", "--max-retries", "0",
+		`echo "dial tcp 10.0.4.7:5000: connect: connection refused" >&2; exit 1`)
 	q.must("enqueue", "--id", "thumbs-0412", "--max-retries", "0", "ffmpg -i in.mp4")
 	for i := range 20 {
 		q.must("enqueue", "-q", fmt.Sprintf("sleep 0.0%d", i%10))
 	}
-	q.must("enqueue", "--id", "train-resnet", "-Q", "gpu", "--label", "team=vision", `queuectl progress 40 "epoch 4 of 10"; echo "epoch 4, loss 0.0412"; sleep 600`)
-	q.must("enqueue", "--id", "api-image", "-Q", "build", "--label", "team=blue", `printf '#1 [internal] load build definition\n#7 \033[36mRUN go mod download\033[0m\n#7 \033[32mDONE 28.1s\033[0m\n'; echo "WARN: the base image is of another platform" >&2; sleep 600`)
+	q.must("enqueue", "--id", "train-resnet", "-Q", "gpu", "--label", "team=vision",
+		`queuectl progress 40 "epoch 4 of 10"; echo "epoch 4, loss 0.0412"; sleep 600`)
+	q.must("enqueue", "--id", "api-image", "-Q", "build", "--label", "team=blue",
+		`printf '#1 [internal] load build definition\n#7 \033[36mRUN go mod download\033[0m\n#7 \033[32mDONE 28.1s\033[0m\n'; echo "WARN: the base image is of another platform" >&2; sleep 600`)
 	q.must("enqueue", "--id", "report", "-Q", "build", "--after", "train-resnet", "make report")
 	q.must("enqueue", "--id", "mail-report", "--after", "report", "sendmail-batch --campaign autumn")
 	q.must("enqueue", "--id", "scene-7", "-Q", "render", "blender -b scene.blend -f 7")
@@ -44,8 +47,11 @@ func TestPicturesOfThePages(t *testing.T) {
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
-			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-			for name, path := range map[string]string{"overview": "/", "jobs": "/jobs?state=done", "job": "/jobs/api-image", "waiting": "/jobs/report", "dead": "/dead", "schedules": "/schedules", "workers": "/workers", "figures": "/stats?since=1h"} {
+			w.do(chromedp.EmulateViewport(width, 900),
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for name, path := range map[string]string{"overview": "/", "jobs": "/jobs?state=done", "job": "/jobs/api-image",
+				"waiting": "/jobs/report", "dead": "/dead", "schedules": "/schedules", "workers": "/workers",
+				"figures": "/stats?since=1h"} {
 				var picture []byte
 				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 				if name == "job" {

@@ -44,7 +44,9 @@ func (q *queue) certify(address string) (cert, key string, client *http.Client) 
 	if err != nil {
 		q.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName}, DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName},
+		DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		q.Fatal(err)
@@ -56,13 +58,15 @@ func (q *queue) certify(address string) (cert, key string, client *http.Client) 
 	trusted := x509.NewCertPool()
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	trusted.AppendCertsFromPEM(text)
-	cert, key = q.writeFile("page.crt", string(text)), q.writeFile("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	cert, key = q.writeFile("page.crt", string(text)),
+		q.writeFile("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	client = &http.Client{
 		Timeout:       10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
-		}},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted},
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", address)
+			}},
 	}
 	q.Cleanup(client.CloseIdleConnections)
 	return cert, key, client
@@ -105,7 +109,8 @@ func TestPageByTLS(t *testing.T) {
 		code   int
 	}{{"https", c, http.StatusOK}, {"https", nil, http.StatusUnauthorized}, {"http", c, http.StatusBadRequest}} {
 		_, port, _ := net.SplitHostPort(address)
-		r, err := http.NewRequestWithContext(t.Context(), "GET", with.scheme+"://"+net.JoinHostPort(pageName, port)+"/api/status", nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", with.scheme+"://"+net.JoinHostPort(pageName, port)+
+			"/api/status", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +131,8 @@ func TestPageByTLS(t *testing.T) {
 		}
 	}
 	q.writeFile("page.key", "none")
-	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
+	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 ||
+		!strings.Contains(got.err, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
 	q.openLink(client, q.must("web", "open")) // the page still works with the old certificate
@@ -146,7 +152,8 @@ func TestPageAtASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Close()
-	if got := q.cli("web", "start", "--listen", "unix:"+q.path("others")); got.code != 5 || !strings.Contains(got.err, "already listens there") {
+	if got := q.cli("web", "start", "--listen", "unix:"+q.path("others")); got.code != 5 ||
+		!strings.Contains(got.err, "already listens there") {
 		t.Errorf("where another one listens: %+v", got)
 	}
 	answers := func() bool {
@@ -322,7 +329,8 @@ func TestPageBehindNginx(t *testing.T) {
 	})
 	c := q.openLink(client, q.must("web", "open"))
 	got, err := get("/", c)
-	if err != nil || got.StatusCode != http.StatusOK || !strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+	if err != nil || got.StatusCode != http.StatusOK ||
+		!strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Fatalf("the page is answered by %+v, %v", got, err)
 	}
 	got.Body.Close()

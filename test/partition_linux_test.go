@@ -61,7 +61,8 @@ const (
 	faultKinds
 )
 
-var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still", "a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
+var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still",
+	"a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
 // partitionLease is the duration of a node lease. If a node does not renew its lease for that long, another
 // node takes over its jobs.
@@ -125,7 +126,8 @@ func (n *partitionNode) setConnected(connected bool) {
 
 // runInside runs a program in the node's network namespace.
 func (n *partitionNode) runInside(args ...string) error {
-	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"}, args...)...).Run()
+	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"},
+		args...)...).Run()
 }
 
 func (n *partitionNode) resume() {
@@ -157,7 +159,8 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		a.standby.Remove()
 	})
 	for i, name := range []string{"a", "b", "c"} {
-		n := &partitionNode{queue: newQueue(t, ""), name: name, innerIP: fmt.Sprintf("10.87.%d.2", i), outerIP: fmt.Sprintf("10.87.%d.1", i)}
+		n := &partitionNode{queue: newQueue(t, ""), name: name, innerIP: fmt.Sprintf("10.87.%d.2", i),
+			outerIP: fmt.Sprintf("10.87.%d.1", i)}
 		n.namespaceHolder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
 		if err := n.namespaceHolder.Start(); err != nil {
 			t.Fatal(err)
@@ -171,15 +174,18 @@ func newPartitionTest(t *testing.T) *partitionTest {
 			nodeNamespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
 			return err == nil && nodeNamespace != ownNamespace
 		})
-		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(n.namespaceHolder.Process.Pid))
+		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns",
+			strconv.Itoa(n.namespaceHolder.Process.Pid))
 		run("ip", "address", "add", n.outerIP+"/24", "dev", "v"+name)
 		run("ip", "link", "set", "v"+name, "up")
-		for _, args := range [][]string{{"ip", "link", "set", "lo", "up"}, {"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+		for _, args := range [][]string{{"ip", "link", "set", "lo", "up"},
+			{"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
 			if err := n.runInside(args...); err != nil {
 				t.Fatalf("%v: %v", args, err)
 			}
 		}
-		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
+		n.store = fmt.Sprintf(
+			"postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
 		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
 		program := n.bin
 		n.bin = n.writeFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n",
@@ -214,12 +220,14 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 func (a *partitionTest) enqueue(n *partitionNode, client int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
-		args := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1", "--backoff-max", "200ms"}
+		args := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1",
+			"--backoff-max", "200ms"}
 		body := ""
 		switch i % 8 {
 		case 0, 1:
 			args = append(args, "--lock", "two:2")
-			body = fmt.Sprintf("exec 8>>%[1]s/slot1; flock -n 8 || { exec 8>>%[1]s/slot2; flock -n 8 || echo %[2]s >>%[1]s/over; }; ", a.ledger, id)
+			body = fmt.Sprintf("exec 8>>%[1]s/slot1; flock -n 8 || { exec 8>>%[1]s/slot2; flock -n 8 || echo "+
+				"%[2]s >>%[1]s/over; }; ", a.ledger, id)
 		case 2:
 			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
@@ -229,7 +237,8 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 		if body != "" {
 			sleep = "0.1"
 		}
-		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s >>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
+		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s "+
+			">>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
 		for ctx, end := context.WithTimeout(context.Background(), time.Hour); ; {
 			cmd := n.command(append(args, body)...)
 			out, err := cmd.CombinedOutput()
@@ -240,7 +249,9 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 				end()
 				break
 			}
-			if text := string(out); !strings.Contains(text, "try again") && !strings.Contains(text, "unavailable") && !strings.Contains(text, "unknown whether") && !strings.Contains(text, "cannot reach") && !strings.Contains(text, "service") && ctx.Err() == nil {
+			if text := string(out); !strings.Contains(text, "try again") && !strings.Contains(text, "unavailable") &&
+				!strings.Contains(text, "unknown whether") && !strings.Contains(text, "cannot reach") &&
+				!strings.Contains(text, "service") && ctx.Err() == nil {
 				a.Errorf("enqueue by %s: %v\n%s", n.name, err, out)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -364,7 +375,9 @@ func (a *partitionTest) checkOutcome() {
 			break
 		}
 		if time.Now().After(deadline) {
-			a.Errorf("jobs have not ended:\n%s\n%s", pgserver.Query(a, url, `SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`), pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
+			a.Errorf("jobs have not ended:\n%s\n%s", pgserver.Query(a, url,
+				`SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`),
+				pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
 			for _, n := range a.nodes {
 				a.Log(n.name, n.cli("status").out, n.cli("worker", "list").out)
 				logs, _ := filepath.Glob(n.dir + "/stderr-*")
@@ -381,7 +394,8 @@ func (a *partitionTest) checkOutcome() {
 	states := map[string]string{}
 	// If the runner of a job was killed repeatedly, and also while the job ran alone, the job is dead with
 	// the reason poison. That is correct in this test, so such a job counts as completed (state 6).
-	for line := range strings.Lines(pgserver.Query(a, url, `SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
+	for line := range strings.Lines(pgserver.Query(a, url,
+		`SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
 		states[id] = state
 	}
@@ -403,17 +417,21 @@ func (a *partitionTest) checkOutcome() {
 			a.Errorf("job %s is completed and never ran", id)
 		}
 	}
-	for name, problem := range map[string]string{"twice": "ran in two trees at a time", "over": "held a lock of two as the third"} {
+	for name, problem := range map[string]string{"twice": "ran in two trees at a time",
+		"over": "held a lock of two as the third"} {
 		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
 			a.Errorf("these %s: %s", problem, list)
 			for id := range strings.FieldsSeq(string(list)) {
-				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+`' ORDER BY e.seq`))
-				a.Log(pgserver.Query(a, url, `SELECT t.* FROM queuectl.attempts t JOIN queuectl.jobs j ON j.seq = t.seq WHERE j.id = '`+id+`'`))
+				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+
+					`' ORDER BY e.seq`))
+				a.Log(pgserver.Query(
+					a, url, `SELECT t.* FROM queuectl.attempts t JOIN queuectl.jobs j ON j.seq = t.seq WHERE j.id = '`+id+`'`))
 			}
 			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
-	stale := pgserver.Query(a, url, `SELECT count(*) FROM (SELECT seq FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1) t`)
+	stale := pgserver.Query(
+		a, url, `SELECT count(*) FROM (SELECT seq FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1) t`)
 	if stale != "0" {
 		a.Errorf("%s jobs have two results", stale)
 	}
@@ -440,7 +458,8 @@ func (a *partitionTest) checkOutcome() {
 			}
 		}
 	}
-	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s", jobs, total, takeovers, interrupted, a.starts.Load(), strings.Join(report, ", "))
+	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s",
+		jobs, total, takeovers, interrupted, a.starts.Load(), strings.Join(report, ", "))
 	if jobs < 50 {
 		a.Errorf("only %d jobs were enqueued", jobs)
 	}
@@ -449,7 +468,8 @@ func (a *partitionTest) checkOutcome() {
 // checkRate checks that no second has more starts than the rate allows.
 func (a *partitionTest) checkRate(url string) {
 	var starts []int64
-	for line := range strings.Lines(pgserver.Query(a, url, `SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
+	for line := range strings.Lines(pgserver.Query(a, url,
+		`SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
 		var d struct {
 			At int64 `json:"started_at"`
 		}

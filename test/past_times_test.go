@@ -17,21 +17,26 @@ func TestPastTimesAreRefused(t *testing.T) {
 	q.must("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
 	past := time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
 	for _, words := range [][]string{
-		{"enqueue", "--at", past, "true"}, {"enqueue", "--run-at", "yesterday", "true"}, {"enqueue", "--at", "1 month ago", "--", "true", "{}", ":::", "a"}, {"run", "--at", past, "true"}, {"edit", "later", "--at", past}, {"run", "--private", "--at", past, "--", "true", ":::", "a"},
+		{"enqueue", "--at", past, "true"}, {"enqueue", "--run-at", "yesterday", "true"},
+		{"enqueue", "--at", "1 month ago", "--", "true", "{}", ":::", "a"}, {"run", "--at", past, "true"},
+		{"edit", "later", "--at", past}, {"run", "--private", "--at", past, "--", "true", ":::", "a"},
 	} {
 		code := 2
 		if words[0] == "run" {
 			code = 125
 		}
-		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: the time is ") || !strings.Contains(got.err, "which has passed; give a later time, or add --allow-past") {
+		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: the time is ") ||
+			!strings.Contains(got.err, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
 	if got := q.must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
 		t.Errorf("something was enqueued:\n%s", got)
 	}
-	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"}, {"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
-		if got := q.cli(words...); got.code != 2 || !strings.Contains(got.err, "--expires-at: the time is ") || !strings.Contains(got.err, "which has passed; give a later time, or add --allow-past") {
+	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"},
+		{"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
+		if got := q.cli(words...); got.code != 2 || !strings.Contains(got.err, "--expires-at: the time is ") ||
+			!strings.Contains(got.err, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
@@ -43,7 +48,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 	q.must("enqueue", "--at", past, "--allow-past", "true")
 	q.must("edit", "later", "--at", past, "--allow-past")
 	private := func(extraArgs ...string) result {
-		cmd := exec.Command(q.bin, append([]string{"run", "--private", "--at", past}, append(extraArgs, "--", "true", ":::", "a")...)...)
+		cmd := exec.Command(q.bin, append([]string{"run", "--private", "--at", past},
+			append(extraArgs, "--", "true", ":::", "a")...)...)
 		cmd.Env, cmd.Dir = environment(q.dir), q.path("private")
 		return runCommand(t, cmd)
 	}
@@ -75,26 +81,40 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "true")
 	for _, words := range [][]string{
-		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"}, {"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"}, {"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`}, {"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
+		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"},
+		{"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"},
+		{"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`},
+		{"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
 	} {
 		if got := q.cli(words...); got.code != 0 || strings.Count(got.err, "which has passed, so it will not run") != 1 {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
-	const past, later = `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`, `{"command":"true","expires_at":"2999-01-01T00:00:00Z"}`
+	const past, later = `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`,
+		`{"command":"true","expires_at":"2999-01-01T00:00:00Z"}`
 	private := newPrivate(t)
 	for _, c := range []struct {
 		words []string
 		in    string
 		want  []string // the warnings that are printed, and no others
 	}{
-		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job will not run, because its expiry time is "}},
-		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because its expiry time is ", "job 2: this job will not run, because its expiry time is "}},
-		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job will not run, because its expiry time is "}},
-		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job will not run, because its expiry time is "}},
-		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: the job expires ", "line 2: this job will not run, because its expiry time is "}},
-		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because its expiry time is ", "line 10: this job will not run, because its expiry time is ", "2 more jobs "}},
-		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "[" + later + "," + past + "]"}, "",
+			[]string{"job 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "",
+			[]string{"job 1: this job will not run, because its expiry time is ",
+				"job 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n",
+			[]string{"line 3: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]",
+			[]string{"line 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"},
+			`{"command":"true"}` + "\n" + past + "\n",
+			[]string{"queuectl: the job expires ", "line 2: this job will not run, because its expiry time is "}},
+		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12),
+			[]string{"line 1: this job will not run, because its expiry time is ",
+				"line 10: this job will not run, because its expiry time is ", "2 more jobs "}},
+		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n",
+			[]string{"line 2: this job will not run, because its expiry time is "}},
 	} {
 		got := q.cliWithInput(c.in, c.words...)
 		for _, want := range c.want {

@@ -15,7 +15,8 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 	q := newQueue(t, "")
 	q.bin = install(q, q.bin, q.dir)
 	q.writeFile("plain", "x y\n")
-	err := errors.Join(os.Mkdir(q.path("folder"), 0o755), os.Mkdir(q.path("closed"), 0o555), os.WriteFile(q.path("secret"), nil, 0), os.Chmod(q.path("plain"), 0o644), os.Chmod(q.dir, 0o755))
+	err := errors.Join(os.Mkdir(q.path("folder"), 0o755), os.Mkdir(q.path("closed"), 0o555),
+		os.WriteFile(q.path("secret"), nil, 0), os.Chmod(q.path("plain"), 0o644), os.Chmod(q.dir, 0o755))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,26 +27,33 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 	}{
 		{"enqueue --file none", 4, "--file: none does not exist; check the path"},
 		{"enqueue --file folder", 2, "--file: folder is a directory; give a file"},
-		{"enqueue --file plain/none", 2, "--file: plain/none does not exist, because plain is not a directory; check the path"},
+		{"enqueue --file plain/none", 2, "--file: plain/none does not exist, because plain is not a " +
+			"directory; check the path"},
 		{"enqueue --file secret", 5, "--file: no permission to read secret; ask its owner for access, or use another file"},
 		{"run --private --file none", 125, "--file: none does not exist; check the path"},
 		{"run --private --lines folder", 125, "--lines: folder is a directory; give a file"},
 		{"run --private --arg-file none -- echo", 125, "--arg-file: none does not exist; check the path"},
-		{"run --private --dir plain --lines -", 125, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
-		{"run --private --dir closed/x -- true ::: a", 125, "cannot create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
+		{"run --private --dir plain --lines -", 125,
+			"--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"run --private --dir closed/x -- true ::: a", 125,
+			"cannot create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
 		{"restore none", 4, "restore: none does not exist; check the path"},
 		{"restore folder", 2, "restore: folder is a directory; give a file"},
 		{"restore secret", 5, "restore: no permission to read secret; ask its owner for access, or use another file"},
-		{"restore plain --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
+		{"restore plain --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose " +
+			"another one with --dir"},
 		{"config validate none", 4, "config validate: none does not exist; check the path"},
 		{"config validate folder", 2, "config validate: folder is a directory; give a file"},
-		{"config validate secret", 5, "config validate: no permission to read secret; ask its owner for access, or use another file"},
+		{"config validate secret", 5, "config validate: no permission to read secret; ask its owner for access, " +
+			"or use another file"},
 		{"serve --config none", 78, "--config: none does not exist; check the path"},
 		{"serve --config folder", 78, "--config: folder is a directory; give a file"},
-		{"serve --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
+		{"serve --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose " +
+			"another one with --dir"},
 		{"serve --dir plain", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
-		{"serve --dir folder --socket none/s", 78, "--socket: directory WORK/none does not exist; create it with: mkdir -p WORK/none"},
+		{"serve --dir folder --socket none/s", 78, "--socket: directory WORK/none does not exist; create it " +
+			"with: mkdir -p WORK/none"},
 		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"status --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
@@ -58,7 +66,8 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {
 		r := q.runInDir(c.words)
-		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.dir) + "\n"; r.code != c.code || r.err != want || r.out != "" {
+		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.dir) + "\n"; r.code != c.code || r.err != want ||
+			r.out != "" {
 			t.Errorf("%s: %+v; want %d, %q", c.words, r, c.code, want)
 		}
 	}
@@ -67,7 +76,8 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 			t.Errorf("%s was made (%v)", name, err)
 		}
 	}
-	if r := runCommand(t, q.commandWith("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
+	if r := runCommand(t, q.commandWith("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 ||
+		r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
 		t.Errorf("QUEUECTL_SOCKET: %+v", r)
 	}
 }

@@ -53,7 +53,8 @@ func checkTreesPaused(t *testing.T, q *queue, stopped bool) {
 	rounds, longest := pauseRounds(t), time.Duration(0)
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
-		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
+		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead",
+			"max_retries": 0})
 		q.waitUntil("the tree has several processes", 20*time.Second, func() bool { return len(q.treeOf(id)) > 1 })
 		started := time.Now()
 		if got := q.cli("pause", id); got.code != 0 || strings.Contains(got.err, "still") {
@@ -113,10 +114,12 @@ func (q *queue) treeOf(id string) (list []treeProcess) {
 			continue
 		}
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.ESRCH) {
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) &&
+			!errors.Is(err, syscall.ESRCH) {
 			q.Logf("environ of %d: %v", pid, err)
 		}
-		if text := "\x00" + string(env); !strings.Contains(text, "\x00QUEUECTL_JOB_ID="+id+"\x00") || !strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.dir) {
+		if text := "\x00" + string(env); !strings.Contains(text, "\x00QUEUECTL_JOB_ID="+id+"\x00") ||
+			!strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.dir) {
 			continue
 		}
 		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
@@ -158,7 +161,8 @@ func delegatedQueue(t *testing.T) *queue {
 		}
 		service := filepath.Join(dir, programs[1])
 		copyProgram(t, filepath.Join(filepath.Dir(q.bin), programs[1]), service)
-		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec %[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.bin, service)
+		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec "+
+			"%[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.bin, service)
 		q.bin = filepath.Join(dir, programs[0])
 		if err := os.WriteFile(q.bin, []byte(script), 0o755); err != nil {
 			t.Fatal(err)

@@ -85,7 +85,8 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("the paused job: %+v", first)
 	}
 	for _, verb := range []string{"list", "show a", "status"} {
-		if out := q.must(strings.Fields(verb)...); !strings.Contains(out, "paused") || !strings.Contains(out, "by "+first.PausedBy) {
+		if out := q.must(strings.Fields(verb)...); !strings.Contains(out, "paused") ||
+			!strings.Contains(out, "by "+first.PausedBy) {
 			t.Errorf("%s does not say that it is paused, and by whom:\n%s", verb, out)
 		}
 	}
@@ -168,7 +169,8 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	w.enqueue(fields{"id": "held", "command": "true"})
 	q.must("hold", "held")
 	for words, want := range map[string]string{
-		"pause waits": "queuectl hold waits", "resume waits": "only paused jobs can be resumed", "pause held": "only running jobs can be paused",
+		"pause waits": "queuectl hold waits", "resume waits": "only paused jobs can be resumed",
+		"pause held":  "only running jobs can be paused",
 		"resume held": "queuectl release held",
 	} {
 		if r := q.cli(strings.Fields(words)...); r.code != 5 || !strings.Contains(r.err, want) {
@@ -227,7 +229,8 @@ func TestPauseAll(t *testing.T) {
 		if n := q.ticks("c"); n != [2]int64{} || q.show("c").State != "pending" {
 			t.Errorf("a job was started: %v", n)
 		}
-		if r := q.cli("status", "--check"); r.code != 1 || !strings.Contains(r.out, "queuectl resume --all") || !strings.Contains(r.out, "by "+all.PausedBy) {
+		if r := q.cli("status", "--check"); r.code != 1 || !strings.Contains(r.out, "queuectl resume --all") ||
+			!strings.Contains(r.out, "by "+all.PausedBy) {
 			t.Errorf("status --check: %+v", r)
 		}
 		if out := q.must("worker", "list"); strings.Count(out, " paused ") != 3 {

@@ -24,7 +24,8 @@ type peer struct {
 func (p *private) peers() []peer {
 	return []peer{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
-		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a", "commands"}, ""},
+		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
+			"commands"}, ""},
 		{"queuectl run --private", []string{p.bin, "run", "--private", "--workers", "4", "--lines", "commands"}, ""},
 	}
 }
@@ -91,7 +92,8 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 			t.Fatalf("%s again: %v\n%s", w.name, err, out)
 		}
 		counts, effects := p.countRuns()
-		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count, elapsed.Round(time.Millisecond), float64(count)/elapsed.Seconds(), count-len(counts), effects-len(counts))
+		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count,
+			elapsed.Round(time.Millisecond), float64(count)/elapsed.Seconds(), count-len(counts), effects-len(counts))
 		if strings.Contains(w.name, "queuectl") && (len(counts) != count || effects-count > 64) {
 			t.Errorf("%s lost %d and did %d again", w.name, count-len(counts), effects-count)
 		}

@@ -17,7 +17,8 @@ func TestPoison(t *testing.T) {
 	var neighbours []string
 	for i := range 7 {
 		neighbours = append(neighbours, fmt.Sprint("neighbour", i))
-		w.enqueue(fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER", 0.5*timeoutFactor)})
+		w.enqueue(fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER",
+			0.5*timeoutFactor)})
 	}
 	q.waitUntil("they run", 20*time.Second, func() bool { return q.show("neighbour6").State == "processing" })
 	q.must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")

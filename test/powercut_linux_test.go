@@ -294,7 +294,8 @@ func (w *workload) compare(a *requester, jobs []job, c cut, v *verdict) {
 		// only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.logs(p.id); err != nil || string(out) != p.output {
-				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output), err))
+				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output),
+					err))
 			}
 		}
 	}
@@ -372,7 +373,8 @@ func TestPowerCut(t *testing.T) {
 		w := runWorkload(t, bin)
 		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
 			if len(v.lost)+len(v.wrong) > 0 {
-				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed, firstItems(v.lost), firstItems(v.wrong))
+				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed,
+					firstItems(v.lost), firstItems(v.wrong))
 			}
 			return false
 		})

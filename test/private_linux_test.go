@@ -57,7 +57,8 @@ func TestPrivateInterrupted(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
 	}
-	if stderr := errs.String(); !strings.Contains(stderr, "1 of 2 jobs finished, 1 left") || strings.Contains(stderr, "degraded") {
+	if stderr := errs.String(); !strings.Contains(stderr, "1 of 2 jobs finished, 1 left") ||
+		strings.Contains(stderr, "degraded") {
 		t.Errorf("after one Ctrl-C it says %q", stderr)
 	}
 	if counts, lines := p.countRuns(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
@@ -153,7 +154,8 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"list", "status", "events"} {
-		if r := p.cli("--dir", p.dir, verb); r.code != 5 || r.out != "" || !strings.Contains(r.err, "belongs to 4001, who can change its content") {
+		if r := p.cli("--dir", p.dir, verb); r.code != 5 || r.out != "" ||
+			!strings.Contains(r.err, "belongs to 4001, who can change its content") {
 			t.Errorf("%s: %+v", verb, r)
 		}
 	}
@@ -163,10 +165,12 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 func TestPrivateRunInADeletedDir(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
-	cmd := exec.Command("/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.bin)
+	cmd := exec.Command(
+		"/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.bin)
 	cmd.Env, cmd.Dir, cmd.Stdin = environment(p.work), p.work, strings.NewReader("true\n")
 	output, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(output), "the current directory no longer exists") || !strings.Contains(string(output), "--dir") {
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(output), "the current directory no longer exists") ||
+		!strings.Contains(string(output), "--dir") {
 		t.Errorf("%v: %s", err, output)
 	}
 }

@@ -140,7 +140,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := p.countRuns()
-	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 || !strings.Contains(r.err, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
+	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 ||
+		!strings.Contains(r.err, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
 		t.Errorf("a changed line: %+v", r)
 	}
 	if _, after := p.countRuns(); after != before {
@@ -160,7 +161,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 			t.Errorf("job %s ran again after events had told that it was completed", number)
 		}
 	}
-	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count, len(runsWhenReported))
+	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count,
+		len(runsWhenReported))
 }
 
 // followCompleted follows the events of a run that has just started. The returned function ids waits for the
@@ -207,7 +209,8 @@ func (p *private) followCompleted() (ids func() []string) {
 func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
-	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"}
+	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--",
+		"echo", "+{}+"}
 	if r := p.run("1\n2\n", args...); r.code != 0 {
 		t.Fatalf("the first run: %+v", r)
 	}
@@ -215,17 +218,23 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 		t.Errorf("once more: %+v", r)
 	}
 	for want, with := range map[string][]string{
-		"--timeout was 10s, now it is 20s; use":                    {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
-		"--env A has changed; --label l is new":                    {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
-		"--ok-code was 0,3, now it is missing; use":                {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "+{}+"},
-		`the program was "echo +{}+", now it is "echo {}"; use`:    {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
+		"--timeout was 10s, now it is 20s; use": {"--timeout", "20s", "--env", "A=1", "--label", "k=v",
+			"--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--env A has changed; --label l is new": {"--timeout", "10", "--env", "A=2", "--label", "k=v",
+			"--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--ok-code was 0,3, now it is missing; use": {"--timeout", "10", "--env", "A=1", "--label", "k=v",
+			"--", "echo", "+{}+"},
+		`the program was "echo +{}+", now it is "echo {}"; use`: {"--timeout", "10", "--env", "A=1", "--label", "k=v",
+			"--ok-code", "0,3", "--", "echo", "{}"},
 		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
 	} {
-		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "contains a run that was started with other flags: ") || !strings.Contains(r.err, want) {
+		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 ||
+			!strings.Contains(r.err, "contains a run that was started with other flags: ") || !strings.Contains(r.err, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
-	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
+	if r := p.run("1\n3\n", args...); r.code != 125 ||
+		!strings.Contains(r.err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
 		t.Errorf("another argument: %+v", r)
 	}
 }
@@ -242,8 +251,10 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 		t.Fatalf("the run: %+v", r)
 	}
 	p.checkReadOnly("after a run", "completed", "dead")
-	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"}, {"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
-		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl --dir ") {
+	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"},
+		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
+		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 ||
+			!strings.Contains(r.err, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
 		}
 	}
@@ -278,7 +289,8 @@ func (p *private) checkReadOnly(when string, states ...string) {
 	const nothing = "; reading its files\n"
 	run := func(args ...string) string {
 		r := p.cli(append([]string{"--dir", p.dir}, args...)...)
-		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running for the queue in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
+		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running for the queue in ") ||
+			!strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", when, args, r)
 		}
 		return r.out
@@ -296,7 +308,8 @@ func (p *private) checkReadOnly(when string, states ...string) {
 	if out := run("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
 		p.Errorf("%s: it printed %q", when, out)
 	}
-	for args, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3", "events": "ended", "list --failed": "exit 3"} {
+	for args, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3",
+		"events": "ended", "list --failed": "exit 3"} {
 		if out := run(strings.Fields(args)...); !strings.Contains(out, want) {
 			p.Errorf("%s: %s says %q, want %q", when, args, out, want)
 		}
@@ -347,7 +360,8 @@ func TestPrivateForms(t *testing.T) {
 		args             []string
 	}{
 		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
-		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n", []string{"--arg-file", "-", "--", "echo", "<{}>"}},
+		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n",
+			[]string{"--arg-file", "-", "--", "echo", "<{}>"}},
 		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
 		{"zero bytes", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},
 		{"words", "", "a 1\na 2\nb 1\nb 2\n", []string{"--", "echo", ":::", "a", "b", ":::", "1", "2"}},
@@ -373,7 +387,8 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0"}
 	r := p.run(jobs, args...)
-	if r.code != 1 || !strings.Contains(r.err, "2 jobs: 1 completed, 1 dead") || !strings.Contains(r.err, "is dead: exit code 3 (test -e ready") {
+	if r.code != 1 || !strings.Contains(r.err, "2 jobs: 1 completed, 1 dead") ||
+		!strings.Contains(r.err, "is dead: exit code 3 (test -e ready") {
 		t.Errorf("a dead job: %+v", r)
 	}
 	if r = p.run(jobs, args...); r.code != 1 {
@@ -382,7 +397,8 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
+	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 ||
+		!strings.Contains(r.err, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
 		t.Errorf("a list that has grown: %+v", r)
 	}
 	r = p.run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
@@ -399,15 +415,23 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		stdin, want string
 		args        []string
 	}{
-		"shortened":       {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`, args},
-		"shortened, more": {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`, append(args, "--add-new")},
-		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `the command of line 2 was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
-		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use", []string{"--lines", "-", "--max-retries", "1"}},
-		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new", append(args, "--timeout", "20", "--env", "A=secret")},
-		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing", []string{"--lines", "-"}},
-		"other jobs":      {`{"command":"true"}`, "the first run took its jobs from --lines, this run takes them from --file", []string{"--file", "-", "--max-retries", "0"}},
-		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
-		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
+		"shortened": {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`, args},
+		"shortened, more": {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`,
+			append(args, "--add-new")},
+		"changed": {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n",
+			`the command of line 2 was "test -e ready || exit 3", now it is "test -e ready || exit 4"`,
+			append(args, "--add-new")},
+		"other flags": {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use",
+			[]string{"--lines", "-", "--max-retries", "1"}},
+		"a flag more": {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new",
+			append(args, "--timeout", "20", "--env", "A=secret")},
+		"a flag less": {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing",
+			[]string{"--lines", "-"}},
+		"other jobs": {`{"command":"true"}`, "the first run took its jobs from --lines, this run takes them from --file",
+			[]string{"--file", "-", "--max-retries", "0"}},
+		"wrong line": {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
+		"wrong field": {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand",
+			[]string{"--file", "-", "--dir", "fresh"}},
 		"no file":         {"", "--private: no jobs given; use ", nil},
 		"words":           {"", "--private: no jobs given; use ", []string{"echo", "x"}},
 		"a program wants": {"", "no program given; write it after --", []string{"--arg-file", "-"}},
@@ -425,11 +449,13 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
-	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n", "array": " [\n]\n"} {
+	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n",
+		"array": " [\n]\n"} {
 		if err := os.WriteFile(filepath.Join(p.work, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"--lines", name}, {"--lines", "-"}, {"--file", name}, {"--arg-file", "-", "--", "echo", "{}"}} {
+		for _, args := range [][]string{{"--lines", name}, {"--lines", "-"}, {"--file", name},
+			{"--arg-file", "-", "--", "echo", "{}"}} {
 			if name == "array" && args[0] != "--file" {
 				continue
 			}
@@ -455,7 +481,8 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	if r := p.run("true\n", "--lines", "-"); r.code != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
-	if err := os.WriteFile(filepath.Join(p.dir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r := p.run("true\n", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "queuectl.db") {
@@ -469,7 +496,8 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
-	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "is waiting: not due yet (until ") != 1 {
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") ||
+		strings.Count(r.err, "is waiting: not due yet (until ") != 1 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -479,7 +507,8 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 	p := newPrivate(t)
 	r := p.run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
 	lines := strings.Split(r.out, "\n")
-	if r.code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") || !strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
+	if r.code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") ||
+		!strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
 		t.Errorf("got %+v", r)
 	}
 	if _, err := os.Stat(filepath.Join(p.work, "-")); err == nil {
@@ -490,8 +519,10 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 // Every line of --lines is a command, even a line that looks like JSON.
 func TestEveryLineOfLinesIsACommand(t *testing.T) {
 	p := newPrivate(t)
-	r := p.run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-", "--max-retries", "0", "--workers", "1")
-	if r.code != 1 || !strings.HasPrefix(r.out, "first\nsecond\n") || strings.Contains(r.out, "\njson\n") || !strings.Contains(r.err, "4 jobs: 2 completed, 2 dead") {
+	r := p.run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
+		"--max-retries", "0", "--workers", "1")
+	if r.code != 1 || !strings.HasPrefix(r.out, "first\nsecond\n") || strings.Contains(r.out, "\njson\n") ||
+		!strings.Contains(r.err, "4 jobs: 2 completed, 2 dead") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -500,7 +531,8 @@ func TestEveryLineOfLinesIsACommand(t *testing.T) {
 func TestJobLogCountsStandardOutput(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
-	r := p.run("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog", "log", "--workers", "1", "--output-limit", "100K")
+	r := p.run("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog", "log",
+		"--workers", "1", "--output-limit", "100K")
 	raw, err := os.ReadFile(filepath.Join(p.work, "log"))
 	lines := strings.Split(string(raw), "\n")
 	if r.code != 0 || err != nil || len(lines) != 5 {

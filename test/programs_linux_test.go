@@ -24,7 +24,8 @@ func TestClientHasLittleToInitialize(t *testing.T) {
 		t.Errorf("the stack grows at place %d, want it within the first %d", grows, early)
 	}
 	for _, name := range inits {
-		if regexp.MustCompile(`modernc|sqlite|toml|database/sql|queuectl/(service|store|worker|upkeep)`).MatchString(name[1]) {
+		if regexp.MustCompile(
+			`modernc|sqlite|toml|database/sql|queuectl/(service|store|worker|upkeep)`).MatchString(name[1]) {
 			t.Errorf("the client initializes %s", name[1])
 		}
 	}

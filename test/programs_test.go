@@ -33,7 +33,8 @@ func TestProgramsFindEachOther(t *testing.T) {
 	both := install(t, binary(t, ""), copyInto("both"))
 	path := []string{"PATH=" + filepath.Dir(both) + string(filepath.ListSeparator) + os.Getenv("PATH")}
 
-	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"}, {"__complete", "serve", "--"}} {
+	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"},
+		{"__complete", "serve", "--"}} {
 		if out, code := runProgram(t, nil, both, words...); code != 0 || !strings.Contains(out, "--") {
 			t.Errorf("%q: exit code %d\n%s", words, code, out)
 		}
@@ -46,11 +47,13 @@ func TestProgramsFindEachOther(t *testing.T) {
 		t.Errorf("version: exit code %d\n%s", code, out)
 	}
 	for _, words := range [][]string{{"serve"}, {"--dir", "x", "doctor"}, {"config", "validate"}, {"man", "."}} {
-		if out, code := runProgram(t, path, client, words...); code != 1 || !strings.Contains(out, "queuectl: program "+programs[1]+" not found in ") || !strings.Contains(out, "make build") {
+		if out, code := runProgram(t, path, client, words...); code != 1 ||
+			!strings.Contains(out, "queuectl: program "+programs[1]+" not found in ") || !strings.Contains(out, "make build") {
 			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
 		}
 	}
-	if out, code := runProgram(t, path, client, "run", "--private", "--lines", "-"); code != 125 || !strings.Contains(out, "not found in ") {
+	if out, code := runProgram(t, path, client, "run", "--private", "--lines", "-"); code != 125 ||
+		!strings.Contains(out, "not found in ") {
 		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
 	}
 
@@ -59,14 +62,16 @@ func TestProgramsFindEachOther(t *testing.T) {
 		copyProgram(t, both, filepath.Join(duplicateDir, name))
 	}
 	for _, name := range programs {
-		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 || !strings.Contains(out, "is queuectl, not queuectld") {
+		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 ||
+			!strings.Contains(out, "is queuectl, not queuectld") {
 			t.Errorf("%s where both are queuectl: exit code %d\n%s", name, code, out)
 		}
 	}
 
 	lone := filepath.Join(copyInto("lone"), programs[1])
 	copyProgram(t, filepath.Join(filepath.Dir(both), programs[1]), lone)
-	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 || !strings.Contains(out, "program "+programs[0]+" not found in ") {
+	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 ||
+		!strings.Contains(out, "program "+programs[0]+" not found in ") {
 		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
 	}
 

@@ -21,7 +21,8 @@ func TestRunningPerUser(t *testing.T) {
 		w := q.dial()
 		var ids []string
 		for range n {
-			ids = append(ids, w.enqueue(fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s", q.path("log"), 0.1*timeoutFactor)}))
+			ids = append(ids, w.enqueue(fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s", q.path("log"),
+				0.1*timeoutFactor)}))
 		}
 		q.must(append([]string{"wait", "--timeout", "60"}, ids...)...)
 		now := 0
@@ -87,15 +88,18 @@ func TestPendingPerUser(t *testing.T) {
 	q.must("enqueue", "true")
 	q.must("enqueue", "true")
 	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
-		if r := q.cliWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.code != 5 || !strings.Contains(r.err, "max_pending_per_user is 3") {
+		if r := q.cliWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.code != 5 ||
+			!strings.Contains(r.err, "max_pending_per_user is 3") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
 	third := q.must("enqueue", "-q", "true")
-	if r := q.cli("enqueue", "true"); r.code != 5 || !strings.Contains(r.err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
+	if r := q.cli("enqueue", "true"); r.code != 5 ||
+		!strings.Contains(r.err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
 		t.Errorf("one too many: %+v", r)
 	}
-	if a := q.dial().call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" || a.Error.Code != -32005 {
+	if a := q.dial().call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" ||
+		a.Error.Code != -32005 {
 		t.Errorf("on the wire: %+v", a)
 	}
 	q.must("cancel", third)

@@ -49,7 +49,8 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")
 	const huge = "99999999999999999999"
-	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`, huge + " is too large; use a smaller number"
+	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`,
+		huge + " is too large; use a smaller number"
 	const duration = `"x" is not a duration; write it like 90s, 1h30m, 7d, 5min or "2 hours"`
 	const empty = "the value is empty; give one, or leave the flag out"
 	for _, c := range []struct {
@@ -71,7 +72,8 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --timeout 1e400 -- true", "--timeout: too long; the maximum is 3650d (ten years)", 2},
 		{"enqueue --timeout NaN -- true", strings.ReplaceAll("--timeout: "+duration, `"x"`, `"NaN"`), 2},
 		{"enqueue --backoff-max 0 -- true", "--backoff-max: 0s is too short; use a duration above 0s, at most 3650d", 2},
-		{"enqueue --memory 1 -- true", "--memory: 1 is too small; use a size from 1MiB to 1PiB, or leave out --memory for no limit", 2},
+		{"enqueue --memory 1 -- true", "--memory: 1 is too small; use a size from 1MiB to 1PiB, or leave out " +
+			"--memory for no limit", 2},
 		{"enqueue --memory x -- true", `--memory: "x" is not a size; write it like 4096, 64K or 1MiB`, 2},
 		{"enqueue --ok-code 99999999999 -- true", "--ok-code: must be a list of exit codes; use numbers from 0 to ", 2},
 		{"enqueue --on-lost x -- true", `--on-lost: unknown value "x"; use retry, dead or hold`, 2},
@@ -81,17 +83,22 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --mask-secrets -- true", "--mask-secrets: works only with --env-secret; use both or neither", 2},
 		{"enqueue --shell sh -- true", "--shell: works only with --command; argv runs without a shell", 2},
 		{"enqueue --delay 1h --at 23:59 -- true", "--delay: cannot be combined with --at; use only one of them", 2},
-		{"enqueue --tty --stdin x -- cat", "--tty: cannot be combined with --stdin; a job with a terminal reads its input from the terminal; use only one of these fields", 2},
+		{"enqueue --tty --stdin x -- cat", "--tty: cannot be combined with --stdin; a job with a terminal reads its input " +
+			"from the terminal; use only one of these fields", 2},
 		{"enqueue --next --priority 3 -- true", "--next: cannot be combined with --priority; leave one of them out", 2},
 		{"enqueue --command x y", "--command: cannot be combined with a command given as an argument; use one of them", 2},
 		{"enqueue --after -1 -- true", `--after: "-1" is not a job id; list the jobs with: queuectl list`, 2},
 		{"enqueue --after-any -1 -- true", `--after-any: "-1" is not a job id; list the jobs with: queuectl list`, 2},
 		{"enqueue --after-batch x -- true", `--after-batch: you have no jobs in batch "x"; find the batch with: queuectl list --columns id,labels`, 2},
-		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true", "--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
+		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true",
+			"--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
 		// Each error names the label once.
-		{"enqueue --label a=" + strings.Repeat("x", 300) + " -- true", "--label: the value of \"a\" is too long (300 bytes); the maximum is 256 bytes\n", 2},
-		{"enqueue --label a=" + strings.Repeat("x", 256) + " -- true", "--label: \"a\" is too long (257 bytes with its value); the maximum is 256 bytes\n", 2},
-		{"list --label a=" + strings.Repeat("x", 256), "--label: \"a\" is too long (257 bytes with its value); the maximum is 256 bytes\n", 2},
+		{"enqueue --label a=" + strings.Repeat("x", 300) + " -- true",
+			"--label: the value of \"a\" is too long (300 bytes); the maximum is 256 bytes\n", 2},
+		{"enqueue --label a=" + strings.Repeat("x", 256) + " -- true",
+			"--label: \"a\" is too long (257 bytes with its value); the maximum is 256 bytes\n", 2},
+		{"list --label a=" + strings.Repeat("x", 256),
+			"--label: \"a\" is too long (257 bytes with its value); the maximum is 256 bytes\n", 2},
 		{"run --detach --timeout x -- true", "--timeout: " + duration, 125},
 		{"run --detach --file x", "--file: works only with --private; add --private", 125},
 		{"run --private --workers 0 ::: x", `--workers: "0" is not a number of workers; use 1 or more, or auto`, 125},
@@ -99,9 +106,11 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"edit a --on nope", `--on: this queue has no node "nope"; see: queuectl node list`, 2},
 		{"logs a -n -1", "--lines: -1 is too small; use a number from 0 to 100000", 2},
 		{"logs a -n x", "--lines: " + number, 2},
-		{"logs a --attempt 0", "--attempt: 0 is too small; give 1 for the first attempt, or leave out --attempt for the last one", 2},
+		{"logs a --attempt 0", "--attempt: 0 is too small; give 1 for the first attempt, or leave out " +
+			"--attempt for the last one", 2},
 		{"show a --history-before -1", "--history-before: -1 is too small; use a number from 1 to 2147483647", 2},
-		{"list --limit 0", "--limit: 0 is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", 2},
+		{"list --limit 0", "--limit: 0 is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)",
+			2},
 		{"list --limit " + huge, "--limit: " + tooLarge, 2},
 		{"list --json --columns id", "--columns: cannot be combined with --json, --jsonl or --quiet; use one of them", 2},
 		{"simulate --next 0", "--next: 0 is too small; use a number from 1 to 100", 2},
@@ -123,15 +132,19 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"queue set q --retention-output x", `--retention-output: "x" is not a size; write it like 4096, 64K or 1MiB`, 2},
 		{"queue set q --default x", `--default: "x" is not FIELD=VALUE; write it like timeout=2h`, 2},
 		{"queue set q --default timeout=x", `--default: timeout: "x" is not a duration; write it like 90s, 1h30m or 7d`, 2},
-		{"queue set q --no-default x", "--no-default: x: unknown job field; list all fields with: queuectl enqueue --help --all", 2},
+		{"queue set q --no-default x", "--no-default: x: unknown job field; list all fields with: queuectl " +
+			"enqueue --help --all", 2},
 		{"queue pause q --for x", "--for: " + duration, 2},
 		{"queue pause q --for 1h --until 23:59", "--for: cannot be combined with --until; use one of them", 2},
 		{"queue pause q --all", "--all: cannot be combined with queue names; use one of them", 2},
 		{"gate set @k --lock 1 --rate 1/s", "--rate: cannot be combined with --lock; use one of them", 2},
 		{"gate set @k --lock 0", "--lock: 0 is too small; use a number from 1 to 10000", 2},
-		{"gate set @k", "gate set: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl gate set @k --lock 3", 2},
-		{"queue set q", "queue set: no changes given; use flags such as --concurrency N, --weight N or --default FIELD=VALUE; example: queuectl queue set q --concurrency 1", 2},
-		{"migrate", "migrate: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to sqlite; example: queuectl migrate --to-file /etc/queuectl/store", 2},
+		{"gate set @k", "gate set: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl " +
+			"gate set @k --lock 3", 2},
+		{"queue set q", "queue set: no changes given; use flags such as --concurrency N, --weight N or --default " +
+			"FIELD=VALUE; example: queuectl queue set q --concurrency 1", 2},
+		{"migrate", "migrate: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to sqlite; " +
+			"example: queuectl migrate --to-file /etc/queuectl/store", 2},
 		{"migrate --to-file no/such/file", "--to-file: the file with the database URL cannot be read: ", 2},
 		{"worker stop", "worker stop: no number of workers given; use -c N, or --all to remove all workers", 2},
 		{"worker start -c 0", "--count: 0 is too small; use 1 or more", 2},
@@ -148,11 +161,13 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"list --batch=", "--batch: " + empty, 2},
 	} {
 		r := q.cli(strings.Fields(c.args)...)
-		if want := "queuectl: " + c.want; r.code != c.code || !strings.HasPrefix(r.err, want) || strings.Count(r.err, "\n") != 1 {
+		if want := "queuectl: " + c.want; r.code != c.code || !strings.HasPrefix(r.err, want) ||
+			strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.code, r.err, c.code, want)
 		}
 	}
-	if r := q.cli("enqueue", "--cwd", q.path("none"), "true"); r.code != 0 || !strings.HasPrefix(r.err, "queuectl: --cwd: ") {
+	if r := q.cli("enqueue", "--cwd", q.path("none"), "true"); r.code != 0 ||
+		!strings.HasPrefix(r.err, "queuectl: --cwd: ") {
 		t.Errorf("enqueue --cwd: %+v", r)
 	}
 }

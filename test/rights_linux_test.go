@@ -52,7 +52,8 @@ var verbsOnJobs = []verbOnJob{
 	{"retry %s", deadJob, "operate"}, {"dlq retry %s", deadJob, "operate"},
 	{"pause %s", runningJob, "operate"}, {"resume %s", runningJob, "operate"},
 	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
-	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"}, {"rm --force %s", runningJob, "operate"},
+	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"},
+	{"rm --force %s", runningJob, "operate"},
 	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
 	// A selector matches only the jobs that the caller may change.
 	{"cancel --state waiting --id-glob %s", waitingJob, "own"},
@@ -136,7 +137,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 		"read":    {"status", "list", "worker list", "config get workers", "config list", "dlq list", "events"},
 		"submit":  {"enqueue true"},
 		"operate": {"worker scale 2", "worker start -c 1", "worker stop -c 1", "dlq clear --yes", "clear --yes"},
-		"admin":   {"config set priority 5", "config unset priority", "drain", "drain --off", "reload", "cleanup --dry-run", "cleanup", "doctor", "events --audit", "backup out/PERSON"},
+		"admin": {"config set priority 5", "config unset priority", "drain", "drain --off", "reload", "cleanup --dry-run",
+			"cleanup", "doctor", "events --audit", "backup out/PERSON"},
 	} {
 		for _, verb := range verbs {
 			for _, p := range everyone {
@@ -146,9 +148,11 @@ func TestRightsOnOtherCommands(t *testing.T) {
 				// directory.
 				case may && r.code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.name, verb, r)
-				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") || !strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
+				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") ||
+					!strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
 					t.Errorf("%s: %s: %+v, want a refusal that helps", p.name, verb, r)
-				case !may && p.right != "none" && !strings.Contains(r.err, fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.uid, p.right)):
+				case !may && p.right != "none" && !strings.Contains(r.err,
+					fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.uid, p.right)):
 					t.Errorf("%s: %s: %s", p.name, verb, r.err)
 				}
 			}
@@ -161,7 +165,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 		Groups    []struct{ GID int }
 		JobsRunAs string `json:"jobs_run_as"`
 	}
-	if err := json.Unmarshal([]byte(q.mustAs(bob, "whoami", "--json")), &w); err != nil || w.UID != bob.uid || w.Right != "submit" || !slices.Equal(w.Rights, []string{"read", "submit"}) || w.JobsRunAs != "root" {
+	if err := json.Unmarshal([]byte(q.mustAs(bob, "whoami", "--json")), &w); err != nil || w.UID != bob.uid ||
+		w.Right != "submit" || !slices.Equal(w.Rights, []string{"read", "submit"}) || w.JobsRunAs != "root" {
 		t.Errorf("whoami: %+v, %v", w, err)
 	}
 	if len(w.Groups) != 2 || w.Groups[0].GID != 61298 || w.Groups[1].GID != 61299 {
@@ -183,14 +188,17 @@ func TestRightsOnOtherCommands(t *testing.T) {
 func TestOthersJobsAreMasked(t *testing.T) {
 	q := sharedQueue(t, "log_level = \"debug\"\n"+accessOfAll, "--workers", "2")
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
-	q.mustAs(alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word, ": "+word+"; printf c4n4ry; echo -said; exit 3")
+	q.mustAs(alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word,
+		": "+word+"; printf c4n4ry; echo -said; exit 3")
 	q.cli("wait", "secret")
 	q.mustAs(alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
 	q.cli("wait", "gone")
 	readAll := func(p person) (all string) {
 		for _, args := range [][]string{
-			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"}, {"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
-			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"}, {"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
+			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"},
+			{"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
+			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"},
+			{"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
 		} {
 			r := q.runAs(p, args...)
 			all += r.out + r.err
@@ -200,7 +208,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	for _, c := range []struct {
 		person
 		value, command bool
-	}{{outsider, false, false}, {reader, false, false}, {bob, false, false}, {operator, false, true}, {alice, true, true}, {admin, true, true}} {
+	}{{outsider, false, false}, {reader, false, false}, {bob, false, false}, {operator, false, true}, {alice, true, true},
+		{admin, true, true}} {
 		all := readAll(c.person)
 		if got := strings.Contains(all, value); got != c.value {
 			t.Errorf("%s sees the value of a variable: %t\n%s", c.name, got, all)
@@ -215,7 +224,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if text := q.mustAs(reader, "list"); strings.Count(text, "(hidden)") != 2 {
 		t.Errorf("the table of a reader:\n%s", text)
 	}
-	if text := q.mustAs(operator, "show", "secret", "--json", "--full"); !strings.Contains(text, `"SECRET":"***"`) || !strings.Contains(text, `"hidden":["env"]`) {
+	if text := q.mustAs(operator, "show", "secret", "--json", "--full"); !strings.Contains(text, `"SECRET":"***"`) ||
+		!strings.Contains(text, `"hidden":["env"]`) {
 		t.Errorf("shown to an operator: %s", text)
 	}
 	if r := q.runAs(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {
@@ -326,7 +336,8 @@ func TestActionsAreAudited(t *testing.T) {
 			t.Errorf("%s asks for the kind: %+v", p.name, r)
 		}
 	}
-	if text := q.mustAs(admin, "events", "--audit", "--event", "audit"); !strings.Contains(text, fmt.Sprintf("kill b signal 18 (SIGCONT)  by %d (uid %[1]d)", operator.uid)) {
+	if text := q.mustAs(admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
+		fmt.Sprintf("kill b signal 18 (SIGCONT)  by %d (uid %[1]d)", operator.uid)) {
 		t.Errorf("for people:\n%s", text)
 	}
 }
@@ -360,7 +371,8 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 // From the start of the service, the socket has the mode and group of the settings. If a client may not
 // connect, it exits with 5 and says how to get access. It does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
-	q := sharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+strings.ReplaceAll(accessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
+	q := sharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+
+		strings.ReplaceAll(accessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
 	info, err := os.Lstat(q.path(socketName))
 	if err != nil || info.Mode().Perm() != 0o660 || info.Sys().(*syscall.Stat_t).Gid != 61298 {
 		t.Errorf("the socket: %v, %v", info, err)
@@ -368,14 +380,16 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.mustAs(bob, "enqueue", "true")
 	for _, p := range []person{alice, outsider} {
 		r := q.runAs(p, "enqueue", "true")
-		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only the group 61298 is admitted; join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
+		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only the group 61298 is admitted; join the group with: "+
+			"sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
 		if r.code != 5 || r.out != "" || r.err != want {
 			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
 		}
 	}
 	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
 		r := q.cli("config", "set", c.key, c.value)
-		if now := q.setting(c.key); r.code != 0 || !strings.Contains(r.err, "after a restart of the service") || now.Value == c.value || now.Origin != "file" {
+		if now := q.setting(c.key); r.code != 0 || !strings.Contains(r.err, "after a restart of the service") ||
+			now.Value == c.value || now.Origin != "file" {
 			t.Errorf("%s: %+v, now %+v", c.key, r, now)
 		}
 		q.must("config", "unset", c.key)
@@ -400,7 +414,8 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	q.stop()
 	q.writeFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
-	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
+	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 ||
+		!strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("a group that is not there: %+v", r)
 	}
 }
@@ -443,7 +458,8 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	if d := q.doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
 		t.Errorf("doctor: %+v", d)
 	}
-	if r := q.cli("config", "set", "access.submit", "@no.such.group"); r.code != 0 || !strings.Contains(r.err, "@no.such.group") {
+	if r := q.cli("config", "set", "access.submit", "@no.such.group"); r.code != 0 ||
+		!strings.Contains(r.err, "@no.such.group") {
 		t.Errorf("config set: %+v", r)
 	}
 	if r := q.cli("config", "set", "access.submit", "a,b"); r.code != 2 {
@@ -468,17 +484,20 @@ func TestJobMayNameItsOwnUser(t *testing.T) {
 		User string
 		Spec struct{ User string }
 	}
-	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil || j.User == "" || j.Spec.User != j.User {
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil || j.User == "" ||
+		j.Spec.User != j.User {
 		t.Errorf("shown: %+v, %v", j, err)
 	}
 	other := "daemon"
 	if r := q.cli("enqueue", "--user", other, "true"); r.code != 5 || !strings.Contains(r.err, `run_as = "submitter"`) {
 		t.Errorf("another user: %+v", r)
 	}
-	if r := q.cliWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file", "-"); r.code != 5 {
+	if r := q.cliWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
+		"-"); r.code != 5 {
 		t.Errorf("another user in a batch: %+v", r)
 	}
-	if r := q.cli("enqueue", "--user", "no.such.user", "true"); r.code != 2 || !strings.Contains(r.err, `there is no user "no.such.user"`) {
+	if r := q.cli("enqueue", "--user", "no.such.user", "true"); r.code != 2 ||
+		!strings.Contains(r.err, `there is no user "no.such.user"`) {
 		t.Errorf("no user: %+v", r)
 	}
 	if n := len(q.events("--event", "enqueued")); n != 1 {

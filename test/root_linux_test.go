@@ -94,7 +94,8 @@ func (q *queue) launcher(policy string) *exec.Cmd {
 		q.Fatal(err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", policy, "--launcher", fmt.Sprintf("%d:%d", serviceAccount.uid, serviceAccount.gid))
+	cmd := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", policy, "--launcher",
+		fmt.Sprintf("%d:%d", serviceAccount.uid, serviceAccount.gid))
 	life, err := cmd.StdinPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -131,7 +132,8 @@ func (q *queue) outputOf(p person, args ...string) string {
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []person{daemonUser, newsUser} {
-		got := q.outputOf(p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
+		got := q.outputOf(
+			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
 		// The home directory of the account news does not exist, so the job of news does not start. The
 		// checks after this loop cover that account.
 		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.name]
@@ -139,7 +141,9 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 			continue
 		}
 		id := fmt.Sprint(p.uid)
-		want := []string{"Uid:\t" + strings.Repeat(id+"\t", 3) + id, "Gid:\t" + strings.Repeat(id+"\t", 3) + id, "Groups:\t" + id, "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t0",
+		want := []string{"Uid:\t" + strings.Repeat(id+"\t", 3) + id, "Gid:\t" + strings.Repeat(id+"\t", 3) + id,
+			"Groups:\t" + id, "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000",
+			"NoNewPrivs:\t0",
 			"0022", home, home + " " + p.name + " " + p.name + " /usr/sbin/nologin", "out", p.name, "no way back", "err"}
 		var lines []string
 		for line := range strings.Lines(got) {
@@ -207,7 +211,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		id := q.mustAs(daemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 		q.runAs(daemonUser, "wait", id)
 		j := q.show(id)
-		if j.State != "dead" || (deref(j.ExitCode) != 126 && deref(j.ExitCode) != 127) || strings.Contains(j.Output, "secret") {
+		if j.State != "dead" || (deref(j.ExitCode) != 126 && deref(j.ExitCode) != 127) ||
+			strings.Contains(j.Output, "secret") {
 			t.Errorf("%s: %+v, want it not runnable", what, j)
 		}
 	}
@@ -235,7 +240,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	inner := filepath.Join(private, "inner")
-	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644), os.Chown(private, newsUser.uid, newsUser.gid)); err != nil {
+	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644),
+		os.Chown(private, newsUser.uid, newsUser.gid)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sleep", "1000")
@@ -267,7 +273,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 // could do so through a descriptor of the runner while both jobs start.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	if got := q.outputOf(daemonUser, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--stdin", "hello",
+		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
 		t.Errorf("got %q, want it closed to others", got)
 	}
 }
@@ -279,7 +286,8 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
 	q.mustAs(daemonUser, "edit", id, "--command", "id -un; true")
 	q.must("edit", id, `{"user":"news"}`)
-	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"}, {`{"argv":["id"],"command":null}`}} {
+	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"},
+		{`{"argv":["id"],"command":null}`}} {
 		if r := q.runAs(daemonUser, append([]string{"edit", id}, set...)...); r.code != 5 ||
 			!strings.Contains(r.err, "admin") {
 			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
@@ -307,7 +315,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}
-	if r := q.cli("enqueue", "true"); !strings.Contains(r.err, "allow_root_jobs = true") || !strings.Contains(r.err, "--user NAME") {
+	if r := q.cli("enqueue", "true"); !strings.Contains(r.err, "allow_root_jobs = true") ||
+		!strings.Contains(r.err, "--user NAME") {
 		t.Errorf("root is told %q", r.err)
 	}
 	id := q.must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
@@ -315,7 +324,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	if got := strings.TrimSpace(q.show(id).Output); got != "daemon" {
 		t.Errorf("an admin's job for daemon ran as %q", got)
 	}
-	if err := os.WriteFile(filepath.Dir(q.rootRunnerDir)+"/runner.conf", []byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Dir(q.rootRunnerDir)+"/runner.conf",
+		[]byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if got := q.must("run", "--", "id", "-un"); got != "root" {
@@ -328,7 +338,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.runAs(daemonUser, "wait", delayedJob)
-	if j := q.show(delayedJob); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs may not run as daemon") {
+	if j := q.show(delayedJob); j.State != "dead" || deref(j.ExitCode) != 126 ||
+		!strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}
 }
@@ -344,7 +355,8 @@ func TestFixedAccount(t *testing.T) {
 	}
 	for _, pid := range q.runnerPids() {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil || !bytes.Contains(raw, []byte("Uid:\t8\t8\t8\t8\n")) || !bytes.Contains(raw, []byte("CapPrm:\t0000000000000000")) {
+		if err != nil || !bytes.Contains(raw, []byte("Uid:\t8\t8\t8\t8\n")) ||
+			!bytes.Contains(raw, []byte("CapPrm:\t0000000000000000")) {
 			t.Errorf("the runner: %s, %v", raw, err)
 		}
 	}
@@ -371,7 +383,8 @@ func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]result{"a user": q.runAs(daemonUser, "enqueue", "true"),
 		"root": q.cli("enqueue", "true")} {
-		if r.code != 5 || !strings.Contains(r.err, "jobs may not run as games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
+		if r.code != 5 || !strings.Contains(r.err, "jobs may not run as games, the service's account") ||
+			!strings.Contains(r.err, filepath.Dir(q.rootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}

@@ -40,7 +40,9 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 		}
 		isSpawnSocket := filepath.Base(path) == "spawn.sock" // only the service may use this socket
 		others := info.Mode().Perm() & 0o007
-		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !isSpawnSocket || int(st.Gid) != serviceAccount.gid && !isSpawnSocket {
+		if others != 0 && (path != q.rootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 &&
+			info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !isSpawnSocket || int(st.Gid) != serviceAccount.gid &&
+			!isSpawnSocket {
 			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
 		}
 		return nil
@@ -55,7 +57,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 			t.Errorf("%s lets a submitter in: %+v", socket, r)
 		}
 	}
-	if got := q.outputOf(daemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+q.rootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+
+		q.rootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
 		t.Errorf("a job of a submitter: %s", got)
 	}
 }
@@ -166,16 +169,19 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	args = append(args, q.cmd.Args[slices.Index(q.cmd.Args, "--runner-dir"):]...)
 	second := exec.Command(q.bin, args...)
 	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.owner}
-	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service uses the runners") {
+	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 ||
+		!strings.Contains(string(out), "another service uses the runners") {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
-	launcher := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", serviceAccount.uid, serviceAccount.gid))
+	launcher := exec.Command(q.bin, "runner", "--dir", q.rootRunnerDir, "--policy", "/nowhere", "--launcher",
+		fmt.Sprintf("%d:%d", serviceAccount.uid, serviceAccount.gid))
 	out, err := launcher.CombinedOutput()
 	pid := regexp.MustCompile(`process (\d+) already starts runners`).FindSubmatch(out)
 	if pid == nil {
 		t.Fatalf("a second launcher: %v\n%s", err, out)
 	}
-	if cmdline, read := os.ReadFile(filepath.Join("/proc", string(pid[1]), "cmdline")); err == nil || read != nil || !strings.Contains(string(cmdline), "--launcher") {
+	if cmdline, read := os.ReadFile(filepath.Join("/proc", string(pid[1]), "cmdline")); err == nil || read != nil ||
+		!strings.Contains(string(cmdline), "--launcher") {
 		t.Errorf("a second launcher: %v\n%s", err, out)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
@@ -207,7 +213,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if err != nil || len(outputs) != 2 {
 		t.Fatalf("outputs %v, %v", outputs, err)
 	}
-	if got := q.outputOf(daemonUser, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
+	if got := q.outputOf(daemonUser, "--cwd", mails,
+		fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere "+
+			"&& ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
 	for _, id := range []string{keptJob, first} {
@@ -215,7 +223,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
 		}
 	}
-	if got := q.outputOf(daemonUser, "--cwd", mails, `mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
+	if got := q.outputOf(daemonUser, "--cwd", mails,
+		`mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
 		t.Fatalf("the job says %q", got)
 	}
 	lockingJob := q.mustAs(daemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
@@ -297,7 +306,8 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	}
 	q.must("cancel", bad)
 	q.waitUntil("all has ended", 30*time.Second, func() bool {
-		return strings.Contains(q.must("list", "--state", "processing", "--json"), "[]") && strings.Contains(q.must("list", "--state", "waiting", "--json"), "[]")
+		return strings.Contains(q.must("list", "--state", "processing", "--json"), "[]") &&
+			strings.Contains(q.must("list", "--state", "waiting", "--json"), "[]")
 	})
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
@@ -325,7 +335,8 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Fatal(err)
 	}
-	orphan := q.must("enqueue", "--user", "backup", "--cwd", "/", "--allow-background", "setsid sleep 300 >/dev/null 2>&1 & echo $!")
+	orphan := q.must("enqueue", "--user", "backup", "--cwd", "/", "--allow-background",
+		"setsid sleep 300 >/dev/null 2>&1 & echo $!")
 	q.must("wait", orphan)
 	pid, err := strconv.Atoi(strings.TrimSpace(q.must("logs", orphan)))
 	if err != nil {
@@ -361,7 +372,8 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 	for _, id := range bad {
 		q.cli("wait", id)
-		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
+		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 ||
+			!strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)
 		}
 	}
@@ -422,7 +434,8 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q.killRunners()
 	q.waitUntil("the service says why", 20*time.Second, func() bool {
 		status := q.must("status")
-		return strings.Contains(status, "no jobs can start: ") && strings.Contains(status, "cannot create the output directory: ")
+		return strings.Contains(status, "no jobs can start: ") &&
+			strings.Contains(status, "cannot create the output directory: ")
 	})
 	if err := os.Remove(outputs); err != nil {
 		t.Fatal(err)
@@ -446,7 +459,8 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	if _, err := fmt.Fprintln(c, "queuectl wants a runner"); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") || !strings.Contains(line, "group 60") {
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") ||
+		!strings.Contains(line, "group 60") {
 		t.Errorf("root with a group of its own is told %q, %v", line, err)
 	}
 	if got := q.outputOf(daemonUser, "--cwd", "/", "id -un"); got != "daemon" {
@@ -458,7 +472,9 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 // job. The job gets the limits that the account may set, and a higher limit is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	if got := strings.TrimSpace(q.outputOf(daemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M", "echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf("%d 5 99 524288\n4", daemonUser.uid) {
+	if got := strings.TrimSpace(q.outputOf(daemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M",
+		"echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf(
+		"%d 5 99 524288\n4", daemonUser.uid) {
 		t.Errorf("got %q", got)
 	}
 	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {

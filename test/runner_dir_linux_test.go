@@ -19,7 +19,9 @@ func TestRunnerWithoutItsDirEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := startQueue(t, "--workers", "1")
 			w := q.dial()
-			id := w.enqueue(fields{"command": lockingCommand(q.path("tree")) + ` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` + q.waitForFileCommand("never") + "; fi", "max_retries": 1})
+			id := w.enqueue(fields{"command": lockingCommand(q.path("tree")) +
+				` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` +
+				q.waitForFileCommand("never") + "; fi", "max_retries": 1})
 			w.waitRunning(id)
 			runners := q.runnerPids()
 			dirs, err := filepath.Glob(q.path("runner/[0-9]*"))

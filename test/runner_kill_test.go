@@ -93,7 +93,8 @@ func plantTrees(t *testing.T) *trees {
 }
 
 func (r *trees) tree(id, shape string) map[string]any {
-	return map[string]any{"id": id, "argv": []string{toolPath("sh"), r.path("tree.sh"), shape}, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
+	return map[string]any{"id": id, "argv": []string{toolPath("sh"), r.path("tree.sh"), shape},
+		"env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
 }
 
 // heldLocks returns the ids of the jobs whose trees still have processes.
@@ -117,7 +118,8 @@ func (r *trees) checkRan() {
 	r.checkNoOverlap()
 	for id := range treeShapes {
 		j := r.requester.show(id)
-		if j.State != "completed" || j.Attempts != 2 || len(j.History) != 2 || j.History[0].Reason != "lost" || j.History[0].PID != r.firstPIDs[id] {
+		if j.State != "completed" || j.Attempts != 2 || len(j.History) != 2 || j.History[0].Reason != "lost" ||
+			j.History[0].PID != r.firstPIDs[id] {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}

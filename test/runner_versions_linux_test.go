@@ -16,7 +16,8 @@ import (
 // frames with current runners. That is the commit that last changed the schema or the frames. It returns ""
 // without a git history.
 func oldestCompatible() string {
-	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go", "runner/wire/fields.go").Output()
+	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go",
+		"runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 
@@ -53,7 +54,8 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 		source = dir
 	}
 	bin := filepath.Join(dir, "bin", "queuectl")
-	build := exec.Command("go", "build", "-ldflags", "-X github.com/queuectl/queuectl/internal/cli.Version="+version, "-o", filepath.Dir(bin)+"/", "./cmd/...")
+	build := exec.Command("go", "build", "-ldflags", "-X github.com/queuectl/queuectl/internal/cli.Version="+version, "-o",
+		filepath.Dir(bin)+"/", "./cmd/...")
 	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", version, err, out)
@@ -86,7 +88,8 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 				w := q.dial()
 				var jobs []fields
 				for i := range 3 {
-					jobs = append(jobs, fields{"id": fmt.Sprint("j", i), "max_retries": 0, "command": gatedJob(gate) + fmt.Sprintf("; exit %d", 10+i)})
+					jobs = append(jobs, fields{"id": fmt.Sprint("j", i), "max_retries": 0,
+						"command": gatedJob(gate) + fmt.Sprintf("; exit %d", 10+i)})
 				}
 				ids := w.batch(jobs)
 				pids := map[string]int{}
@@ -190,7 +193,8 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.must("wait", id)
-	if j := q.show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 || !strings.Contains(j.Output, "end of") {
+	if j := q.show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 ||
+		!strings.Contains(j.Output, "end of") {
 		t.Errorf("the job of the runner that ends: %+v, want it given back once", j)
 	}
 	q.waitUntil("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.runnerPids(), old) })

@@ -53,15 +53,18 @@ func TestSchedule(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
-	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label", "of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
+	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label",
+		"of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
 	var added scheduleView
-	if err := json.Unmarshal([]byte(q.must(add...)), &added); err != nil || len(added.Next) != 5 || added.TZ != "Europe/Berlin" {
+	if err := json.Unmarshal([]byte(q.must(add...)), &added); err != nil || len(added.Next) != 5 ||
+		added.TZ != "Europe/Berlin" {
 		t.Fatalf("added %+v, %v", added, err)
 	}
 	if got := q.must(add...); !strings.Contains(got, `"existed":true`) {
 		t.Errorf("the same again: %s", got)
 	}
-	if got := q.cli("schedule", "add", "tick", "@every 2s", "--", "other"); got.code != 5 || !strings.Contains(got.err, "cron") || !strings.Contains(got.err, "--replace") {
+	if got := q.cli("schedule", "add", "tick", "@every 2s", "--", "other"); got.code != 5 ||
+		!strings.Contains(got.err, "cron") || !strings.Contains(got.err, "--replace") {
 		t.Errorf("another definition: %+v", got)
 	}
 	q.waitUntil("three runs", 20*time.Second, func() bool {
@@ -85,7 +88,8 @@ func TestSchedule(t *testing.T) {
 			Schedule, Output string
 			Labels           map[string]string
 		}
-		if err := json.Unmarshal([]byte(q.must("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" || strings.TrimSpace(j.Output) != "hello" || j.Labels["of"] != "tick" {
+		if err := json.Unmarshal([]byte(q.must("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" ||
+			strings.TrimSpace(j.Output) != "hello" || j.Labels["of"] != "tick" {
 			t.Errorf("job %s: %+v, %v", *r.ID, j, err)
 		}
 	}
@@ -164,7 +168,8 @@ func TestScheduleWhileKilled(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
-	q.must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0", "echo run")
+	q.must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
+		"echo run")
 	// newest returns the time of the newest occurrence. The number of runs would not do, because show lists
 	// at most 20 of them.
 	newest := func() (planned time.Time) {
@@ -262,7 +267,8 @@ func TestWrongSchedules(t *testing.T) {
 		w.Close()
 	}
 	for _, verb := range []string{"show", "rm", "pause", "resume", "run"} {
-		if got := q.cli("schedule", verb, "gone"); got.code != 4 || !strings.Contains(got.err, `there is no schedule "gone"`) {
+		if got := q.cli("schedule", verb, "gone"); got.code != 4 ||
+			!strings.Contains(got.err, `there is no schedule "gone"`) {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
@@ -280,12 +286,14 @@ func TestScheduleOnTheWire(t *testing.T) {
 	q.start("--workers", "0")
 	w := q.dial()
 	defer w.Close()
-	a := w.call("schedule.add", map[string]any{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "command": "true", "jitter": "10m", "backoff_jitter": 0.5, "priority": 7})
+	a := w.call("schedule.add", map[string]any{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "command": "true",
+		"jitter": "10m", "backoff_jitter": 0.5, "priority": 7})
 	var d struct {
 		Jitter string         `json:"jitter"`
 		Spec   map[string]any `json:"spec"`
 	}
-	if a.Error != nil || json.Unmarshal(a.Result, &d) != nil || d.Jitter != "10m" || fmt.Sprint(d.Spec) != "map[command:true jitter:0.5 priority:7]" {
+	if a.Error != nil || json.Unmarshal(a.Result, &d) != nil || d.Jitter != "10m" ||
+		fmt.Sprint(d.Spec) != "map[command:true jitter:0.5 priority:7]" {
 		t.Errorf("got %+v: %+v", d, a.Error)
 	}
 	a = w.call("schedule.run", map[string]any{"name": "n"})

@@ -218,7 +218,8 @@ func (d *randomValues) invalidValue(s fields) any {
 // JSON Schema cannot express the rule. An entry matches errors about the given field, or about any field if
 // field is "", whose text matches the regular expression message.
 var inexpressibleRules = []struct{ field, message, reason string }{
-	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
+	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
+		"(large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
 	{"", `^works only with field ("unique"|env_secret)|^no command given;`,
 		"an edited job may have the other field"},
@@ -228,7 +229,8 @@ var inexpressibleRules = []struct{ field, message, reason string }{
 	{"jitter", "is longer than|cannot be combined with @reboot", "the time between two occurrences"},
 	{"resources", "there is no resource|^the job needs .* units", "resources of the settings"},
 	{"on", "^(this|no node of this) queue", "nodes of the queue"},
-	{"depends_on", "there is no job|^names .* twice$|^a job cannot depend on itself$|^job .* is listed twice", "jobs that exist; the same job in two forms"},
+	{"depends_on", "there is no job|^names .* twice$|^a job cannot depend on itself$|^job .* is listed twice",
+		"jobs that exist; the same job in two forms"},
 	{"lock", "^the shared key @.* has no limit|^the limit of the shared key @", "rules of shared keys"},
 	{"rate_limit", "^the shared key @.* has no limit|^the limit of the shared key @", "rules of shared keys"},
 	{"jobs", "^0 jobs given; a request may have 1 to 1000$", "whether earlier requests of the batch had jobs"},

@@ -45,7 +45,8 @@ func (q *queue) schemas() map[string]methodSchemas {
 	}
 	all := map[string]methodSchemas{}
 	for _, m := range list {
-		all[m.Method] = methodSchemas{compile("params-"+m.Method, m.Params), compile("tells-"+m.Method, m.Tells), compile("result-"+m.Method, m.Result)}
+		all[m.Method] = methodSchemas{compile("params-"+m.Method, m.Params), compile("tells-"+m.Method, m.Tells),
+			compile("result-"+m.Method, m.Result)}
 	}
 	return all
 }
@@ -71,8 +72,10 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	}
 	requests := []request{
 		{"hello", fields{}}, {"whoami", fields{}},
-		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0, "labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
-		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{toolPath("true")}, "id": 12, "no_retry_codes": []int{4}}}}},
+		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0,
+			"labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
+		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{toolPath("true")}, "id": 12,
+			"no_retry_codes": []int{4}}}}},
 		{"wait", fields{"ids": []any{"a", 12}}},
 		{"show", fields{"id": "a"}},
 		{"list", fields{"state": []string{"dead", "done"}, "limit": 5}},
@@ -84,20 +87,33 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"retry", fields{"id": "none"}},
 		{"cancel", fields{"id_glob": "z*", "dry_run": true}},
 		{"hold", fields{"older_than": "1h"}}, {"release", fields{"label": fields{"k": "z"}}}, {"requeue", fields{"id": "a"}},
-		{"pause", fields{"id": "a"}}, {"pause", fields{"all": true}}, {"status", fields{}}, {"resume", fields{"all": true}}, {"resume", fields{"label": fields{"k": "z"}}},
+		{"pause", fields{"id": "a"}}, {"pause", fields{"all": true}}, {"status", fields{}}, {"resume", fields{"all": true}},
+		{"resume", fields{"label": fields{"k": "z"}}},
 		{"kill", fields{"id": "a", "signal": "HUP"}}, {"edit", fields{"id": "a", "set": fields{"priority": 1}}},
-		{"queue.set", fields{"name": "gpu", "weight": 3, "concurrency": 1, "max_pending": 9, "default": fields{"priority": 7, "timeout": nil}}}, {"queue.list", fields{}},
-		{"queue.pause", fields{"name": "gpu", "reason": "x", "for": "1h"}}, {"queue.resume", fields{"all": true}}, {"queue.rm", fields{"name": "gpu"}},
+		{"queue.set", fields{"name": "gpu", "weight": 3, "concurrency": 1, "max_pending": 9,
+			"default": fields{"priority": 7, "timeout": nil}}}, {"queue.list", fields{}},
+		{"queue.pause", fields{"name": "gpu", "reason": "x", "for": "1h"}}, {"queue.resume", fields{"all": true}},
+		{"queue.rm", fields{"name": "gpu"}},
 		{"tree", fields{"id": "a"}}, {"why", fields{"id": "a"}}, {"simulate", fields{"next": 5}},
-		{"stats", fields{}}, {"stats", fields{"queue": "default", "since": "2026-01-01T00:00:00Z", "by": "day", "buckets": true}},
-		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
-		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5, "command": "true"}}, {"schedule.list", fields{}}, {"gate.set", fields{"key": "@db", "lock": 2}}, {"gate.list", fields{}}, {"node.list", fields{}}, {"config.set", fields{"key": "hooks.on_dead", "value": "true"}}, {"hook.test", fields{"name": "on_dead"}}, {"schedule.run", fields{"name": "n"}}, {"schedule.show", fields{"name": "n"}},
-		{"schedule.pause", fields{"name": "n"}}, {"schedule.resume", fields{"name": "n"}}, {"schedule.rm", fields{"name": "n"}},
-		{"web.start", fields{"listen": "127.0.0.1:0"}}, {"web.open", fields{}}, {"web.stop", fields{}}, {"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
+		{"stats", fields{}}, {"stats", fields{"queue": "default", "since": "2026-01-01T00:00:00Z", "by": "day",
+			"buckets": true}},
+		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}},
+		{"worker.stop", fields{"count": 1, "timeout": "1s"}},
+		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5,
+			"command": "true"}}, {"schedule.list", fields{}}, {"gate.set", fields{"key": "@db", "lock": 2}},
+		{"gate.list", fields{}}, {"node.list", fields{}}, {"config.set", fields{"key": "hooks.on_dead", "value": "true"}},
+		{"hook.test", fields{"name": "on_dead"}}, {"schedule.run", fields{"name": "n"}},
+		{"schedule.show", fields{"name": "n"}},
+		{"schedule.pause", fields{"name": "n"}}, {"schedule.resume", fields{"name": "n"}},
+		{"schedule.rm", fields{"name": "n"}},
+		{"web.start", fields{"listen": "127.0.0.1:0"}}, {"web.open", fields{}}, {"web.stop", fields{}},
+		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}},
+		{"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
 		{"events", fields{"since": 0}}, {"events", fields{"audit": true}},
 		{"cleanup", fields{"days": 1.5, "dry_run": true}}, {"drain", fields{"off": true}}, {"reload", fields{}},
 		{"backup", fields{}}, {"doctor", fields{"verify": true}},
-		{"rm", fields{"id": "a", "force": true}}, {"dequeue", fields{"id": "a"}}, {"clear", fields{"yes": true}}, {"dlq.clear", fields{"yes": true}},
+		{"rm", fields{"id": "a", "force": true}}, {"dequeue", fields{"id": "a"}}, {"clear", fields{"yes": true}},
+		{"dlq.clear", fields{"yes": true}},
 		{"service.stop", fields{"keep_jobs": false}},
 	}
 	if hasTerminals {
@@ -148,10 +164,12 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			t.Errorf("%s takes a parameter that there is not", method)
 		}
 	}
-	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil || valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
+	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil ||
+		valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
 		t.Error("values of the wrong type are taken")
 	}
-	for word, want := range map[string]string{"lst": `did you mean "list"`, "nosuch": "; use one of: hello, whoami, enqueue, "} {
+	for word, want := range map[string]string{"lst": `did you mean "list"`,
+		"nosuch": "; use one of: hello, whoami, enqueue, "} {
 		if r := q.cli("schema", word); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("schema %s, which is none: %+v", word, r)
 		}

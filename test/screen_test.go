@@ -12,7 +12,8 @@ import (
 func TestScreenOfARunningQueue(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": `printf 'begun\n 40 %%\r 50 %%\n\n'; while [ ! -e ` + q.path("go") + ` ]; do sleep 0.02; done`})
+	id := w.enqueue(fields{"command": `printf 'begun\n 40 %%\r 50 %%\n\n'; while [ ! -e ` + q.path("go") +
+		` ]; do sleep 0.02; done`})
 	type job struct {
 		ID       string
 		LastLine string `json:"last_line"`

@@ -123,7 +123,8 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	t.Cleanup(func() { p.Freeze(false) })
 	started := time.Now()
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
-		if r := q.cli(verb...); r.code == 0 || !strings.Contains(r.err, "try again later") || time.Since(started) > 60*time.Second {
+		if r := q.cli(verb...); r.code == 0 || !strings.Contains(r.err, "try again later") ||
+			time.Since(started) > 60*time.Second {
 			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(started))
 		}
 	}
@@ -225,9 +226,11 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 		if strings.Contains(got.out, "node rm") {
 			t.Fatalf("the node advises to remove itself: %s", got.out)
 		}
-		return got.code == 2 && strings.HasPrefix(got.out, "failing: "+trouble) && strings.Contains(got.out, "; check the database server")
+		return got.code == 2 && strings.HasPrefix(got.out, "failing: "+trouble) &&
+			strings.Contains(got.out, "; check the database server")
 	})
-	if got := q.cli("doctor"); got.code != 1 || !strings.Contains(got.out, "FAILURE  work         "+trouble) || strings.Contains(got.out, "node rm") {
+	if got := q.cli("doctor"); got.code != 1 || !strings.Contains(got.out, "FAILURE  work         "+trouble) ||
+		strings.Contains(got.out, "node rm") {
 		t.Errorf("doctor: %+v", got)
 	}
 	set("off")
@@ -259,7 +262,8 @@ func TestQueueMoves(t *testing.T) {
 	if r := q.cli("migrate"); r.code != 2 || !strings.Contains(r.err, "--to") {
 		t.Errorf("without a place: %+v", r)
 	}
-	if r := q.cli("migrate", "--to", "sqlite", "--to-file", url); r.code != 2 || !strings.Contains(r.err, "cannot be combined") {
+	if r := q.cli("migrate", "--to", "sqlite", "--to-file", url); r.code != 2 ||
+		!strings.Contains(r.err, "cannot be combined") {
 		t.Errorf("to two places: %+v", r)
 	}
 	if r := q.cli("migrate", "--to", "sqlite"); r.code != 2 {
@@ -323,7 +327,8 @@ func TestServiceCanSwitchStores(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	q.store = ""
-	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") || !strings.Contains(fmt.Sprint(err), "migrate") {
+	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") ||
+		!strings.Contains(fmt.Sprint(err), "migrate") {
 		t.Errorf("while a job of the other store runs: %v", err)
 	}
 	q.store = url
@@ -424,11 +429,14 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.start("--workers", "2")
-	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+me.Username)
+	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+
+		me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
 	app := pgserver.WithRole(q.store, "app")
-	q.waitUntil("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "4" })
-	if out, err := pgserver.TryQuery(pgserver.WithRole(q.store, "chief"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
+	q.waitUntil("the roles are known", 2*time.Second,
+		func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "4" })
+	if out, err := pgserver.TryQuery(pgserver.WithRole(q.store, "chief"),
+		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
 		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
 	}
 	q.must("enqueue", "--id", "given", "true")
@@ -437,11 +445,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 	var staged struct{ IDs []string }
 	w.mustCall("enqueue.batch", fields{"batch": "staged", "jobs": []fields{{"command": "true", "cwd": "/"}}}, &staged)
 	for statement, want := range map[string]string{
-		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`:   "id: " + staged.IDs[0] + " is already used",
-		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:                   "id: given is already used",
-		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`:          "id: " + number + " is already used",
-		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "unknown job field comand",
-		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "command: cannot be combined with argv; set only one of them",
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`: "id: " + staged.IDs[0] +
+			" is already used",
+		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:          "id: given is already used",
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`: "id: " + number + " is already used",
+		`SELECT queuectl.enqueue('{"comand":"true"}')`:                        "unknown job field comand",
+		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`: "command: cannot be combined with " +
+			"argv; set only one of them",
 		`SELECT queuectl.enqueue('{"id":"neither"}')`:                                  "no command given; set command or argv",
 		`SELECT queuectl.enqueue('{"command":null,"argv":null}')`:                      "no command given; set command or argv",
 		`SELECT queuectl.enqueue('[]')`:                                                "not a JSON object",
@@ -454,17 +464,22 @@ func TestEnqueueInATransaction(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %q", statement, out, err, want)
 		}
 	}
-	go pgserver.TryQuery(pgserver.WithRole(q.store, "shop"), `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
+	go pgserver.TryQuery(pgserver.WithRole(q.store, "shop"),
+		`BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
 	q.waitUntil("it is being handed in", 20*time.Second, func() bool {
-		return pgserver.Query(t, q.store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
+		return pgserver.Query(
+			t, q.store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
 	})
-	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
+	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil ||
+		!strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
 		t.Errorf("an id that another role hands in: %s, %v", out, err)
 	}
-	if out, err := pgserver.TryQuery(pgserver.WithRole(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
+	if out, err := pgserver.TryQuery(pgserver.WithRole(q.store, "other"),
+		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
 		t.Errorf("a role of no user: %s, %v", out, err)
 	}
-	if out, err := pgserver.TryQuery(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
+	if out, err := pgserver.TryQuery(
+		q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
 		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
@@ -482,7 +497,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if q.cli("show", "full").code == 0 || q.cli("show", "behind").code == 0 {
 		t.Error("a queue has more than it may, or a role's jobs pass each other")
 	}
-	if r := q.cli("enqueue", "--id", "behind", "true"); r.code == 0 || !strings.Contains(r.err, `another job has the id "behind"`) {
+	if r := q.cli("enqueue", "--id", "behind", "true"); r.code == 0 ||
+		!strings.Contains(r.err, `another job has the id "behind"`) {
 		t.Errorf("the id of what waits to be taken: %+v", r)
 	}
 	q.must("queue", "resume", "narrow")
@@ -491,7 +507,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	id := pgserver.Query(t, app, `SELECT queuectl.enqueue('{"argv":["echo","later"]}')`)
-	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil || !strings.Contains(out, "is already used") {
+	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil ||
+		!strings.Contains(out, "is already used") {
 		t.Errorf("an id that is taken: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
@@ -513,10 +530,12 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Error("a job is there of what was undone, or is none")
 	}
 	why := pgserver.Query(t, q.store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
-	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
+	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) ||
+		!strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
 		t.Errorf("refused are %s", why)
 	}
-	if out := q.cli("doctor").out; !strings.Contains(out, "3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
+	if out := q.cli("doctor").out; !strings.Contains(out,
+		"3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
 		t.Errorf("doctor says %s", out)
 	}
 }
@@ -534,10 +553,12 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.must("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.must("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
-	q.waitUntil("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
+	q.waitUntil("the role is known", 20*time.Second,
+		func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
 	// Upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
 	q.must("config", "set", "max_bytes_per_user", "70000")
-	pgserver.Query(t, pgserver.WithRole(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
+	pgserver.Query(t, pgserver.WithRole(q.store, "app"),
+		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.waitUntil("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
 	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job that made room: %+v", r)

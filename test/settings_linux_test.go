@@ -63,7 +63,8 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.mustRefuseStart("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, mends) || strings.Contains(r.err, "chown") {
+		if r := q.mustRefuseStart("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, mends) ||
+			strings.Contains(r.err, "chown") {
 			t.Errorf("%+v, want %q and no chown", r, mends)
 		}
 		restore()
@@ -118,7 +119,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	for _, owner := range []person{{name: "root"}, bob} {
 		for _, verb := range []string{"serve", "doctor"} {
 			r := runCommand(q, asPerson(q.command("--dir", planted, verb), owner))
-			if r.code == 0 || !strings.Contains(r.err, fmt.Sprint(alice.uid)) || !strings.Contains(r.err, "--dir") || strings.Contains(r.err, "chown") || strings.Contains(r.err, "runuser") {
+			if r.code == 0 || !strings.Contains(r.err, fmt.Sprint(alice.uid)) || !strings.Contains(r.err, "--dir") ||
+				strings.Contains(r.err, "chown") || strings.Contains(r.err, "runuser") {
 				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", owner.name, verb, r)
 			}
 		}

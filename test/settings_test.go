@@ -41,7 +41,8 @@ func (q *queue) mustRefuseStart(args ...string) result {
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.writeFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = 2\nkill_after = \"3s\"\n")
+	q.writeFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = "+
+		"2\nkill_after = \"3s\"\n")
 	q.env = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
 	q.start("--workers", "3")
 	q.must("config", "set", "backoff-base", "2.5")
@@ -60,10 +61,13 @@ func TestSettingsAndOrigins(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", key, got, want)
 		}
 	}
-	if r := q.cli("config", "set", "priority", "9"); r.code != 0 || !strings.Contains(r.err, "overridden by the environment") || q.setting("priority").Value != "4" {
+	if r := q.cli("config", "set", "priority", "9"); r.code != 0 ||
+		!strings.Contains(r.err, "overridden by the environment") || q.setting("priority").Value != "4" {
 		t.Errorf("a hidden setting: %+v", r)
 	}
-	if r := q.cli("config", "validate"); r.code != 0 || !strings.Contains(r.err, `setting "backoff_base" in the file has no effect; the value 2.5 (origin: stored) overrides it`) {
+	if r := q.cli("config", "validate"); r.code != 0 ||
+		!strings.Contains(
+			r.err, `setting "backoff_base" in the file has no effect; the value 2.5 (origin: stored) overrides it`) {
 		t.Errorf("validate: %+v", r)
 	}
 	q.must("config", "unset", "backoff_base")
@@ -95,15 +99,19 @@ func TestLiveSettings(t *testing.T) {
 	q.start()
 	w := q.dial()
 	old := w.enqueue(fields{"command": "exit 1"})
-	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB", "output_grace 50ms"} {
+	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB",
+		"output_grace 50ms"} {
 		k, v, _ := strings.Cut(kv, " ")
 		q.must("config", "set", k, v)
 	}
 	id := w.enqueue(fields{"command": "exit 1"})
-	if got := q.must("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) || !strings.Contains(got, `"priority":5`) {
+	if got := q.must("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) ||
+		!strings.Contains(got, `"priority":5`) {
 		t.Errorf("the older job changed: %s", got)
 	}
-	if got := q.must("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) || !strings.Contains(got, `"priority":8`) || !strings.Contains(got, `"timeout_ms":300000`) || !strings.Contains(got, `"output_limit":2048`) {
+	if got := q.must("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) ||
+		!strings.Contains(got, `"priority":8`) || !strings.Contains(got, `"timeout_ms":300000`) ||
+		!strings.Contains(got, `"output_limit":2048`) {
 		t.Errorf("the newer job: %s", got)
 	}
 	q.must("config", "set", "workers", "2")
@@ -142,9 +150,11 @@ func TestServeRefusals(t *testing.T) {
 		err  string
 	}{
 		{"unknown key", []string{"--dir", sub("a", "priority = 1\n\nworkrs = 3\n")}, 78, "a/queuectl.toml:3: workrs"},
-		{"wrong value", []string{"--dir", sub("b", "# x\nbackoff_strategy = \"linera\"\n")}, 78, "b/queuectl.toml:2: backoff_strategy"},
+		{"wrong value", []string{"--dir", sub("b", "# x\nbackoff_strategy = \"linera\"\n")}, 78,
+			"b/queuectl.toml:2: backoff_strategy"},
 		{"no TOML", []string{"--dir", sub("c", "x = [\n")}, 78, "c/queuectl.toml:"},
-		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78, "given twice, under two names"},
+		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78,
+			"given twice, under two names"},
 		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
@@ -186,8 +196,10 @@ func TestStopDrains(t *testing.T) {
 func TestKeepJobs(t *testing.T) {
 	q := startQueue(t, "--workers", "2", "--keep-jobs")
 	w := q.dial()
-	longJob := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
-	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") + " ]; do sleep 0.05; done; echo done"})
+	longJob := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") +
+		" ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
+	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") +
+		" ]; do sleep 0.05; done; echo done"})
 	before, ended := w.waitRunning(longJob), w.waitRunning(short)
 	started := time.Now()
 	if code := q.stop(); code != 0 || time.Since(started) > 2*timeoutFactor*time.Second {
@@ -197,14 +209,16 @@ func TestKeepJobs(t *testing.T) {
 	q.waitUntil("the short job has ended", 5*time.Second, func() bool { return !isAlive(ended.PID) })
 	q.start("--workers", "2", "--keep-jobs")
 	w = q.dial()
-	if j := w.show(longJob); j.State != "processing" || j.PID != before.PID || !isAlive(j.PID) || j.StartedAt != before.StartedAt {
+	if j := w.show(longJob); j.State != "processing" || j.PID != before.PID || !isAlive(j.PID) ||
+		j.StartedAt != before.StartedAt {
 		t.Errorf("before %+v\nafter %+v", before, j)
 	}
 	if j := w.waitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("ended meanwhile: %+v", j)
 	}
 	q.writeFile("go", "")
-	if j := w.waitEnded(longJob); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" || j.Attempts != 1 || len(j.History) != 1 {
+	if j := w.waitEnded(longJob); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
+		j.Attempts != 1 || len(j.History) != 1 {
 		t.Errorf("adopted: %+v", j)
 	}
 }
@@ -218,7 +232,8 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.start("--workers", "0")
 	for _, c := range unusableSettings {
 		r := q.cli("config", "set", c.key, c.value)
-		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.wantText) || q.setting(c.key).Origin != "default" {
+		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.wantText) ||
+			q.setting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)
 		}
 	}
@@ -228,7 +243,8 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.must("config", "set", "run_as", "submitter") // config set accepts this value because the variable overrides it
 	q.stop()
 	q.env = nil
-	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") || !strings.Contains(r.err, "config unset run_as") {
+	if r := q.mustRefuseStart("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") ||
+		!strings.Contains(r.err, "config unset run_as") {
 		t.Errorf("a stored run_as: %+v", r)
 	}
 	q.env = []string{"QUEUECTL_RUN_AS=service"}
@@ -274,7 +290,8 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 	}
 	for _, settings := range bad {
 		q.writeFile("queuectl.toml", settings)
-		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "the service was not restarted") || !strings.Contains(got.err, "config validate") {
+		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "the service was not restarted") ||
+			!strings.Contains(got.err, "config validate") {
 			t.Errorf("with %q: %+v", settings, got)
 		}
 	}

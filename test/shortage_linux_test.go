@@ -96,7 +96,8 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 			}
 			stop()
 			j = w.waitEnded(id)
-			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "try 1\n"+c.stdin {
+			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.History) != 1 ||
+				j.Output != "try 1\n"+c.stdin {
 				t.Fatalf("after the shortage: %+v", j)
 			}
 			if waited := j.History[0].StartedAt.Sub(started); waited < 990*time.Millisecond {
@@ -118,14 +119,16 @@ func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	if j.State != "completed" || len(j.History) != 1 || j.History[0].Dropped == 0 || !strings.HasPrefix(j.Output, "xxx") {
 		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
 	}
-	if j := w.waitEnded(w.enqueue(fields{"command": "kill -XFSZ $$; echo lives", "max_retries": 0})); deref(j.Signal) != int(unix.SIGXFSZ) {
+	if j := w.waitEnded(w.enqueue(fields{"command": "kill -XFSZ $$; echo lives",
+		"max_retries": 0})); deref(j.Signal) != int(unix.SIGXFSZ) {
 		t.Errorf("a job that gets the signal: %+v", j)
 	}
 	lift()
 	if got := q.runnerPid(); got != runner {
 		t.Errorf("runner %d has died, %d is another", runner, got)
 	}
-	if j := w.waitEnded(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x"})); j.State != "completed" || j.History[0].Dropped != 0 {
+	if j := w.waitEnded(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x"})); j.State != "completed" ||
+		j.History[0].Dropped != 0 {
 		t.Errorf("without the limit: %+v", j.History)
 	}
 }
@@ -160,7 +163,9 @@ func TestShortageSlowsThePool(t *testing.T) {
 			firstStart = started
 		}
 	}
-	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second || !near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) || !near(firstStart.Sub(failed[2]), 2*time.Second, 5*time.Second) {
+	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second ||
+		!near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) ||
+		!near(firstStart.Sub(failed[2]), 2*time.Second, 5*time.Second) {
 		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed,
 			firstStart)
 	}
@@ -224,7 +229,8 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	program := func(name, text string) string { return q.install(q.writeFile(name+".text", text), name) }
-	if err := errors.Join(os.Mkdir(q.path("bin"), 0o755), os.Mkdir(q.path("folder"), 0o755), os.Symlink("loop", q.path("loop"))); err != nil {
+	if err := errors.Join(os.Mkdir(q.path("bin"), 0o755), os.Mkdir(q.path("folder"), 0o755),
+		os.Symlink("loop", q.path("loop"))); err != nil {
 		t.Fatal(err)
 	}
 	q.writeFile("bin/tool", "#!/bin/sh\n") // not executable
@@ -237,8 +243,10 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	}
 	cases := []row{
 		{"garbage", fields{"argv": []string{program("garbage", "\x00\x01\x02 no program\n")}}, 126, "exec format error"},
-		{"interpreter missing", fields{"argv": []string{program("script", "#!/no/such/interpreter\n")}}, 127, `interpreter "/no/such/interpreter": no such file`},
-		{"not executable, in PATH", fields{"argv": []string{"tool"}, "env": fields{"PATH": q.path("bin")}}, 126, "permission denied"},
+		{"interpreter missing", fields{"argv": []string{program("script", "#!/no/such/interpreter\n")}}, 127,
+			`interpreter "/no/such/interpreter": no such file`},
+		{"not executable, in PATH", fields{"argv": []string{"tool"}, "env": fields{"PATH": q.path("bin")}}, 126,
+			"permission denied"},
 		{"a folder", fields{"argv": []string{q.path("folder")}}, 126, "permission denied"},
 		{"links in a ring", fields{"argv": []string{q.path("loop")}}, 126, "symbolic links"},
 		{"name too long", fields{"argv": []string{"/" + strings.Repeat("x", 5000)}}, 126, "name too long"},

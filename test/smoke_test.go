@@ -13,7 +13,8 @@ func TestEchoCompletes(t *testing.T) {
 		t.Fatalf("wait: exit code %d: %s", r.code, r.err)
 	}
 	j := q.show(id)
-	if j.State != "completed" || j.ExitCode == nil || *j.ExitCode != 0 || j.Output != "hello\n" || j.Stderr != "warn\n" || len(j.History) != 1 {
+	if j.State != "completed" || j.ExitCode == nil || *j.ExitCode != 0 || j.Output != "hello\n" || j.Stderr != "warn\n" ||
+		len(j.History) != 1 {
 		t.Errorf("got %+v", j)
 	}
 }

@@ -40,7 +40,8 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			if err := os.Rename(q.writeFile("file", "mine"), socket); err != nil {
 				return err
 			}
-			q.waitUntil("the service names the file in its way", 10*time.Second, func() bool { return strings.Contains(q.logText(), "this file exists and is not a socket") })
+			q.waitUntil("the service names the file in its way", 10*time.Second,
+				func() bool { return strings.Contains(q.logText(), "this file exists and is not a socket") })
 			if text := q.readFile(socketName); text != "mine" {
 				t.Errorf("the file became %q", text)
 			}

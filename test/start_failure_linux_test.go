@@ -26,7 +26,8 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	}
 	database := os.Mkdir(filepath.Join(home("database"), "queuectl.db"), 0o700)
 	lock, err := os.Create(filepath.Join(home("locked"), "service.lock"))
-	if err = errors.Join(database, err, os.Mkdir(q.path("closed"), 0o555), os.Chmod(q.path("closed"), 0o555), os.Chmod(q.dir, 0o755)); err != nil {
+	if err = errors.Join(database, err, os.Mkdir(q.path("closed"), 0o555), os.Chmod(q.path("closed"), 0o555),
+		os.Chmod(q.dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
@@ -38,12 +39,16 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 		code                  int
 		wantText              string
 	}{
-		{"closed", "", "enqueue true", 5, "queuectl: the service did not start: cannot create the state directory HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
+		{"closed", "", "enqueue true", 5, "queuectl: the service did not start: cannot create the state directory " +
+			"HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
 		{"closed", "", "run true", 125, "queuectl: the service did not start: cannot create the state directory "},
-		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78, `queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: "many" is not a number of workers`},
+		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78,
+			`queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: "many" is not a number of workers`},
 		{"settings", "QUEUECTL_WORKERS=some", "worker start", 78, `QUEUECTL_WORKERS: "some" is not a number of workers`},
 		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: "some" is not a number of workers`},
-		{"database", "", "enqueue true", 74, "queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): the database HOME/.local/state/queuectl/queuectl.db is not a regular file"},
+		{"database", "", "enqueue true", 74, "queuectl: the service did not start (its log is " +
+			"HOME/.local/state/queuectl/queuectl.log): the database HOME/.local/state/queuectl/queuectl.db " +
+			"is not a regular file"},
 		{"locked", "", "enqueue true", 5, "already uses HOME/.local/state/queuectl; stop it with: "},
 	} {
 		cmd := exec.Command(q.bin, strings.Fields(c.words)...)
@@ -52,7 +57,8 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 			asPerson(cmd, outsider)
 		}
 		r := runCommand(t, cmd)
-		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.path(c.home)); r.code != c.code || !strings.Contains(r.err, wantText) || strings.Count(r.err, "\n") != 1 {
+		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.path(c.home)); r.code != c.code ||
+			!strings.Contains(r.err, wantText) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, wantText)
 		}
 	}

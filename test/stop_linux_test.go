@@ -22,7 +22,8 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	})
 	q.kill()
 	r := <-ended
-	if r.code != 5 || !strings.Contains(r.err, "its runners are still alive") || !strings.Contains(r.err, "service stop --runners") {
+	if r.code != 5 || !strings.Contains(r.err, "its runners are still alive") ||
+		!strings.Contains(r.err, "service stop --runners") {
 		t.Errorf("service stop: %+v; want exit code 5, and how to stop the runners", r)
 	}
 	if !isAlive(pid) {

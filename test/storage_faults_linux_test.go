@@ -65,7 +65,8 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.start("--workers", "0")
-	if r := q.cli("enqueue", "true"); r.code == 0 || !strings.Contains(r.err, "cannot create the disk reserve for running jobs") {
+	if r := q.cli("enqueue", "true"); r.code == 0 ||
+		!strings.Contains(r.err, "cannot create the disk reserve for running jobs") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.RemoveAll(q.path("reserve")); err != nil {
@@ -127,7 +128,8 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 		}
 	})
 	q.start("--workers", "1")
-	if r := q.cli("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.code != 1 || !strings.Contains(r.out+r.err, "No space left") {
+	if r := q.cli("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.code != 1 ||
+		!strings.Contains(r.out+r.err, "No space left") {
 		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.code, r.out, r.err)
 	}
 	if out := q.must("run", `ls "$QUEUECTL_TMPDIR"; head -c 500000 /dev/zero >"$QUEUECTL_TMPDIR/x" && echo fits`); out != "fits" {

@@ -30,7 +30,8 @@ const (
 )
 
 var (
-	controls = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
+	controls = regexp.MustCompile(
+		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
 // findControl returns the first part of text that would control a terminal, or "" if there is no such part.
@@ -123,7 +124,8 @@ func enqueueControlJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 	t.Helper()
 	// The bytes after terminalControls cannot be part of JSON.
 	file := q.writeFile("steering", terminalControls+"\x9b2J\x00\n")
-	loud = w.enqueue(fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
+	loud = w.enqueue(fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file + " >&2; exit 3",
+		"labels": fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
 	lost = w.enqueue(fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls,
 		"max_retries": 0})
 	w.waitEnded(loud)
@@ -175,7 +177,8 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		coloured, plain := strings.Count(r.out, escapedControls),
 			strings.Count(r.out, colours.ReplaceAllString(escapedControls, ""))
 		if plain != c.plain || coloured+plain != c.times {
-			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured, plain, c.times, c.plain, r.out)
+			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured,
+				plain, c.times, c.plain, r.out)
 		}
 		r = q.runOnScreen(append([]string{"--raw"}, c.args...)...)
 		if got := strings.Count(r.out, "\x1b]0;owned\x07C"); got < c.times || r.code != c.code {
@@ -210,7 +213,8 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
 	}
-	if text := s.text(t); findControl(text) != "" || !strings.Contains(text, "[2JTWO") || !strings.Contains(text, "ownedTHREE") {
+	if text := s.text(t); findControl(text) != "" || !strings.Contains(text, "[2JTWO") ||
+		!strings.Contains(text, "ownedTHREE") {
 		t.Errorf("a terminal would obey %q in %q", findControl(text), text)
 	}
 }
@@ -253,7 +257,8 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
-		if got, want := q.runOnScreen(args...).out, q.cli(args...).out; got != want || !json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
+		if got, want := q.runOnScreen(args...).out, q.cli(args...).out; got != want ||
+			!json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
 			t.Errorf("%q: on a terminal %q, elsewhere %q", args, got, want)
 		}
 	}
@@ -271,7 +276,8 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 		{[]string{"enqueue", "--id", "ID", "true"}, "ID\n", "job ID enqueued; up to 4 attempts\n"},
 		{[]string{"cancel", "ID"}, "ID\n", "job ID is cancelled\n"},
 		{[]string{"retry", "ID"}, "ID\n", "job ID is pending again\n"},
-		{[]string{"enqueue", `[{"command":"true","id":"ID-1"},{"command":"true","id":"ID-2"}]`}, "ID-1\nID-2\n", "2 jobs enqueued; up to 4 attempts\n"},
+		{[]string{"enqueue", `[{"command":"true","id":"ID-1"},{"command":"true","id":"ID-2"}]`}, "ID-1\nID-2\n",
+			"2 jobs enqueued; up to 4 attempts\n"},
 	} {
 		for _, id := range []string{"piped", "shown", "quiet"} {
 			words := strings.NewReplacer("ID", id)
@@ -301,7 +307,8 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	}
 	// If stdout and stderr are the same terminal, the program prints only the sentence, which contains the
 	// id.
-	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"}, {"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
+	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"},
+		{"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
 		if r := q.runOnScreen(strings.Fields(c[0])...); r.code != 0 || r.out != c[1] {
 			t.Errorf("%s: %+v, want %q", c[0], r, c[1])
 		}
@@ -342,7 +349,8 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 			t.Errorf("%q on a terminal: %+v", args, r)
 		}
 	}
-	if r := q.runOnScreen("list"); !strings.Contains(r.out, "\x1b[34m▶ processing\x1b[0m") || !strings.Contains(r.out, "\x1b[31m✗ dead\x1b[0m") {
+	if r := q.runOnScreen("list"); !strings.Contains(r.out, "\x1b[34m▶ processing\x1b[0m") ||
+		!strings.Contains(r.out, "\x1b[31m✗ dead\x1b[0m") {
 		t.Errorf("states on a terminal: %q", r.out)
 	}
 	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
@@ -363,7 +371,8 @@ func TestNoColours(t *testing.T) {
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo plain; exit 3", "max_retries": 0})
 	w.waitEnded(id)
-	for _, args := range [][]string{{}, {"status"}, {"list"}, {"show", id}, {"logs", id}, {"dlq", "list"}, {"worker", "list"}, {"config", "list"}, {"run", "--max-retries", "0", "exit 4"}, {"show", "none"}, {"--help"}} {
+	for _, args := range [][]string{{}, {"status"}, {"list"}, {"show", id}, {"logs", id}, {"dlq", "list"},
+		{"worker", "list"}, {"config", "list"}, {"run", "--max-retries", "0", "exit 4"}, {"show", "none"}, {"--help"}} {
 		s := newScreen(t, 80)
 		cmd := q.command(args...)
 		cmd.Env = append(cmd.Env, "NO_COLOR=1", "TERM=xterm-256color")
@@ -422,9 +431,11 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	w := q.dial()
 	w.waitEnded(w.enqueue(fields{"command": "echo " + strings.Repeat("ä", 400)}))
 	w.waitEnded(w.enqueue(fields{"command": "echo " + strings.Repeat("漢", 400)}))
-	id := w.enqueue(fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" + strings.Repeat("folder", 40), "max_retries": 0, "labels": fields{"a": strings.Repeat("漢", 80)}})
+	id := w.enqueue(fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" + strings.Repeat("folder", 40),
+		"max_retries": 0, "labels": fields{"a": strings.Repeat("漢", 80)}})
 	w.waitEnded(id)
-	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list", "show " + id} {
+	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list",
+		"show " + id} {
 		for _, columns := range []int{0, 1, 2, 20, 33, 40, 79, 80, 120, 1000, 65535} {
 			s := newScreen(t, columns)
 			cmd := q.command(strings.Fields(line)...)
@@ -455,9 +466,12 @@ func TestAClosedPipeIsNoError(t *testing.T) {
 	id := w.enqueue(fields{"id": "ended", "command": "seq 100000"})
 	w.waitEnded(id)
 	for _, line := range []string{
-		"", "status", "status --json", "list", "list --json", "list --jsonl", "list -q", "list --watch", "show ended", "show ended --json", "logs ended", "logs ended long", "logs -f long", "logs -f ended long",
-		"events", "events --json", "events -f", "events -f --since 0 --jsonl", "dlq list --json", "worker list", "config list", "config get priority", "version", "--help", "list --help", "completion bash",
-		"enqueue true", "enqueue --json true", "run -- seq 100000", "list --label no=such --json", "cancel --state held --dry-run", "wait ended --json", "cleanup --days 9",
+		"", "status", "status --json", "list", "list --json", "list --jsonl", "list -q", "list --watch", "show ended",
+		"show ended --json", "logs ended", "logs ended long", "logs -f long", "logs -f ended long",
+		"events", "events --json", "events -f", "events -f --since 0 --jsonl", "dlq list --json", "worker list",
+		"config list", "config get priority", "version", "--help", "list --help", "completion bash",
+		"enqueue true", "enqueue --json true", "run -- seq 100000", "list --label no=such --json",
+		"cancel --state held --dry-run", "wait ended --json", "cleanup --days 9",
 	} {
 		pipe, end, err := os.Pipe()
 		if err != nil {
@@ -506,7 +520,8 @@ func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, words := range [][]string{
-		{"--allow-past", "--expires-at", "yesterday", "true"}, {"--allow-past", "--expires-at", "yesterday", "--lines", q.path("lines")},
+		{"--allow-past", "--expires-at", "yesterday", "true"},
+		{"--allow-past", "--expires-at", "yesterday", "--lines", q.path("lines")},
 		{`[{"command":"true","expires_at":"2020-01-01T00:00:00Z"}]`}, {"--after", "parent", "true"},
 	} {
 		r := q.runOnScreen(append([]string{"enqueue", "--max-retries", "3"}, words...)...)

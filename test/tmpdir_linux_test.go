@@ -90,7 +90,8 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		return len(fileNames(t, first)) == 0
 	})
 
-	lostJob := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
+	lostJob := q.must("enqueue", "--on-lost", "dead",
+		`mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
 	q.waitUntil("the job to lose runs", 10*time.Second, func() bool {
 		return strings.Contains(q.show(lostJob).Output, "up")
 	})
@@ -123,9 +124,12 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		name, path, want string
 		undo             func() error
 	}{
-		{"missing", dir + "/none", "job_tmpdir: lstat " + dir + "/none: no such file or directory; create this directory, or change the setting", func() error { return os.Mkdir(dir+"/none", 0o700) }},
+		{"missing", dir + "/none", "job_tmpdir: lstat " + dir +
+			"/none: no such file or directory; create this directory, or change the setting",
+			func() error { return os.Mkdir(dir+"/none", 0o700) }},
 		{"a link", link, "job_tmpdir: " + link + " contains a symbolic link; use the real path, " + dir, nil},
-		{"writable", dir, "job_tmpdir: " + dir + ": other accounts can write to it (mode 777); run: chmod go-w " + dir, func() error { return os.Chmod(dir, 0o711) }},
+		{"writable", dir, "job_tmpdir: " + dir + ": other accounts can write to it (mode 777); run: chmod go-w " + dir,
+			func() error { return os.Chmod(dir, 0o711) }},
 	} {
 		if c.name == "writable" {
 			if err := os.Chmod(dir, 0o777); err != nil {
@@ -141,7 +145,8 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 				return strings.Contains(q.cli(words...).out, c.want)
 			})
 		}
-		if lines := q.logLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
+		if lines := q.logLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
+			!strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
 		}
 		if c.undo != nil {
@@ -154,7 +159,8 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 	}
 	q := newQueue(t, "")
 	q.writeFile("queuectl.toml", "job_tmpdir = \"scratch\"\n")
-	if err := q.tryStart("--workers", "1"); err == nil || !strings.Contains(fmt.Sprint(err, q.log), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
+	if err := q.tryStart("--workers", "1"); err == nil ||
+		!strings.Contains(fmt.Sprint(err, q.log), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
 		t.Errorf("a relative path: %v\n%s", err, q.log)
 	}
 }
@@ -164,7 +170,8 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	q, rules := prepareRooted(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.launcher(rules)
-	err := q.tryStart("--workers", "1", "--runner-dir", q.rootRunnerDir, "--runner-socket", filepath.Join(q.rootRunnerDir, "spawn.sock"), "--runner-policy", rules)
+	err := q.tryStart("--workers", "1", "--runner-dir", q.rootRunnerDir, "--runner-socket",
+		filepath.Join(q.rootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("it starts, or says %v, want %s", err, want)
@@ -249,15 +256,18 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 	if os.Geteuid() == 0 {
 		dir = newTmpdir(t)
 	}
-	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n", "fixed": "run_as = \"fixed:daemon\"\n"} {
+	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n",
+		"fixed": "run_as = \"fixed:daemon\"\n"} {
 		t.Run(name, func(t *testing.T) {
 			q := startRooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
 			q.checkTmpdirRefused(filepath.Dir(dir))
-			got := q.outputOf(daemonUser, "--cwd", "/", `echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
+			got := q.outputOf(daemonUser, "--cwd", "/",
+				`echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
 			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)
 			}
-			lostJob := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
+			lostJob := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
+				`touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
 			q.waitUntil("the job to lose runs", 20*time.Second, func() bool {
 				return strings.Contains(q.show(lostJob).Output, "up")
 			})

@@ -27,7 +27,8 @@ func newPane(q *queue, columns, rows int) *pane {
 		q.Skip("needs tmux")
 	}
 	p := &pane{q, filepath.Join(q.TempDir(), "tmux")}
-	p.tmux("new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "env", "PS1=$ ", "TERM=screen-256color", "sh")
+	p.tmux("new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "env", "PS1=$ ", "TERM=screen-256color",
+		"sh")
 	q.Cleanup(func() { p.tmux("kill-server") })
 	p.waitScreen("a prompt", func(lines []string) bool { return lines[0] == "$" })
 	return p
@@ -37,7 +38,8 @@ func newPane(q *queue, columns, rows int) *pane {
 func (p *pane) tmux(args ...string) string {
 	p.Helper()
 	cmd := exec.Command("tmux", append([]string{"-S", p.socket, "-f", os.DevNull}, args...)...)
-	cmd.Env = append(environment(p.dir), "QUEUECTL_SOCKET="+p.path(socketName), "PATH="+filepath.Dir(p.bin)+":"+os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C.UTF-8", "TERM=screen")
+	cmd.Env = append(environment(p.dir), "QUEUECTL_SOCKET="+p.path(socketName), "PATH="+filepath.Dir(p.bin)+":"+
+		os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C.UTF-8", "TERM=screen")
 	cmd.Dir = p.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -63,7 +65,8 @@ func (p *pane) lines() []string {
 func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
-	for deadline := time.Now().Add(timeoutFactor * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(
+		timeoutFactor * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if last = p.lines(); ok(last) {
 			return
 		}
@@ -96,8 +99,10 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	p := newPane(q, 80, 24)
 	p.typeLine("trap : INT") // this trap keeps the shell running after Ctrl-C
 	for _, c := range []struct{ verb, shows string }{
-		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
-		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
+		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""},
+		{"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
+		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""},
+		{"edit next", "up"},
 		{"run --tty --cancel-on-exit -- sh -c 'trap exit INT; echo up; sleep 600 & wait'", "up"},
 	} {
 		verb := c.verb
@@ -115,7 +120,8 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
 			t.Errorf("%s: the modes are %s, were %s", verb, after, before)
 		}
-		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag}"); state != "1 0 0 0" {
+		if state := p.tmux(
+			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag}"); state != "1 0 0 0" {
 			t.Errorf("%s: cursor, other screen, insert and mouse are %s", verb, state)
 		}
 		lines := p.lines()
@@ -144,7 +150,10 @@ func (p *pane) signal(s syscall.Signal) {
 // tab stops, title.
 func (p *pane) terminalState() string {
 	p.Helper()
-	return p.tmux("display", "-p", "cursor #{cursor_flag}, insert #{insert_flag}, keys #{keypad_cursor_flag} #{keypad_flag}, origin #{origin_flag}, wrap #{wrap_flag}, mouse #{mouse_any_flag} #{mouse_sgr_flag} #{mouse_utf8_flag}, region #{scroll_region_upper} #{scroll_region_lower}, alternate #{alternate_on}, tabs #{pane_tabs}, title #{pane_title}")
+	return p.tmux("display", "-p", "cursor #{cursor_flag}, insert #{insert_flag}, keys #{keypad_cursor_flag} "+
+		"#{keypad_flag}, origin #{origin_flag}, wrap #{wrap_flag}, mouse #{mouse_any_flag} #{mouse_sgr_flag} "+
+		"#{mouse_utf8_flag}, region #{scroll_region_upper} #{scroll_region_lower}, alternate #{alternate_on}, tabs "+
+		"#{pane_tabs}, title #{pane_title}")
 }
 
 // The terminal is restored after a full-screen program in a job's terminal. This holds if the user
@@ -153,7 +162,8 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q := startQueue(t)
 	q.must("config", "set", "max_retries", "0")
 	changes := `\033[31m\033(0\016\033[22;0t\033]2;of the job\007\033[?1049h\033[2;9r\033[?6h\033[?7l\033[4h\033=\033[?1h\033[?25l\033[?1003;1006;1004;2004h\033[5 q\033[>4;2m\033[>1u\033)0\033[1;44m\033[3g\033[2;2Hscreen `
-	q.writeFile("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
+	q.writeFile("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+
+		changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
 	os.Chmod(q.path("full"), 0o700)
 	p := newPane(q, 80, 24)
 	p.typeLine("PS1='$ '; printf '\\033]2;before\\007'; echo above")
@@ -164,19 +174,24 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		words string
 		end   func()
 	}{
-		"run, and the program is killed":                             {"queuectl run --tty ./full", func() { q.writeFile("go", "") }},
-		"run, and the user leaves":                                   {"queuectl run --tty ./full", leave},
-		"run, and the job is cancelled":                              {"queuectl run --id C --tty ./full", func() { q.must("cancel", "C") }},
-		"run is terminated":                                          {"queuectl run --tty ./full", func() { p.signal(syscall.SIGTERM) }},
-		"attach, and the user leaves":                                {"queuectl enqueue --id A --tty ./full; until test -e drawn; do sleep 0.02; done; queuectl attach A", leave},
-		"attach, and what the program has set is not kept as output": {"queuectl enqueue --id M --tty --output-limit 4K -- ./full 100000; until test -e drawn; do sleep 0.02; done; queuectl attach M", leave},
+		"run, and the program is killed": {"queuectl run --tty ./full",
+			func() { q.writeFile("go", "") }},
+		"run, and the user leaves": {"queuectl run --tty ./full", leave},
+		"run, and the job is cancelled": {"queuectl run --id C --tty ./full",
+			func() { q.must("cancel", "C") }},
+		"run is terminated": {"queuectl run --tty ./full", func() { p.signal(syscall.SIGTERM) }},
+		"attach, and the user leaves": {"queuectl enqueue --id A --tty ./full; until test -e drawn; do sleep 0.02; " +
+			"done; queuectl attach A", leave},
+		"attach, and what the program has set is not kept as output": {"queuectl enqueue --id M --tty --output-limit 4K -- " +
+			"./full 100000; until test -e drawn; do sleep 0.02; done; queuectl attach M", leave},
 	} {
 		os.Remove(q.path("go"))
 		os.Remove(q.path("drawn"))
 		p.typeLine("clear; stty -g >before; " + c.words + "; stty -g >after; echo back at lqk")
 		p.waitUntil(name+": the program has drawn", 20*time.Second, func() bool {
 			state := p.terminalState()
-			return strings.Contains(state, "cursor 0") && strings.Contains(state, "mouse 1") && strings.Contains(state, "alternate 1")
+			return strings.Contains(state, "cursor 0") && strings.Contains(state, "mouse 1") &&
+				strings.Contains(state, "alternate 1")
 		})
 		c.end()
 		p.waitText("back at lqk\n$")
@@ -213,8 +228,9 @@ func bars(lines []string) (list []string) {
 func TestBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{
-		"wait":    {"wait --batch b --progress", "4 jobs: 2 completed, 2 dead, in "},
-		"private": {"run --private --dir own --workers 4 --max-retries 1 --backoff-base 20 --lines lines", "4 jobs: 2 completed, 2 dead, in "},
+		"wait": {"wait --batch b --progress", "4 jobs: 2 completed, 2 dead, in "},
+		"private": {"run --private --dir own --workers 4 --max-retries 1 --backoff-base 20 --lines lines",
+			"4 jobs: 2 completed, 2 dead, in "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := startQueue(t, "--workers", "4")
@@ -222,7 +238,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 			p := newPane(q, 100, 24)
 			dir := q.dir
 			if name == "wait" {
-				q.must("enqueue", "--batch", "b", "--max-retries", "1", "--backoff-base", "20", "--cwd", q.dir, "--lines", q.path("lines"))
+				q.must("enqueue", "--batch", "b", "--max-retries", "1", "--backoff-base", "20", "--cwd", q.dir, "--lines",
+					q.path("lines"))
 			} else {
 				dir = q.path("own")
 			}
@@ -233,7 +250,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 				p.waitScreen(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
 					b := bars(lines)
 					room := columns - 1
-					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room && (columns < 60 || strings.Contains(b[0], "2 retrying in "))
+					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room &&
+						(columns < 60 || strings.Contains(b[0], "2 retrying in "))
 				})
 			}
 			p.resize(100, 24)
@@ -244,7 +262,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 			p.waitText(c.counts)
 			p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 			text := strings.Join(p.lines(), "\n")
-			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1 (false)") != 1 || strings.Count(text, "is dead: exit code 3 (exit 3)") != 1 {
+			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1 (false)") != 1 ||
+				strings.Count(text, "is dead: exit code 3 (exit 3)") != 1 {
 				t.Errorf("the end:\n%s", text)
 			}
 		})
@@ -259,7 +278,8 @@ var wantScreens string
 // timeReplacements replaces times, and the column widths that depend on them. So the text is the same in each
 // run of the test.
 var timeReplacements = []struct{ pattern, replacement string }{
-	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"}, {`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
+	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"},
+	{`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
 	{`in \d+h(\d\dm?)?`, "in T"}, {`\d+ in the last hour|\d+/min`, "RATE"}, {`  +`, "  "}, {` +\n`, "\n"},
 }
 
@@ -275,7 +295,8 @@ func hideTimes(text string) string {
 // it.
 func TestScreensInATerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	for name, script := range map[string]string{"lint": "echo ok", "conv": "echo bad png >&2; exit 1", "mk": "echo 61/140; sleep 600"} {
+	for name, script := range map[string]string{"lint": "echo ok", "conv": "echo bad png >&2; exit 1",
+		"mk": "echo 61/140; sleep 600"} {
 		q.writeFile(name, "#!/bin/sh\n"+script+"\n")
 		if err := os.Chmod(q.path(name), 0o700); err != nil {
 			t.Fatal(err)

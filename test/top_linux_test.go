@@ -60,7 +60,8 @@ func (p *pane) waitSelected(id string) {
 // Each key of top has the effect that it names.
 func TestKeysOfTop(t *testing.T) {
 	q := topQueue(t)
-	q.writeFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf 'editing\\r\\n'\nread line\n")
+	q.writeFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf "+
+		"'editing\\r\\n'\nread line\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func TestKeysOfTop(t *testing.T) {
 	p.pressKeys("y")
 	p.waitText("▶ slow")
 	p.pressKeys("f")
-	p.waitScreen("the output on the whole screen", func(lines []string) bool { return strings.HasPrefix(lines[0], "▶ slow") && lines[1] == "begun" })
+	p.waitScreen("the output on the whole screen",
+		func(lines []string) bool { return strings.HasPrefix(lines[0], "▶ slow") && lines[1] == "begun" })
 	p.pressKeys("q")
 	p.waitSelected("slow")
 	p.pressKeys("c", "y")
@@ -186,7 +188,8 @@ func TestSizesOfTop(t *testing.T) {
 			continue
 		}
 		p.waitScreen(fmt.Sprintf("top in %dx%d", size[0], size[1]), func(lines []string) bool {
-			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok · 2 of 3 workers busy") || !strings.Contains(lines[len(lines)-1], "q quit") {
+			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok · 2 of 3 workers busy") ||
+				!strings.Contains(lines[len(lines)-1], "q quit") {
 				return false
 			}
 			rows, tabs := 0, 0
@@ -204,7 +207,10 @@ func TestSizesOfTop(t *testing.T) {
 	p.pressKeys("f")
 	p.waitText("q back")
 	p.resize(60, 15)
-	p.waitScreen("the output", func(lines []string) bool { return len(lines) == 15 && strings.HasPrefix(lines[13], "compiling") })
+	p.waitScreen("the output", func(lines []string) bool {
+		return len(lines) == 15 &&
+			strings.HasPrefix(lines[13], "compiling")
+	})
 }
 
 // If the service is gone, top says so and since when, and keeps showing its last picture. When the service is
@@ -220,7 +226,9 @@ func TestTopOutlivesTheService(t *testing.T) {
 		p.waitText("no answer since ")
 		p.waitScreen("the last picture", func(lines []string) bool {
 			all := strings.Join(lines, "\n")
-			return regexp.MustCompile(`no answer since \d\d:\d\d:\d\d, (retrying in|retrying now).*: the service is not running`).MatchString(all) && strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
+			return regexp.MustCompile(
+				`no answer since \d\d:\d\d:\d\d, (retrying in|retrying now).*: the service is not running`).MatchString(all) &&
+				strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
 		})
 		p.pressKeys("j")
 		p.waitSelected("slow")
@@ -249,7 +257,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 // restored while top is suspended and while an editor runs.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
-	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
+	q.writeFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
+		"'\\033[?25lediting'\nexec sleep 600\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +277,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		if before, after := q.readFile("before"), q.readFile("after"); before != after || before == "" {
 			t.Errorf("after %s the modes are %s, were %s", name, after, before)
 		}
-		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
+		if state := p.tmux(
+			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
 			t.Errorf("after %s cursor, other screen, insert, mouse and keypad are %s", name, state)
 		}
 	}
@@ -279,7 +289,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		name string
 		end  func()
 	}{
-		{"q", func() { p.pressKeys("q") }}, {"Ctrl-C", func() { p.pressKeys("C-c") }}, {"Ctrl-C on a page", func() { p.pressKeys("f", "C-c") }},
+		{"q", func() { p.pressKeys("q") }}, {"Ctrl-C", func() { p.pressKeys("C-c") }},
+		{"Ctrl-C on a page", func() { p.pressKeys("f", "C-c") }},
 		{"SIGTERM", signal("TERM")}, {"SIGHUP", signal("HUP")}, {"SIGINT", signal("INT")},
 		{"SIGTERM in the editor", func() {
 			p.pressKeys("2", "e")
@@ -318,7 +329,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 func TestJobsCannotControlTop(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	q.must("enqueue", "--id", "build", `printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
-	q.must("enqueue", "--id", "wide", "--label", "a=\x1b[2J", ": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
+	q.must("enqueue", "--id", "wide", "--label", "a=\x1b[2J",
+		": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
 	p := newPane(q, 80, 24)
 	title := p.tmux("display", "-p", "#{pane_title}")
 	p.openTop("NO_COLOR=1 queuectl top")
@@ -328,7 +340,8 @@ func TestJobsCannotControlTop(t *testing.T) {
 	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
 		t.Errorf("title and other screen are %s, were %s 1", got, title)
 	}
-	if captured := p.tmux("capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(captured) {
+	if captured := p.tmux(
+		"capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(captured) {
 		t.Errorf("colours in spite of NO_COLOR: %q", captured)
 	}
 	for _, l := range p.lines() {

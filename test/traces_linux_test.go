@@ -110,20 +110,24 @@ func TestTraces(t *testing.T) {
 	r := newTraceReceiver(t)
 	q.must("config", "set", "traces.endpoint", r.url)
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id", "fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
+	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
+		"fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
 	q.cli("wait", "fails")
 	list := r.waitSpans(q, "fails", 2)
 	for i, span := range list {
-		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller || span.TraceState != "vendor=1" {
+		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller ||
+			span.TraceState != "vendor=1" {
 			t.Errorf("span %d is %v", i, span)
 		}
 		if got := attribute(span, "error.type"); got != "3" {
 			t.Errorf("error.type is %q, want the exit code 3", got)
 		}
-		if span.Status.GetCode() != traces.Status_STATUS_CODE_ERROR || span.EndTimeUnixNano < span.StartTimeUnixNano || span.Name != "process default" {
+		if span.Status.GetCode() != traces.Status_STATUS_CODE_ERROR || span.EndTimeUnixNano < span.StartTimeUnixNano ||
+			span.Name != "process default" {
 			t.Errorf("span %d is %v", i, span)
 		}
-		if got := strings.TrimSpace(q.must("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got, parentOf(span)) || !strings.Contains(got, "vendor=1") {
+		if got := strings.TrimSpace(q.must("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
+			parentOf(span)) || !strings.Contains(got, "vendor=1") {
 			t.Errorf("attempt %d was told %q, its span is %s", i+1, got, parentOf(span))
 		}
 		if strings.Contains(span.String(), "exit 3") {
@@ -137,16 +141,19 @@ func TestTraces(t *testing.T) {
 	q.must("wait", "unsampled")
 	q.must("enqueue", "--id", "alone", "exit 0")
 	q.must("wait", "alone")
-	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace || span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
+	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace ||
+		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
 		t.Errorf("without a trace there is %v", span)
 	}
-	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "echo $TRACEPARENT; until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
+	q.mustWithEnv([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
+		"echo $TRACEPARENT; until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
 	q.waitUntil("it runs", 20*time.Second, func() bool { return q.show("adopted").State == "processing" })
 	q.kill()
 	q.start("--workers", "2")
 	q.writeFile("go", "")
 	q.must("wait", "adopted")
-	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
+	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
+		hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("a service that took it over tells of %v", span)
 	} else if parent := q.must("logs", "adopted"); parent != parentOf(span) {
 		t.Errorf("the job was told %s, its span is %s", parent, parentOf(span))
@@ -163,7 +170,8 @@ func TestTraces(t *testing.T) {
 // of a caller.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 || !strings.Contains(got.err, "traces.endpoint") {
+	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 ||
+		!strings.Contains(got.err, "traces.endpoint") {
 		t.Errorf("got %+v", got)
 	}
 	// No process accepts connections at this address, so clients get no reply.

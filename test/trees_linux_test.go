@@ -17,7 +17,8 @@ import (
 func TestStoppedProcessTimesOut(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	j := w.waitEnded(w.enqueue(fields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300, "kill_after": "300ms", "max_retries": 0}))
+	j := w.waitEnded(w.enqueue(fields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300, "kill_after": "300ms",
+		"max_retries": 0}))
 	if j.Reason != "timed_out" || j.History[0].FinishedAt.Sub(j.History[0].StartedAt) > 5*time.Second {
 		t.Errorf("got %+v", j)
 	}
@@ -48,7 +49,8 @@ func TestJobsProcessAttributes(t *testing.T) {
 		{`read x || echo end`, "end\n"},
 		{`umask; ulimit -Sn`, "0022\n1024\n"},
 		{`cat /proc/self/timerslack_ns`, timerSlack()},
-		{`cat /proc/self/status | grep -E '^Sig(Blk|Ign|Cgt)' | tr -d '\t'`, "SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
+		{`cat /proc/self/status | grep -E '^Sig(Blk|Ign|Cgt)' | tr -d '\t'`,
+			"SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
 		{`echo ok; kill -PIPE $$`, "ok\n"},
 	} {
 		if j := w.waitEnded(w.enqueue(fields{"command": c.command, "max_retries": 0})); j.Output != c.want {
@@ -62,7 +64,9 @@ func TestJobsProcessAttributes(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID", "QUEUECTL_PROGRESS", "QUEUECTL_QUEUE", "QUEUECTL_RESULT", "QUEUECTL_SOCKET", "QUEUECTL_TMPDIR", "QUEUECTL_WORKER", "SHELL", "USER"}
+	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID",
+		"QUEUECTL_PROGRESS", "QUEUECTL_QUEUE", "QUEUECTL_RESULT", "QUEUECTL_SOCKET", "QUEUECTL_TMPDIR", "QUEUECTL_WORKER",
+		"SHELL", "USER"}
 	if !slices.Equal(names, want) {
 		t.Errorf("environment %q, want %q", names, want)
 	}
@@ -93,7 +97,8 @@ func TestExitCodesAndSignals(t *testing.T) {
 	}
 	for i, id := range w.batch(specs) {
 		j := w.waitEnded(id)
-		if i < 256 && (deref(j.ExitCode) != i || j.Signal != nil) || i >= 256 && (deref(j.Signal) != signals[i-256] || j.ExitCode != nil) {
+		if i < 256 && (deref(j.ExitCode) != i || j.Signal != nil) || i >= 256 &&
+			(deref(j.Signal) != signals[i-256] || j.ExitCode != nil) {
 			t.Errorf("%v: code %d, signal %d", specs[i]["command"], deref(j.ExitCode), deref(j.Signal))
 		}
 	}
@@ -105,7 +110,8 @@ func TestNoZombies(t *testing.T) {
 	w := q.dial()
 	var specs []fields
 	for range 20 {
-		specs = append(specs, fields{"command": "for i in 1 2 3 4 5 6 7 8 9 10; do ( ( true & ) ) ; ( ( setsid true & ) ); done"})
+		specs = append(specs, fields{"command": "for i in 1 2 3 4 5 6 7 8 9 10; do ( ( true & ) ) ; ( ( " +
+			"setsid true & ) ); done"})
 	}
 	for _, id := range w.batch(specs) {
 		if j := w.waitEnded(id); j.State != "completed" {
@@ -127,7 +133,8 @@ func TestGraceAppliesToTheTree(t *testing.T) {
 	q.start("--workers", "1")
 	w := q.dial()
 	saved := q.path("saved")
-	line := fmt.Sprintf(`sh -c 'trap "sleep 0.3; echo saved >>%s; exit 0" TERM; echo up; while :; do sleep 0.01; done'; echo after`, saved)
+	line := fmt.Sprintf(
+		`sh -c 'trap "sleep 0.3; echo saved >>%s; exit 0" TERM; echo up; while :; do sleep 0.01; done'; echo after`, saved)
 	for _, c := range []struct {
 		name, field, value string
 		end                func(id string)

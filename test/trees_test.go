@@ -75,7 +75,8 @@ func TestTimeoutEndsTrees(t *testing.T) {
 	for _, tr := range trees {
 		j := w.waitEnded(tr.id)
 		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
-			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason, deref(j.ExitCode), j.Error, j.History)
+			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason, deref(j.ExitCode),
+				j.Error, j.History)
 		}
 		checkTreeGone(t, tr.name, tr.lock, tr.marker)
 	}
@@ -145,11 +146,13 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	} {
 		marker := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
 		started := time.Now()
-		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", marker), "allow_background": c.background, "kill_after": "100ms"})
+		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", marker), "allow_background": c.background,
+			"kill_after": "100ms"})
 		j := w.waitEnded(id)
 		h := j.History[0]
 		elapsed := time.Since(started)
-		if j.State != "completed" || h.Leftovers != c.leftovers || elapsed > 3*timeoutFactor*time.Second || c.slow && elapsed < 400*time.Millisecond {
+		if j.State != "completed" || h.Leftovers != c.leftovers || elapsed > 3*timeoutFactor*time.Second || c.slow &&
+			elapsed < 400*time.Millisecond {
 			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, elapsed, c.leftovers)
 		}
 		if c.name == "ends within the grace" && j.Output != "late\n" {
@@ -178,7 +181,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 		j := w.waitEnded(id)
 		kind := j.State + "/" + j.Reason
 		seen[kind]++
-		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && deref(j.ExitCode) != 0 || kind != "completed/" && kind != "dead/timed_out" {
+		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && deref(j.ExitCode) != 0 || kind != "completed/" &&
+			kind != "dead/timed_out" {
 			t.Errorf("timeout: %+v", j)
 		}
 	}
@@ -190,7 +194,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 		var v struct{ Done, Refused []any }
 		w.mustCall("cancel", fields{"ids": []string{id}}, &v)
 		j := w.waitEnded(id)
-		if len(v.Done)+len(v.Refused) != 1 || (len(v.Done) == 1) != (j.State == "cancelled") || len(v.Refused) == 1 && j.State != "completed" || len(j.History) > 1 {
+		if len(v.Done)+len(v.Refused) != 1 || (len(v.Done) == 1) != (j.State == "cancelled") || len(v.Refused) == 1 &&
+			j.State != "completed" || len(j.History) > 1 {
 			t.Errorf("cancel: %+v, job %+v", v, j)
 		}
 	}

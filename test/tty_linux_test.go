@@ -53,7 +53,8 @@ func (s *screen) start(q *queue, cmd *exec.Cmd) *terminalSession {
 
 func (s *screen) resize(t testing.TB, rows, cols int) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(s.master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +76,8 @@ func (s *terminalSession) waitText(text string) {
 // waitTextAfter waits until the terminal has shown text after the first n bytes of its output.
 func (s *terminalSession) waitTextAfter(n int, text string) {
 	s.q.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.output.String()[n:], text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.output.String()[n:],
+		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.q.Fatalf("%q is not shown, but %q", text, s.output.String()[n:])
 		}
@@ -135,7 +137,8 @@ func (w *wire) waitOutput(id, text string) {
 // the user's terminal. What the job prints is stored as one stream.
 func TestTTY(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
-	s := q.startOnTerminal(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
+	s := q.startOnTerminal(31, 97, "run", "--tty", "--id", "t",
+		`test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
 	s.waitText("xterm\r\nerr\r\n")
 	s.waitAttached()
 	s.typeText("some\x7f\x7fthing\r")
@@ -168,15 +171,18 @@ func TestTTYRefusals(t *testing.T) {
 	w := q.dial()
 	for _, input := range []string{"stdin", "stdin_file"} {
 		a := w.call("enqueue", fields{"command": "cat", "tty": true, input: "/in"})
-		if a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != "tty" || !strings.Contains(a.Error.Message, input) {
+		if a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != "tty" ||
+			!strings.Contains(a.Error.Message, input) {
 			t.Errorf("with %s: got %+v", input, a.Error)
 		}
-		if r := q.cli("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.code != 125 || !strings.Contains(r.err, "--tty") || !strings.Contains(r.err, strings.ReplaceAll(input, "_", "-")) {
+		if r := q.cli("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.code != 125 ||
+			!strings.Contains(r.err, "--tty") || !strings.Contains(r.err, strings.ReplaceAll(input, "_", "-")) {
 			t.Errorf("with %s: got %+v", input, r)
 		}
 	}
 	fed := w.enqueue(fields{"command": "cat", "stdin": "x", "delay": "1h"})
-	if r := q.cli("edit", fed, "--tty"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, "--tty: cannot be combined with --stdin") {
+	if r := q.cli("edit", fed, "--tty"); r.code != 2 && r.code != 5 ||
+		!strings.Contains(r.err, "--tty: cannot be combined with --stdin") {
 		t.Errorf("edit: got %+v", r)
 	}
 	plain := w.enqueue(fields{"command": "echo up; sleep 600"})
@@ -192,12 +198,15 @@ func TestTTYRefusals(t *testing.T) {
 	}{
 		{fields{"id": "none"}, "not_found "}, {fields{}, "invalid id"},
 		{fields{"id": plain}, "wrong_state "}, {fields{"id": plain, "text": "x"}, "wrong_state "},
-		{fields{"id": delayedJob}, "wrong_state "}, {fields{"id": endedJob}, "wrong_state "}, {fields{"id": endedJob, "wait": true}, "wrong_state "},
+		{fields{"id": delayedJob}, "wrong_state "}, {fields{"id": endedJob}, "wrong_state "},
+		{fields{"id": endedJob, "wait": true}, "wrong_state "},
 		{fields{"id": runs, "attempt": 2}, "wrong_state "}, {fields{"id": runs, "attempt": -1}, "invalid attempt"},
 		{fields{"id": runs, "rows": 5}, "invalid rows"}, {fields{"id": runs, "rows": 5, "cols": 1 << 16}, "invalid cols"},
 		{fields{"id": runs, "rows": -1, "cols": 1}, "invalid rows"}, {fields{"id": runs, "rows": 1<<16 - 1, "cols": 1}, ""},
-		{fields{"id": runs, "text": "x", "base64": "eA=="}, "invalid text"}, {fields{"id": runs, "base64": "!"}, "invalid base64"},
-		{fields{"id": runs, "text": strings.Repeat("x", 64<<10+1)}, "invalid text"}, {fields{"id": runs, "text": strings.Repeat("x", 64<<10)}, ""},
+		{fields{"id": runs, "text": "x", "base64": "eA=="}, "invalid text"},
+		{fields{"id": runs, "base64": "!"}, "invalid base64"},
+		{fields{"id": runs, "text": strings.Repeat("x", 64<<10+1)}, "invalid text"},
+		{fields{"id": runs, "text": strings.Repeat("x", 64<<10)}, ""},
 		{fields{"id": runs, "keys": "x"}, "invalid keys"},
 	} {
 		if _, got := w.attach(c.params); got != c.want {
@@ -211,7 +220,8 @@ func TestTTYRefusals(t *testing.T) {
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
-	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
 	s.waitAttached()
 	s.waitText("up")
 	s.typeText("\x03\r")
@@ -251,7 +261,8 @@ func TestTTYReadWaitsForInput(t *testing.T) {
 		t.Fatalf("got %+v", j)
 	}
 	typed := "an\xffswer\r" // not UTF-8
-	if got, code := w.attach(fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" || got.Attempt != 1 || got.Taken != len(typed) {
+	if got, code := w.attach(fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" ||
+		got.Attempt != 1 || got.Taken != len(typed) {
 		t.Errorf("got %+v, %q", got, code)
 	}
 	if j := w.waitEnded(id); j.State != "completed" || !strings.Contains(j.Output, "got an") {
@@ -325,7 +336,8 @@ func TestPaste(t *testing.T) {
 	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
 	// The goroutine ends before the test does, because the test reads everything.
 	go io.WriteString(s.master, strings.Repeat(line, 3000))
-	want := runCommand(t, exec.Command("sh", "-c", fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
+	want := runCommand(t, exec.Command("sh", "-c",
+		fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
 	s.waitText(strings.TrimSpace(want.out))
 	s.waitExit(0)
 }
@@ -334,12 +346,15 @@ func TestPaste(t *testing.T) {
 // Clients can attach to the terminal of the job through the next service.
 func TestTerminalOutlivesTheService(t *testing.T) {
 	q := startQueue(t, "--workers", "1", "--keep-jobs")
-	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
 	s.waitAttached()
 	s.waitText("\x1b[?25l")
 	pid := q.show("t").PID
 	q.kill()
-	if text := s.waitExit(125); !strings.Contains(text, "queuectl attach t") || !strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") && !strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
+	if text := s.waitExit(125); !strings.Contains(text, "queuectl attach t") ||
+		!strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") &&
+			!strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
 		t.Errorf("it said %q", text)
 	}
 	q.start("--workers", "1", "--keep-jobs")
@@ -364,7 +379,8 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	s.waitAttached()
 	s.waitText("\x1b[?2004h")
 	s.cmd.Process.Signal(syscall.SIGTERM)
-	if text := s.waitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") || !strings.Contains(text, "queuectl attach t") {
+	if text := s.waitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") ||
+		!strings.Contains(text, "queuectl attach t") {
 		t.Errorf("it said %q", text)
 	}
 	if j := q.show("t"); j.State != "processing" {
@@ -377,7 +393,8 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 // the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
 func TestTerminalsOfAttempts(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3", "--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
+	s := q.startOnTerminal(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3",
+		"--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
 	for n := 1; n <= 2; n++ {
 		s.waitText(fmt.Sprintf("up %d", n))
 		s.waitAttached()
@@ -498,7 +515,8 @@ func TestScreenPrograms(t *testing.T) {
 				})
 			}
 			text := s.waitExit(0)
-			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off || strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
+			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off ||
+				strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
 				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
 			}
 			if got := q.readFile("text"); name == "vi" && got != "first line\nsecond line\n" {
@@ -555,7 +573,8 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 // changes.
 func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
-	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitForFileCommand("one") + `; printf '\r20%%\r\nReally? '; ` + q.waitForFileCommand("two") + `; echo yes`, "tty": true})
+	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitForFileCommand("one") +
+		`; printf '\r20%%\r\nReally? '; ` + q.waitForFileCommand("two") + `; echo yes`, "tty": true})
 	s := newScreen(t, 80)
 	cmd := q.command("logs", "-f", id)
 	cmd.Stdout, cmd.Stderr = s.tty, s.tty
@@ -579,7 +598,8 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 // audit event is stored. No event contains the typed text.
 func TestRightsOnTerminals(t *testing.T) {
 	q := sharedQueue(t, accessOfAll, "--workers", "4")
-	id := q.mustAs(alice, "enqueue", "--tty", "--cwd", "/", `printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
+	id := q.mustAs(alice, "enqueue", "--tty", "--cwd", "/",
+		`printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
 	q.waitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
 	for _, p := range everyone {
 		w := q.dialAs(p)
@@ -604,7 +624,8 @@ func TestRightsOnTerminals(t *testing.T) {
 			t.Errorf("an event tells what was typed: %s", line)
 		}
 	}
-	if want := []string{fmt.Sprintf("%d %s the terminal of attempt 1", alice.uid, id), fmt.Sprintf("%d %s the terminal of attempt 1", admin.uid, id)}; !slices.Equal(audited, want) {
+	if want := []string{fmt.Sprintf("%d %s the terminal of attempt 1", alice.uid, id),
+		fmt.Sprintf("%d %s the terminal of attempt 1", admin.uid, id)}; !slices.Equal(audited, want) {
 		t.Errorf("audited %q, want %q", audited, want)
 	}
 	s := newScreen(t, 80)
@@ -623,14 +644,16 @@ func TestRightsOnTerminals(t *testing.T) {
 // the account of a job, the owner of the job cannot type into its terminal.
 func TestTerminalsOfRootsRunner(t *testing.T) {
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.mustAs(daemonUser, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
+	id := q.mustAs(daemonUser, "enqueue", "--tty", "--cwd", "/",
+		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.dialAs(daemonUser)
 	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
 	if _, code := w.attach(fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
 	q.mustAs(daemonUser, "wait", id)
-	if got, want := q.must("logs", "--raw", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", daemonUser.uid); got != want {
+	if got, want := q.must("logs", "--raw", id),
+		fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", daemonUser.uid); got != want {
 		t.Errorf("it said %q, want %q", got, want)
 	}
 

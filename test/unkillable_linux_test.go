@@ -70,7 +70,8 @@ func outlives(q *queue, d *disk, spec fields) {
 	pid := d.reader()
 	checkWorkerTaken := func(when string) {
 		q.Helper()
-		if busy, idle, health := w.health(); busy != 1 || idle != 0 || !strings.Contains(health, fmt.Sprint("process ", pid)) {
+		if busy, idle, health := w.health(); busy != 1 || idle != 0 ||
+			!strings.Contains(health, fmt.Sprint("process ", pid)) {
 			q.Errorf("%s: %d busy, %d idle, %s; want the worker taken by %d, and said so", when, busy, idle, health, pid)
 		}
 		if list := q.must("worker", "list"); !strings.Contains(list, "stuck") {

@@ -17,13 +17,15 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "2MiB")
 	file := filepath.Join(t.TempDir(), "job")
-	if err := os.WriteFile(file, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	full := func(when string) {
 		t.Helper()
 		r := q.cli("enqueue", "--file", file)
-		if r.code != 5 || !strings.Contains(r.err, "max_bytes_per_user: ") || !strings.Contains(r.err, "of 2097152 bytes") || !strings.Contains(r.err, "queuectl rm") {
+		if r.code != 5 || !strings.Contains(r.err, "max_bytes_per_user: ") || !strings.Contains(r.err, "of 2097152 bytes") ||
+			!strings.Contains(r.err, "queuectl rm") {
 			t.Errorf("%s: exit code %d, %s", when, r.code, r.err)
 		}
 		if out := q.must("status"); !strings.Contains(out, "of 2.0 MiB used") {
@@ -57,7 +59,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 		q.must("enqueue", "--file", file)
 		q.must("cancel", "--all", "--yes")
 	}
-	if out := q.must("show", "1"); !strings.Contains(out, "Removed:    env, stdin (to free space; this job cannot run again)") {
+	if out := q.must("show", "1"); !strings.Contains(out,
+		"Removed:    env, stdin (to free space; this job cannot run again)") {
 		t.Errorf("show of a job whose input made room: %s", out)
 	}
 	if out := q.must("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
@@ -78,7 +81,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.waitUntil("the oldest output is removed", 30*time.Second, func() bool {
 		return !strings.Contains(q.cli("logs", "output").out, "xxx")
 	})
-	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
+	if r := q.cli("logs", "output"); !strings.Contains(r.err,
+		"the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
 	}
 }
@@ -88,7 +92,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "1MiB")
-	q.must("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms", "head -c 300000 /dev/zero | tr '\\0' x; exit 1")
+	q.must("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms",
+		"head -c 300000 /dev/zero | tr '\\0' x; exit 1")
 	peakBytes := 0
 	q.waitUntil("the job is dead", time.Minute, func() bool {
 		var st struct {
@@ -103,7 +108,8 @@ func TestRetriedOutputsAreBounded(t *testing.T) {
 	if peakBytes > 1<<20 || peakBytes < 300_000 {
 		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", peakBytes)
 	}
-	if r := q.cli("logs", "prints", "--attempt", "1"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
+	if r := q.cli("logs", "prints", "--attempt", "1"); !strings.Contains(r.err,
+		"the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the first attempt: exit code %d, %s", r.code, r.err)
 	}
 	if r := q.cli("logs", "prints"); len(r.out) < 300_000 {

@@ -38,7 +38,8 @@ var (
 	everyone = []person{outsider, reader, alice, bob, operator, admin}
 )
 
-const accessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", \"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
+const accessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
+	"\"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
 
 var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
 
@@ -73,7 +74,8 @@ func (q *queue) runAs(p person, args ...string) result {
 
 // asPerson makes a command run as a person.
 func asPerson(cmd *exec.Cmd, p person) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid),
+		Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
 	return cmd
 }
 
@@ -108,7 +110,8 @@ func connectAs(dir string, p person) (c net.Conn, err error) {
 		// One extra group makes sure that groups[0] exists.
 		id, groups := uintptr(p.uid), append(slices.Clone(p.groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
-			{unix.SYS_SETGROUPS, uintptr(len(p.groups)), uintptr(unsafe.Pointer(&groups[0])), 0}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
+			{unix.SYS_SETGROUPS, uintptr(len(p.groups)), uintptr(unsafe.Pointer(&groups[0])), 0},
+			{unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
 		} {
 			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
 				err = errno

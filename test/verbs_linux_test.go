@@ -12,7 +12,8 @@ func TestKillSignalsTheTree(t *testing.T) {
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	const hears = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
-	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"), "main")
+	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"),
+		"main")
 	id := w.enqueue(fields{"command": job})
 	other := w.enqueue(fields{"command": fmt.Sprintf(hears, "other")})
 	output := func(id string) string { return q.must("logs", id) }

@@ -25,7 +25,8 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 	q.must("release", "a")
 	q.must("wait", "a")
-	if r := q.cli("hold", "a"); r.code != 5 || !strings.Contains(r.err, "job a is completed; only waiting jobs can be held") {
+	if r := q.cli("hold", "a"); r.code != 5 || !strings.Contains(r.err,
+		"job a is completed; only waiting jobs can be held") {
 		t.Errorf("hold of an ended job: %+v", r)
 	}
 	if r := q.cli("release", "a"); r.code != 5 || !strings.Contains(r.err, "retry") {
@@ -66,7 +67,8 @@ func TestVerbsReachReservedJobs(t *testing.T) {
 func TestRequeue(t *testing.T) {
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
-	id := w.enqueue(fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0, "kill_after": 1})
+	id := w.enqueue(fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0,
+		"kill_after": 1})
 	pid := w.waitRunning(id).PID
 	q.must("requeue", id)
 	j := w.waitEnded(id)
@@ -88,7 +90,8 @@ func TestRemoveAndClear(t *testing.T) {
 	first, second := w.enqueue(fields{"command": "echo up; sleep 600"}), ""
 	w.waitRunning(first)
 	second = w.enqueue(fields{"command": "true"})
-	if r := q.cli("rm", first, second); r.code != 5 || r.out != second+"\n" || !strings.Contains(r.err, "job "+first+" is running") {
+	if r := q.cli("rm", first, second); r.code != 5 || r.out != second+"\n" ||
+		!strings.Contains(r.err, "job "+first+" is running") {
 		t.Errorf("rm of a running and a waiting job: %+v", r)
 	}
 	w.enqueue(fields{"command": "true"})
@@ -125,7 +128,8 @@ func TestEdit(t *testing.T) {
 	}
 	var a shown
 	w.mustCall("show", fields{"id": "a"}, &a)
-	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" || a.Spec["timeout"] != "1m30s" {
+	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" ||
+		a.Spec["timeout"] != "1m30s" {
 		t.Errorf("after two edits: %+v", a)
 	}
 	for _, c := range []struct {
@@ -144,7 +148,8 @@ func TestEdit(t *testing.T) {
 		{[]string{"nope", "--priority", "1"}, 4, "nope"},
 		{[]string{"--priority", "1"}, 2, "--state"},
 	} {
-		if r := q.cli(append([]string{"edit"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.err) || r.out != "" {
+		if r := q.cli(append([]string{"edit"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.err) ||
+			r.out != "" {
 			t.Errorf("edit %q: %+v, want %d, %q", c.args, r, c.code, c.err)
 		}
 	}
@@ -172,7 +177,8 @@ func TestSelectors(t *testing.T) {
 	w := q.dial()
 	var specs []fields
 	for i := range 2500 {
-		specs = append(specs, fields{"id": fmt.Sprintf("in-%d", i), "command": "true", "labels": fields{"part": fmt.Sprint(i % 2)}})
+		specs = append(specs, fields{"id": fmt.Sprintf("in-%d", i), "command": "true",
+			"labels": fields{"part": fmt.Sprint(i % 2)}})
 	}
 	w.batch(specs)
 	w.batch([]fields{{"id": "out", "command": "true"}, {"id": "out-2", "command": "true", "labels": fields{"part": "0"}}})
@@ -189,14 +195,16 @@ func TestSelectors(t *testing.T) {
 	if got := count("held"); got != 0 {
 		t.Fatalf("a dry run held %d jobs", got)
 	}
-	if got := strings.Fields(q.must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 || count("pending") != 2 {
+	if got := strings.Fields(q.must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
+		count("pending") != 2 {
 		t.Errorf("held %d jobs, %d are, %d wait; want 2500, 2500, 2", len(got), count("held"), count("pending"))
 	}
 	q.must("release", "--label", "part=0")
 	if got := count("held"); got != 1250 {
 		t.Errorf("%d are held after half was released", got)
 	}
-	if got := q.must("cancel", "--state", "waiting", "--older-than", "1h", "--dry-run"); got != "0 jobs selected; nothing was changed" {
+	if got := q.must("cancel", "--state", "waiting", "--older-than", "1h",
+		"--dry-run"); got != "0 jobs selected; nothing was changed" {
 		t.Errorf("older than an hour: %q", got)
 	}
 	q.must("cancel", "--label", "part=0", "--state", "pending")
@@ -223,7 +231,8 @@ func TestSelectors(t *testing.T) {
 	if a := w.call("hold", fields{}); a.Error == nil || a.Error.Data.Code != "invalid" {
 		t.Errorf("hold of nothing: %+v", a)
 	}
-	if a := w.call("rm", fields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil || a.Error.Data.Field != "cursor" {
+	if a := w.call("rm", fields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil ||
+		a.Error.Data.Field != "cursor" {
 		t.Errorf("a wrong cursor: %+v", a)
 	}
 }

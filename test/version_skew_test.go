@@ -48,9 +48,11 @@ func (o otherVersion) serve(t *testing.T, q *queue) {
 					}
 					members, knows := o[r.Method]
 					if !knows {
-						members = `"error":{"code":-32601,"message":"there is no method \"` + r.Method + `\"","data":{"code":"unsupported","since":"2.0"}}`
+						members = `"error":{"code":-32601,"message":"there is no method \"` + r.Method +
+							`\"","data":{"code":"unsupported","since":"2.0"}}`
 					}
-					fmt.Fprintf(c, "%s\n", strings.ReplaceAll(`{"jsonrpc":"2.0","trace":{"a":[1]},"id":ID,`+members+`}`, "ID", fmt.Sprint(r.ID)))
+					fmt.Fprintf(c, "%s\n", strings.ReplaceAll(`{"jsonrpc":"2.0","trace":{"a":[1]},"id":ID,`+members+`}`, "ID",
+						fmt.Sprint(r.ID)))
 				}
 			})
 		}
@@ -87,11 +89,13 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 		if method == "service.stop" || method == "drain" || method == "clear" {
 			continue
 		}
-		if a := w.call(method, fields{"of_a_later_version": 1}); a.errorCode() != "invalid" || !strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
+		if a := w.call(method, fields{"of_a_later_version": 1}); a.errorCode() != "invalid" ||
+			!strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
 			t.Errorf("%s with an unknown parameter: %+v", method, a)
 		}
 	}
-	if a := w.call("later.method", nil); a.errorCode() != "unsupported" || a.Error.Code != -32601 || !strings.Contains(a.Error.Message, "later.method") {
+	if a := w.call("later.method", nil); a.errorCode() != "unsupported" || a.Error.Code != -32601 ||
+		!strings.Contains(a.Error.Message, "later.method") {
 		t.Errorf("an unknown method: %+v", a)
 	}
 	w.sendLine(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
@@ -116,27 +120,41 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		out     string   // text that stdout contains
 		errs    []string // texts that stderr contains
 	}{
-		{"no such verb", otherVersion{"hello": olderHello}, []string{"pause", "a"}, 1, "", []string{`no method "pause"`, "0.0.9", "restart"}},
-		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "", []string{`no method "drain"`, "0.0.9", "restart"}},
-		{"no such stream", otherVersion{"hello": olderHello}, []string{"events"}, 1, "", []string{`no method "events"`, "0.0.9"}},
+		{"no such verb", otherVersion{"hello": olderHello}, []string{"pause", "a"}, 1, "",
+			[]string{`no method "pause"`, "0.0.9", "restart"}},
+		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "",
+			[]string{`no method "drain"`, "0.0.9", "restart"}},
+		{"no such stream", otherVersion{"hello": olderHello}, []string{"events"}, 1, "",
+			[]string{`no method "events"`, "0.0.9"}},
 		{"not even hello", otherVersion{}, []string{"status"}, 1, "", []string{`no method "status"`}},
-		{"run, with its own code", otherVersion{"hello": olderHello}, []string{"run", "--", "true"}, 125, "", []string{`no method "enqueue"`, "0.0.9"}},
-		{"no such parameter", otherVersion{"hello": olderHello, "cleanup": refusal(-32602, "invalid", "keep", "keep: unknown parameter of this method")},
+		{"run, with its own code", otherVersion{"hello": olderHello}, []string{"run", "--", "true"}, 125, "",
+			[]string{`no method "enqueue"`, "0.0.9"}},
+		{"no such parameter", otherVersion{"hello": olderHello,
+			"cleanup": refusal(-32602, "invalid", "keep", "keep: unknown parameter of this method")},
 			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "unknown parameter", "0.0.9"}},
-		{"no such field", otherVersion{"hello": olderHello, "enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
-			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "", []string{"queuectl: --idle-timeout: unknown job field", "0.0.9"}},
-		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "", "you have used your share; ask for more")},
+		{"no such field", otherVersion{"hello": olderHello,
+			"enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
+			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "",
+			[]string{"queuectl: --idle-timeout: unknown job field", "0.0.9"}},
+		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "",
+			"you have used your share; ask for more")},
 			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},
-		{"more members: enqueue", otherVersion{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`}, []string{"enqueue", "true"}, 0, "a\n", nil},
-		{"more members: show", otherVersion{"show": `"result":{` + jobMembers + `,"output":"x","stderr":"","spec":{"command":"true","colour":"red","shade":{"a":1}},"history":[{"attempt":1,"cpu":{"user":1}}]}`},
+		{"more members: enqueue", otherVersion{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`},
+			[]string{"enqueue", "true"}, 0, "a\n", nil},
+		{"more members: show", otherVersion{"show": `"result":{` + jobMembers +
+			`,"output":"x","stderr":"","spec":{"command":"true","colour":"red","shade":{"a":1}},"history":[{"attempt":1,"cpu":{"user":1}}]}`},
 			[]string{"show", "a"}, 0, "paused", nil},
-		{"more members: show --json", otherVersion{"show": `"result":{` + jobMembers + `,"spec":{"command":"true","colour":"red"},"history":[]}`},
+		{"more members: show --json", otherVersion{"show": `"result":{` + jobMembers +
+			`,"spec":{"command":"true","colour":"red"},"history":[]}`},
 			[]string{"show", "a", "--json"}, 0, `"colour":"red"`, nil},
-		{"more members: list", otherVersion{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`}, []string{"list"}, 0, "paused", nil},
+		{"more members: list", otherVersion{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`},
+			[]string{"list"}, 0, "paused", nil},
 		{"more members: status", otherVersion{"status": `"result":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]}`},
 			[]string{"status"}, 0, "1", nil},
-		{"more members: a stream", otherVersion{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" + `{"method":"events","params":{"id":99,"value":{}}`}, []string{"events"}, 0, "", nil},
-		{"more members: cancel", otherVersion{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`}, []string{"cancel", "a"}, 0, "", nil},
+		{"more members: a stream", otherVersion{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" +
+			`{"method":"events","params":{"id":99,"value":{}}`}, []string{"events"}, 0, "", nil},
+		{"more members: cancel", otherVersion{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
+			[]string{"cancel", "a"}, 0, "", nil},
 	} {
 		q := newQueue(t, "")
 		c.service.serve(t, q)

@@ -55,7 +55,8 @@ func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q.must("config", "set", "stop_timeout", "2s")
 	q.must("enqueue", "--id", "long", "exec sleep 600")
 	q.waitUntil("the job runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
-	if r := q.runTyping("waiting for 1 job to finish", "", "service", "stop"); r.code != 0 || !strings.Contains(r.out, "stopped") {
+	if r := q.runTyping("waiting for 1 job to finish", "", "service", "stop"); r.code != 0 ||
+		!strings.Contains(r.out, "stopped") {
 		t.Errorf("service stop: %+v", r)
 	}
 }

@@ -48,7 +48,8 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		w.enqueue(big)
 		return strings.HasPrefix(health().Health, "degraded")
 	})
-	if h := health().Health; !strings.Contains(h, "another program keeps reading") || !strings.Contains(h, "find that program with: ") {
+	if h := health().Health; !strings.Contains(h, "another program keeps reading") ||
+		!strings.Contains(h, "find that program with: ") {
 		t.Errorf("health is %q", h)
 	}
 	if r := q.cli("status", "--check"); r.code != 1 {

@@ -133,7 +133,8 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	b := pageOf(q)
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
-		if got := b.request("GET", path, ""); got.code != http.StatusUnauthorized || !strings.Contains(got.body, "web open") || !got.closed {
+		if got := b.request("GET", path, ""); got.code != http.StatusUnauthorized ||
+			!strings.Contains(got.body, "web open") || !got.closed {
 			t.Errorf("%s is answered by %+v", path, got)
 		}
 	}
@@ -152,14 +153,17 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	got := b.request("POST", "/open", "link="+secret)
 	c, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
-	if err != nil || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" || c.Domain != "" {
+	if err != nil || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" ||
+		c.Domain != "" {
 		t.Fatalf("the cookie is %+v, %v", c, err)
 	}
-	if got := b.request("POST", "/open", "link="+secret); got.code != http.StatusForbidden || !strings.Contains(got.body, "web open") {
+	if got := b.request("POST", "/open", "link="+secret); got.code != http.StatusForbidden ||
+		!strings.Contains(got.body, "web open") {
 		t.Errorf("used once more it is answered by %+v", got)
 	}
 	b.cookie = c
-	if got := b.request("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Sign out<") {
+	if got := b.request("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") ||
+		!strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
 	// Browsers send a cookie to all ports of a host, so the page accepts the cookie only under its own host
@@ -194,7 +198,8 @@ func TestLinkOpensAPageSession(t *testing.T) {
 func TestPageRefusesOtherPages(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.openSession()
-	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3", "[2001:db8::1]:80"} {
+	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3",
+		"[2001:db8::1]:80"} {
 		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
 			if got := b.request("GET", path, "", withHost(name)); got.code != http.StatusMisdirectedRequest {
 				t.Errorf("%s of %s is answered by %d", path, name, got.code)
@@ -202,19 +207,23 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*http.Request){
-		"another site": withHeader("Sec-Fetch-Site", "cross-site"), "a subdomain": withHeader("Sec-Fetch-Site", "same-site"), "another origin": withHeader("Origin", "http://evil.example"),
+		"another site": withHeader("Sec-Fetch-Site", "cross-site"), "a subdomain": withHeader("Sec-Fetch-Site", "same-site"),
+		"another origin": withHeader("Origin", "http://evil.example"),
 	} {
 		if got := b.request("POST", "/leave", "token="+b.formToken(), change); got.code != http.StatusForbidden {
 			t.Errorf("a form of %s is answered by %d", name, got.code)
 		}
 	}
-	if got := b.request("POST", "/leave", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
+	if got := b.request("POST", "/leave", ""); got.code != http.StatusForbidden ||
+		!strings.Contains(got.body, "belongs to another session") {
 		t.Errorf("a form without a token is answered by %+v", got)
 	}
 	for path, form := range map[string]string{
-		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n", "/jobs/a": "verb=cancel", "/bulk": "verb=rm&q=*", "/dead/retry": "n=all",
+		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n",
+		"/jobs/a": "verb=cancel", "/bulk": "verb=rm&q=*", "/dead/retry": "n=all",
 	} {
-		if got := b.request("POST", path, form); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
+		if got := b.request("POST", path, form); got.code != http.StatusForbidden ||
+			!strings.Contains(got.body, "belongs to another session") {
 			t.Errorf("a form without a token at %s is answered by %+v", path, got)
 		}
 		if got := b.request("POST", path, form+"&token="+b.cookie.Value); got.code != http.StatusForbidden {
@@ -250,24 +259,32 @@ func TestPageRefusesOtherPages(t *testing.T) {
 func TestPageShowsTextAsText(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
-	b.must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0", "echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
+	b.must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
+		"echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
 	b.cli("wait", "evil")
 	b.openSession()
-	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E", "/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E", "/jobs/%3Cscript%3Ealert(1)"} {
+	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E",
+		"/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E",
+		"/jobs/%3Cscript%3Ealert(1)"} {
 		got := b.request("GET", path, "")
 		got.body = strings.Replace(got.body, `<script src="/assets/page.js" defer>`, "", 1)
-		if strings.Contains(got.body, "<script") || strings.Contains(got.body, "<img") || strings.Contains(got.body, "<svg/onload") {
+		if strings.Contains(got.body, "<script") || strings.Contains(got.body, "<img") ||
+			strings.Contains(got.body, "<svg/onload") {
 			t.Errorf("%s has it as it came: %s", path, got.body)
 		}
 		policy := got.header.Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("X-Frame-Options") != "DENY" || got.header.Get("Referrer-Policy") != "no-referrer" {
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
+			got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("X-Frame-Options") != "DENY" ||
+			got.header.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s goes with %v", path, got.header)
 		}
 	}
-	if got := b.request("GET", "/jobs/evil", ""); !strings.Contains(got.body, "&lt;script&gt;alert(1)") || !strings.Contains(got.body, "exit code 1") {
+	if got := b.request("GET", "/jobs/evil", ""); !strings.Contains(got.body, "&lt;script&gt;alert(1)") ||
+		!strings.Contains(got.body, "exit code 1") {
 		t.Errorf("the page of the job is %s", got.body)
 	}
-	if got := b.request("GET", "/api/show?id=evil", ""); got.header.Get("Content-Type") != "application/json" || strings.Contains(got.body, "<script") {
+	if got := b.request("GET", "/api/show?id=evil", ""); got.header.Get("Content-Type") != "application/json" ||
+		strings.Contains(got.body, "<script") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -321,7 +338,8 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		OpenAPI string         `json:"openapi"`
 		Paths   map[string]any `json:"paths"`
 	}
-	if err := json.Unmarshal([]byte(b.request("GET", "/api/openapi.json", "").body), &api); err != nil || api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
+	if err := json.Unmarshal([]byte(b.request("GET", "/api/openapi.json", "").body), &api); err != nil ||
+		api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
 		t.Errorf("it describes %v, %v", api, err)
 	}
 }
@@ -359,15 +377,20 @@ func TestPageActsOnMany(t *testing.T) {
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.must("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
-	if got := b.request("POST", "/bulk", "token="+b.formToken()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "hold: done for 1 job, refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
+	if got := b.request("POST", "/bulk", "token="+b.formToken()+
+		"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict ||
+		!strings.Contains(got.body, "hold: done for 1 job, refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
 		t.Errorf("what is refused in part is answered by %+v", got)
 	}
-	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1", "/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
+	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",
+		"/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1",
+		"/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
 		if got := b.request("GET", path, ""); got.code != http.StatusBadRequest {
 			t.Errorf("%s is answered by %d", path, got.code)
 		}
 	}
-	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1", "/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
+	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1",
+		"/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
 		path, form, _ := strings.Cut(form, "?")
 		if got := b.request("POST", path, "token="+b.formToken()+"&"+form); got.code != http.StatusBadRequest {
 			t.Errorf("%s with %s is answered by %d", path, form, got.code)
@@ -384,12 +407,16 @@ func TestPageActsOnMany(t *testing.T) {
 		t.Errorf("what died of another error: %s", got.body)
 	}
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
-	if got := b.request("POST", "/dead/rm", "token="+b.formToken()+"&error=exit+code+7&shown="); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") || b.must("dlq", "list", "-q") == "" {
+	if got := b.request("POST", "/dead/rm", "token="+b.formToken()+
+		"&error=exit+code+7&shown="); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") ||
+		b.must("dlq", "list", "-q") == "" {
 		t.Errorf("more than was shown: %+v", got)
 	}
 	_, shown, _ := strings.Cut(b.request("GET", "/dead/rm?error=exit+code+7", "").body, `name="shown" value="`)
 	shown, _, _ = strings.Cut(shown, `"`)
-	if got := b.request("POST", "/dead/rm", "token="+b.formToken()+"&error=exit+code+7&shown="+shown); !strings.HasPrefix(got.header.Get("Location"), "/dead?did=rm&n=2") || strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
+	if got := b.request("POST", "/dead/rm", "token="+b.formToken()+"&error=exit+code+7&shown="+
+		shown); !strings.HasPrefix(got.header.Get("Location"), "/dead?did=rm&n=2") ||
+		strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
 		t.Errorf("removal of a group: %+v, and there are %q", got, b.must("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
@@ -400,13 +427,16 @@ func TestPageActsOnMany(t *testing.T) {
 // which it was made.
 func TestPageOfAnAttempt(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
-	b.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01", "echo try $QUEUECTL_ATTEMPT; exit 3")
+	b.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
+		"echo try $QUEUECTL_ATTEMPT; exit 3")
 	b.cli("wait", "again")
 	b.openSession()
-	if got := b.request("GET", "/jobs/again", ""); !strings.Contains(got.body, "try 2") || !strings.Contains(got.body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.body, "data-live") {
+	if got := b.request("GET", "/jobs/again", ""); !strings.Contains(got.body, "try 2") ||
+		!strings.Contains(got.body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.body, "data-live") {
 		t.Errorf("the page is %s", got.body)
 	}
-	if got := b.request("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.body, "try 1") || strings.Contains(got.body, "try 2") || strings.Contains(got.body, "data-live") {
+	if got := b.request("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.body, "try 1") ||
+		strings.Contains(got.body, "try 2") || strings.Contains(got.body, "data-live") {
 		t.Errorf("the first attempt is %s", got.body)
 	}
 	if got := b.request("GET", "/jobs/again?attempt=x", ""); got.code != http.StatusBadRequest {
@@ -490,13 +520,16 @@ func TestAnonymousPageAccess(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
 	b.must("config", "set", "web.anonymous", "read")
-	if got := b.request("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || !strings.Contains(got.body, `"hidden":["command"`) {
+	if got := b.request("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") ||
+		!strings.Contains(got.body, `"hidden":["command"`) {
 		t.Errorf("anybody gets %+v", got)
 	}
-	if got := b.request("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Sign out<") {
+	if got := b.request("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") ||
+		strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("anybody sees %+v", got)
 	}
-	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP", "True-Client-IP"} {
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via",
+		"CF-Connecting-IP", "True-Client-IP"} {
 		if got := b.request("GET", "/api/status", "", withHeader(name, "127.0.0.1")); got.code != http.StatusUnauthorized {
 			t.Errorf("with %s anybody gets %+v", name, got)
 		}
@@ -510,13 +543,15 @@ func TestAnonymousPageAccess(t *testing.T) {
 	}
 	oldListen := b.setting("web.listen").Value
 	for _, c := range []struct{ listen, want string }{
-		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"}, {"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
+		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"},
+		{"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
 	} {
 		got := b.cli("web", "start", "--listen", c.listen)
 		if got.code == 0 || !strings.Contains(got.err, c.want) {
 			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
 		}
-		if got := b.cli("config", "set", "web.listen", c.listen); got.code == 0 || !strings.Contains(got.err, c.want) || b.setting("web.listen").Value != oldListen {
+		if got := b.cli("config", "set", "web.listen", c.listen); got.code == 0 || !strings.Contains(got.err, c.want) ||
+			b.setting("web.listen").Value != oldListen {
 			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
 		}
 	}
@@ -527,7 +562,8 @@ func TestAnonymousPageAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if got := b.cli("web", "start", "--listen", listener.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
+	if got := b.cli("web", "start", "--listen", listener.Addr().String()); got.code != 5 ||
+		!strings.Contains(got.err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("where another one is, it is answered by %+v", got)
 	}
 	b.openSession() // the page still works at its old address, although the new one was refused
@@ -537,7 +573,8 @@ func TestAnonymousPageAccess(t *testing.T) {
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
 		b.cli("config", "set", key, filepath.Join(b.dir, "none"))
 	}
-	if got := b.cli("reload"); got.code != 0 || !strings.Contains(got.err, "reloaded, but the web page keeps its previous settings") {
+	if got := b.cli("reload"); got.code != 0 || !strings.Contains(got.err,
+		"reloaded, but the web page keeps its previous settings") {
 		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
 	}
 }
@@ -554,7 +591,8 @@ func TestPageOfManyErrors(t *testing.T) {
 	b.must("enqueue", "--batch", "many", "--file", b.writeFile("list.jsonl", list.String()))
 	b.cli("wait", "--batch", "many")
 	got := b.request("GET", "/dead", "")
-	if rows := strings.Count(got.body, "/dead/retry?"); got.code != http.StatusOK || rows != 50 || len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
+	if rows := strings.Count(got.body, "/dead/retry?"); got.code != http.StatusOK || rows != 50 ||
+		len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
 		t.Errorf("%d: %d kinds in %d bytes", got.code, rows, len(got.body))
 	}
 	if !strings.Contains(got.body, "in 60 groups") {
@@ -567,7 +605,8 @@ func TestPageOfManyErrors(t *testing.T) {
 func TestPageIsCompressed(t *testing.T) {
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.openSession()
-	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip", "/api/events": ""} {
+	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip",
+		"/api/events": ""} {
 		b.client.Timeout = 3 * time.Second
 		ctx, cancel := context.WithCancel(b.Context())
 		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.linkHost+path, nil)
@@ -599,13 +638,15 @@ func TestPageSurvivesFloodWithoutASession(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 		// Writing to a connection that the page has already closed is harmless.
-		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.linkHost+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
+		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.linkHost+
+			"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
 	}
 	started := time.Now()
 	if got := b.request("GET", "/", ""); got.code != http.StatusOK || time.Since(started) > timeoutFactor*2*time.Second {
 		t.Errorf("a visitor is answered after %v by %d", time.Since(started), got.code)
 	}
-	if got := b.request("POST", "/open", "link="+strings.Repeat("x", 5<<10), func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {
+	if got := b.request("POST", "/open", "link="+strings.Repeat("x", 5<<10),
+		func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {
 		t.Errorf("a link of 5 KiB is answered by %d", got.code)
 	}
 }

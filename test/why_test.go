@@ -38,7 +38,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	checkReason := func(id, kind, text, next string, known bool) {
 		t.Helper()
 		a := why(id)
-		if len(a.Reasons) != 1 || a.Reasons[0].Kind != kind || !strings.Contains(a.Reasons[0].Text, text) || !strings.Contains(a.Reasons[0].Next, next) {
+		if len(a.Reasons) != 1 || a.Reasons[0].Kind != kind || !strings.Contains(a.Reasons[0].Text, text) ||
+			!strings.Contains(a.Reasons[0].Next, next) {
 			t.Errorf("%s: got %+v, want %s, %q and %q", id, a.Reasons, kind, text, next)
 		} else if (a.Reasons[0].At != nil) != known || (a.Earliest != nil) != known {
 			t.Errorf("%s: when is %v, at the earliest %v; known is %v", id, a.Reasons[0].At, a.Earliest, known)
@@ -65,7 +66,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	mended := filepath.Join(t.TempDir(), "mended")
 	q.must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
 	q.cli("wait", "dead")
-	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 || !strings.Contains(got.err, "cancelled immediately") {
+	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 ||
+		!strings.Contains(got.err, "cancelled immediately") {
 		t.Errorf("after a dead one: %+v", got)
 	}
 	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
@@ -101,10 +103,12 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
 	q.must("wait", "one")
-	if got := q.cli("run", "--unique", "k", "echo two"); !strings.Contains(got.err, "job one already has the unique key k") || got.out != "" {
+	if got := q.cli("run", "--unique", "k", "echo two"); !strings.Contains(got.err,
+		"job one already has the unique key k") || got.out != "" {
 		t.Errorf("run with a key that another has: %+v", got)
 	}
-	if got := q.cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.code != 5 || !strings.Contains(got.err, "keeps the key until") {
+	if got := q.cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.code != 5 ||
+		!strings.Contains(got.err, "keeps the key until") {
 		t.Errorf("a key that is kept: %+v", got)
 	}
 	if got := q.must("show", "rated1"); !strings.Contains(got, "api=1/h") {
@@ -167,14 +171,16 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		}
 		i := slices.IndexFunc(list, func(w waits) bool { return w.ID == c.id })
 		for from, got := range map[string]waits{"list": list[i], "show": read("show", c.id)} {
-			if w := got.WaitsFor; w == nil || w.Kind != why.Kind || w.Key != why.Key || w.Text != why.Text && c.kind != "dependency" && c.id != "closed" {
+			if w := got.WaitsFor; w == nil || w.Kind != why.Kind || w.Key != why.Key || w.Text != why.Text &&
+				c.kind != "dependency" && c.id != "closed" {
 				t.Errorf("%s of %s: got %+v, want %+v as why says", from, c.id, w, why)
 			}
 		}
 		if text := q.must("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
 			t.Errorf("show %s gives no reason:\n%s", c.id, text)
 		}
-		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) + `$`); !want.MatchString(table) {
+		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) +
+			`$`); !want.MatchString(table) {
 			t.Errorf("the table has no line like %s:\n%s", want, table)
 		}
 	}
@@ -194,7 +200,8 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		t.Errorf("the next job is listed as\n%s", got)
 	}
 	q.must("drain")
-	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" || read("why", "locked").Reasons[0].Kind != "draining" {
+	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" ||
+		read("why", "locked").Reasons[0].Kind != "draining" {
 		t.Errorf("in a drain it waits for %+v", got)
 	}
 }

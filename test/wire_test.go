@@ -52,10 +52,12 @@ var refusals = []struct {
 	{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
 	{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
 	{"too deep", requestLine("enqueue", `{"command":"x","env":`+nestedArrays(31)+`}`), "parse", -32700, "", "32", true},
-	{"9 MiB", requestLine("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
+	{"9 MiB", requestLine("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608",
+		true},
 	{"no method", `{"jsonrpc":"2.0","id":7}`, "invalid_request", -32600, "method", "required", false},
 	{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid_request", -32600, "id", "", false},
-	{"a batch of JSON-RPC", `[` + requestLine("status", "{}") + `]`, "invalid_request", -32600, "", "one request per line", false},
+	{"a batch of JSON-RPC", `[` + requestLine("status", "{}") + `]`, "invalid_request", -32600, "", "one request per line",
+		false},
 	{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid_request", -32600, "id", "twice", false},
 	{"a param twice", requestLine("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command", "twice",
 		false},
@@ -68,23 +70,31 @@ var refusals = []struct {
 	{"missing command", requestLine("enqueue", `{}`), "invalid", -32602, "command", "", false},
 	{"unknown field", requestLine("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
 	{"field of a later version", requestLine("enqueue", `{"command":"x","on":"k"}`), "invalid", -32602, "on", "", false},
-	{"negative timeout", requestLine("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout", "negative", false},
-	{"negative milliseconds", requestLine("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602, "timeout_ms", "", false},
-	{"retries differ", requestLine("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid", -32602, "max_attempts", "", false},
-	{"env_pass on the wire", requestLine("enqueue", `{"command":"x","env_pass":["A"]}`), "invalid", -32602, "env_pass", "", false},
+	{"negative timeout", requestLine("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout", "negative",
+		false},
+	{"negative milliseconds", requestLine("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602, "timeout_ms",
+		"", false},
+	{"retries differ", requestLine("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid", -32602,
+		"max_attempts", "", false},
+	{"env_pass on the wire", requestLine("enqueue", `{"command":"x","env_pass":["A"]}`), "invalid", -32602, "env_pass", "",
+		false},
 	{"bad id", requestLine("enqueue", `{"command":"x","id":"-a"}`), "invalid", -32602, "id", "", false},
 	{"priority", requestLine("enqueue", `{"command":"x","priority":1000001}`), "invalid", -32602, "priority", "", false},
 	{"NUL", requestLine("enqueue", `{"command":"a\u0000b"}`), "invalid", -32602, "command", "NUL", false},
-	{"long command", requestLine("enqueue", `{"command":"`+strings.Repeat("x", 131072)+`"}`), "invalid", -32602, "command", "131071", false},
+	{"long command", requestLine("enqueue", `{"command":"`+strings.Repeat("x", 131072)+`"}`), "invalid", -32602, "command",
+		"131071", false},
 	{"duplicate id", requestLine("enqueue", `{"command":"x","id":"taken"}`), "exists", -32002, "", "taken", false},
 	{"unknown job", requestLine("show", `{"id":"none"}`), "not_found", -32001, "", "none", false},
 	{"unknown state", requestLine("list", `{"state":"ded"}`), "invalid", -32602, "state", "dead", false},
 	{"unknown key", requestLine("config.get", `{"key":"max_retrys"}`), "invalid", -32602, "", "max_retries", false},
 	{"bad cursor", requestLine("list", `{"cursor":"x"}`), "invalid", -32602, "cursor", "", false},
 	{"long page", requestLine("list", `{"limit":1001}`), "invalid", -32602, "limit", "1000", false},
-	{"long key", requestLine("enqueue", `{"command":"x","key":"`+strings.Repeat("k", 129)+`"}`), "invalid", -32602, "key", "128", false},
-	{"bad job of a batch", requestLine("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"command":""}]}`), "invalid", -32602, "command", "", false},
-	{"duplicate id of a batch", requestLine("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
+	{"long key", requestLine("enqueue", `{"command":"x","key":"`+strings.Repeat("k", 129)+`"}`), "invalid", -32602, "key",
+		"128", false},
+	{"bad job of a batch", requestLine("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"command":""}]}`),
+		"invalid", -32602, "command", "", false},
+	{"duplicate id of a batch", requestLine("enqueue.batch",
+		`{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
 }
 
 // An invalid line gets an error with the right code, number and field. Its job is not stored, and other
@@ -103,7 +113,8 @@ func TestWireRefusals(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if a.errorCode() != c.code || a.Error.Code != c.number || c.field != "" && a.Error.Data.Field != c.field || !strings.Contains(a.Error.Message, c.text) {
+		if a.errorCode() != c.code || a.Error.Code != c.number || c.field != "" && a.Error.Data.Field != c.field ||
+			!strings.Contains(a.Error.Message, c.text) {
 			t.Errorf("%s: got %+v, want %s %d, field %q, text %q", c.name, a.Error, c.code, c.number, c.field, c.text)
 		}
 		if c.closed {
@@ -315,7 +326,8 @@ func TestPaging(t *testing.T) {
 	for _, c := range []struct {
 		params fields
 		want   int
-	}{{fields{"limit": 1000}, 2500}, {fields{"limit": 700, "label": fields{"half": "1"}}, 1250}, {fields{"limit": 1000, "state": "waiting"}, 2500}, {fields{"state": []string{"dead", "done"}}, 0}} {
+	}{{fields{"limit": 1000}, 2500}, {fields{"limit": 700, "label": fields{"half": "1"}}, 1250},
+		{fields{"limit": 1000, "state": "waiting"}, 2500}, {fields{"state": []string{"dead", "done"}}, 0}} {
 		var got []string
 		for {
 			var page struct {
@@ -366,15 +378,16 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		a    wireMessage
 		code string
 	}{
-		"a staged id":            {w.call("enqueue", fields{"id": fmt.Sprint("j", n+n/2), "command": "true"}), "exists"},
-		"the same part again":    {frame("b", 0, 1, nil), "exists"},
-		"no name and no commit":  {frame("", 5000, 5001, nil), "invalid"},
-		"too many at once":       {frame("b", 5000, 6001, nil), "invalid"},
-		"a key before the end":   {frame("b", 5000, 5001, fields{"key": "k"}), "invalid"},
-		"nothing":                {frame("b", 0, 0, nil), "invalid"},
-		"an abort with jobs":     {frame("b", 5000, 5001, fields{"abort": true}), "invalid"},
-		"a commit of no batch":   {frame("none", 0, 0, fields{"commit": true}), "invalid"},
-		"an unknown field":       {w.call("enqueue.batch", fields{"batch": "b", "jobs": []fields{{"comand": "x"}}}), "invalid"},
+		"a staged id":           {w.call("enqueue", fields{"id": fmt.Sprint("j", n+n/2), "command": "true"}), "exists"},
+		"the same part again":   {frame("b", 0, 1, nil), "exists"},
+		"no name and no commit": {frame("", 5000, 5001, nil), "invalid"},
+		"too many at once":      {frame("b", 5000, 6001, nil), "invalid"},
+		"a key before the end":  {frame("b", 5000, 5001, fields{"key": "k"}), "invalid"},
+		"nothing":               {frame("b", 0, 0, nil), "invalid"},
+		"an abort with jobs":    {frame("b", 5000, 5001, fields{"abort": true}), "invalid"},
+		"a commit of no batch":  {frame("none", 0, 0, fields{"commit": true}), "invalid"},
+		"an unknown field": {w.call("enqueue.batch", fields{"batch": "b", "jobs": []fields{{"comand": "x"}}}),
+			"invalid"},
 		"show of a staged job":   {w.call("show", fields{"id": "j0"}), "not_found"},
 		"cancel of a staged job": {w.call("show", fields{"id": fmt.Sprint("j", 3*n-1)}), "not_found"},
 	} {
@@ -402,7 +415,8 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 	q.kill()
 	q.start("--workers", "2")
 	w = q.dial()
-	if a := frame("d", 5001, 5002, fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" || !strings.Contains(a.Error.Message, "another name") {
+	if a := frame("d", 5001, 5002, fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" ||
+		!strings.Contains(a.Error.Message, "another name") {
 		t.Errorf("the end of a batch whose beginning is gone: %+v", a)
 	}
 	if a := frame("e", 5000, 5002, fields{"commit": true}); a.Error != nil {

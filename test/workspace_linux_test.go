@@ -80,7 +80,8 @@ func checkAttacksFail(t *testing.T, q *queue, enqueue func(line string) (id stri
 	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
 	q.cli("wait", after)
 	words := strings.Fields(q.showWorkspaceJob(after).Output)
-	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] || words[4] != words[5] {
+	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] ||
+		words[4] != words[5] {
 		t.Errorf("the folder of the next job: %v", words)
 	}
 }
@@ -102,7 +103,8 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 		return q.mustAs(daemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
 	})
 	for _, c := range []struct{ what, line string }{
-		{"another user's folder", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`}, {"a name beside it", `touch "$(dirname "$T")/x"`}, {"the names beside it", `ls "$(dirname "$T")"`},
+		{"another user's folder", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`},
+		{"a name beside it", `touch "$(dirname "$T")/x"`}, {"the names beside it", `ls "$(dirname "$T")"`},
 	} {
 		gate := filepath.Join(t.TempDir(), "go")
 		os.Chmod(filepath.Dir(gate), 0o755)
@@ -153,7 +155,8 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 	for name, q := range map[string]*queue{"own": newQueue(t, ""), "roots": nil} {
 		t.Run(name, func(t *testing.T) {
-			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/", `cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
+			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/",
+				`cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
 			var id string
 			if q == nil {
 				q = startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -192,7 +195,8 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	if err := os.Symlink(rootFile, link); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+value[6:]+` && echo same`); got != "same" {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+value[6:]+
+		` && echo same`); got != "same" {
 		t.Errorf("one's own secret: %q", got)
 	}
 	for _, path := range []string{rootFile, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
@@ -202,10 +206,12 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if got := q.outputOf(newsUser, "--cwd", "/", "--env-secret", "S="+ownFile, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
+	if got := q.outputOf(newsUser, "--cwd", "/", "--env-secret", "S="+ownFile, "env"); !strings.Contains(got,
+		"permission denied") || strings.Contains(got, value) {
 		t.Errorf("another user's secret: %q", got)
 	}
-	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
+	if got := q.outputOf(daemonUser, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got,
+		"env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
 		t.Errorf("a credential: %q", got)
 	}
 	id := q.mustAs(daemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")

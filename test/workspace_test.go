@@ -74,7 +74,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	q.start("--workers", "1")
 	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
 	seen := map[string]bool{}
-	for _, command := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`, `touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
+	for _, command := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`,
+		`touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
 		j := q.runToEnd(line + command)
 		words := strings.Fields(j.Output)
 		if len(words) != 2 || words[1] != "0" {
@@ -90,7 +91,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	}
 	remainingDirs := func() (remaining []string) {
 		filepath.WalkDir(filepath.Join(q.runnerDir(), "jobs"), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && !strings.Contains(d.Name(), ".") && d.Name() != "jobs" || strings.Contains(path, ".gone.") {
+			if err == nil && d.IsDir() && !strings.Contains(d.Name(), ".") && d.Name() != "jobs" ||
+				strings.Contains(path, ".gone.") {
 				remaining = append(remaining, path)
 			}
 			return nil
@@ -132,12 +134,15 @@ func TestJobsResultIsStored(t *testing.T) {
 		{write(nested(25)), "null", "nested more than 24 levels deep"},
 		{`printf '\377' >"$QUEUECTL_RESULT"`, "null", "not UTF-8"},
 		{`mkdir "$QUEUECTL_RESULT"`, "null", "not a regular file"},
-		{`(printf '"'; head -c 65534 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, `"` + strings.Repeat("x", 65534) + `"`, ""},
-		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null", "larger than 65536 bytes"},
+		{`(printf '"'; head -c 65534 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`,
+			`"` + strings.Repeat("x", 65534) + `"`, ""},
+		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null",
+			"larger than 65536 bytes"},
 	} {
 		j := q.runToEnd(c.line)
 		fault := j.History[0].ResultError
-		if j.State != "completed" || string(j.Result) != c.result || (c.fault == "") != (fault == "") || !strings.Contains(fault, c.fault) {
+		if j.State != "completed" || string(j.Result) != c.result || (c.fault == "") != (fault == "") ||
+			!strings.Contains(fault, c.fault) {
 			t.Errorf("%.60s: %s, result %.80s, fault %q; want %.80s, %q", c.line, j.State, j.Result, fault, c.result, c.fault)
 		}
 	}
@@ -147,7 +152,8 @@ func TestJobsResultIsStored(t *testing.T) {
 	}
 	id := q.must("enqueue", write(`{"text": "a <b> & c"}`))
 	q.must("wait", id)
-	if text := q.must("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) && !strings.Contains(text, `\u003cb\u003e`) {
+	if text := q.must("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) &&
+		!strings.Contains(text, `\u003cb\u003e`) {
 		t.Errorf("show prints %s", text)
 	}
 }
@@ -168,7 +174,8 @@ func TestJobsProgressIsShown(t *testing.T) {
 	}
 	line := `echo begun; echo nonsense >>"$QUEUECTL_PROGRESS"; echo 101 >>"$QUEUECTL_PROGRESS"; echo '40 epoch 4/10' >>"$QUEUECTL_PROGRESS"; ` + wait(0) +
 		`'` + filepath.ToSlash(q.bin) + `' progress 60% 'six
- tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) + `echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
+ tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) +
+		`echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
 	id := q.must("enqueue", "--max-retries", "0", line)
 	hasProgress := func(percent int, text string) func() bool {
 		return func() bool {
@@ -238,7 +245,8 @@ func TestProgressIsBounded(t *testing.T) {
 		code     int
 		wantText string
 	}{
-		{[]string{"progress", "40"}, 5, "works only inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"}, {[]string{"progress", "x"}, 2, "from 0 to 100"},
+		{[]string{"progress", "40"}, 5, "works only inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"},
+		{[]string{"progress", "x"}, 2, "from 0 to 100"},
 		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
 	} {
 		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.wantText) {
@@ -264,38 +272,47 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	one, two, short := file("one", token+"\n"), file("two", multi+"\r\n"), file("short", "abc")
 	flags := []string{"--env-secret", "ONE=" + one, "--env-secret", "TWO=" + two, "--env-secret", "SHORT=" + short}
-	j := q.runToEnd(append(flags, "--", "sh", "-c", `test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
+	j := q.runToEnd(append(flags, "--", "sh", "-c",
+		`test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
 	if j.State != "completed" {
 		t.Fatalf("its variables are not the secrets: %+v", j)
 	}
-	j = q.runToEnd(append(flags, "--mask-secrets", `echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
+	j = q.runToEnd(append(flags, "--mask-secrets",
+		`echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
 	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
 		t.Errorf("masked output %q, want %q", j.Output, want)
 	}
-	j = q.runToEnd(append(flags, "--mask-secrets", `printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
+	j = q.runToEnd(append(flags, "--mask-secrets",
+		`printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
 	if string(j.Result) != `{"token":"***"}` || j.Progress == nil || j.Progress.Text != "with ***" {
 		t.Errorf("masked result %s, progress %+v", j.Result, j.Progress)
 	}
 	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
-	for path, wantText := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
+	for path, wantText := range map[string]string{keep: "not a regular file", keep + "/none": keep,
+		large: "larger than 65536 bytes", nul: "NUL"} {
 		j := q.runToEnd("--env-secret", "BAD="+filepath.ToSlash(path), "true")
-		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") || !strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(wantText)) {
+		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") ||
+			!strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(wantText)) {
 			t.Errorf("%s: %s, %q", path, j.State, j.Error)
 		}
 	}
-	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"}, {"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
+	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"},
+		{"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
 		r := q.cli(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
-		if r.code != 2 || !strings.Contains(r.err, "env_secret") && !strings.Contains(r.err, "env-secret") || strings.Contains(r.err, token) {
+		if r.code != 2 || !strings.Contains(r.err, "env_secret") && !strings.Contains(r.err, "env-secret") ||
+			strings.Contains(r.err, token) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
 	if r := q.cli("enqueue", "--mask-secrets", "true"); r.code != 2 {
 		t.Errorf("nothing to mask: %+v", r)
 	}
-	if text := q.must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) || strings.Contains(text, token) {
+	if text := q.must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
+		strings.Contains(text, token) {
 		t.Errorf("shown: %s", text)
 	}
-	records := q.must("events", "--json") + q.must("list", "--json") + q.must("show", "1", "2", "--json", "--full") + q.must("logs", "2")
+	records := q.must("events", "--json") + q.must("list", "--json") + q.must("show", "1", "2", "--json", "--full") +
+		q.must("logs", "2")
 	q.stop()
 	filepath.WalkDir(q.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -322,11 +339,13 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	q.env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.start("--workers", "1")
 	id := q.must("enqueue", "--defer-code", "75", "exit 75")
-	q.waitUntil("it is deferred", 20*time.Second, func() bool { return strings.Contains(q.must("show", id, "--json"), `"reason":"deferred"`) })
+	q.waitUntil("it is deferred", 20*time.Second,
+		func() bool { return strings.Contains(q.must("show", id, "--json"), `"reason":"deferred"`) })
 	var j struct {
 		RunAt time.Time `json:"run_at"`
 	}
-	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil || time.Until(j.RunAt) < 30*time.Second {
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil ||
+		time.Until(j.RunAt) < 30*time.Second {
 		t.Errorf("run_at is %v, %v", j.RunAt, err)
 	}
 	if list := q.must("list"); !strings.Contains(list, "in 1m") {

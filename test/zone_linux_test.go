@@ -41,13 +41,15 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 	for _, zone := range []string{"Foo/Bar", "JST", "JST-25", ":/nowhere", "CET-1CEST,M3.5.0", "Local"} {
 		for _, verb := range [][]string{{"enqueue", "--at", "23:00", "true"}, {"list"}, {"schedule", "list"}, {"stats"}} {
-			if got := q.withTZ(zone, verb...); got.code != 2 || !strings.HasPrefix(got.err, "queuectl: TZ="+zone+": ") || got.out != "" {
+			if got := q.withTZ(zone, verb...); got.code != 2 || !strings.HasPrefix(got.err, "queuectl: TZ="+zone+": ") ||
+				got.out != "" {
 				t.Errorf("TZ=%s %v: %+v", zone, verb, got)
 			}
 		}
 	}
 	q.must("enqueue", "--id", "waits", "true")
-	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami", "config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
+	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
+		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
 		if got := q.withTZ("Foo/Bar", strings.Fields(words)...); got.code != 0 || got.err != "" {
 			t.Errorf("an unknown zone, %s, which has no times: %+v", words, got)
 		}
@@ -65,7 +67,8 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 // its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
-	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
+	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
+		"october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
 		q.must("enqueue", "--id", id, "--at", runAt, "true")
 	}
 	berlin := func(args ...string) string {
@@ -84,14 +87,16 @@ func TestEachTimeHasItsZone(t *testing.T) {
 		}
 	}
 	summer := strings.Fields(berlin("list", "--columns", "id,run_at", "--id-glob", "july-*", "--sort", "run_at"))
-	if got, want := strings.Join(summer, " "), "ID RUN_AT (CEST) july-1 2040-07-01 12:00:00 july-2 2040-07-02 12:00:00"; got != want {
+	if got, want := strings.Join(
+		summer, " "), "ID RUN_AT (CEST) july-1 2040-07-01 12:00:00 july-2 2040-07-02 12:00:00"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	mixed := berlin("list", "--columns", "run_at,id,retry")
 	if head := strings.Join(strings.Fields(mixed)[:3], " "); head != "RUN_AT ID RETRY" {
 		t.Errorf("the head is %q", head)
 	}
-	checkLines(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1", "2040-10-28 02:30:00 CET   october-2")
+	checkLines(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1",
+		"2040-10-28 02:30:00 CET   october-2")
 	checkLines(berlin("show", "october-2"), "2040-10-28 02:30:00 CET\n")
 	checkLines(berlin("show", "july-1"), "2040-07-01 12:00:00 CEST\n")
 	berlin("schedule", "add", "july", "0 12 1 7 *", "true")
@@ -133,7 +138,8 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
 		}
 	}
-	if got := q.cli("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.code != 2 || !strings.Contains(got.err, `tz: there is no time zone "JST-25"`) {
+	if got := q.cli("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.code != 2 ||
+		!strings.Contains(got.err, `tz: there is no time zone "JST-25"`) {
 		t.Errorf("a bad zone: %+v", got)
 	}
 }
@@ -144,7 +150,8 @@ func TestZonesWithoutZoneFiles(t *testing.T) {
 	q := startQueue(t, "--workers", "0")
 	without := func(zone string, args ...string) result {
 		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
-		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.bin, "--dir", q.dir}, args...)...)
+		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.bin, "--dir",
+			q.dir}, args...)...)
 		cmd.Env = append(environment(q.dir), "TZ="+zone)
 		return runCommand(t, cmd)
 	}

@@ -199,7 +199,8 @@ func (m *model) running() table {
 
 func (m *model) waiting() table {
 	var list []row
-	for _, part := range [][]control.Job{m.snapshot.screen.Ready, m.snapshot.screen.Timed, m.snapshot.screen.HeldOrBlocked} {
+	for _, part := range [][]control.Job{m.snapshot.screen.Ready, m.snapshot.screen.Timed,
+		m.snapshot.screen.HeldOrBlocked} {
 		for i := range part {
 			list = append(list, row{job: &part[i]})
 		}

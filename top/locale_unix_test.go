@@ -19,13 +19,15 @@ func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 			s := &screen{T: t, model: newModel("build-01", now, snap)}
 			s.send(size{width, 30})
 			var seen strings.Builder
-			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc", "/", "x", "esc", "w", "f", "q"} {
+			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc",
+				"/", "x", "esc", "w", "f", "q"} {
 				s.typeKeys(keys)
 				seen.WriteString(strings.Join(s.lines(), "\n"))
 			}
 			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })
 			if ascii := locale == "C"; ascii != (at < 0) {
-				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii, termtext.Cut(seen.String()[max(0, at-20):], 60))
+				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii,
+					termtext.Cut(seen.String()[max(0, at-20):], 60))
 			}
 		}
 	}

@@ -34,14 +34,16 @@ var now = time.Date(2026, 11, 25, 14, 2, 7, 0, time.UTC)
 func timeAgo(d time.Duration) control.Time { return control.Time(queue.MillisOf(now.Add(-d))) }
 
 func job(id string, state queue.State, more func(*control.Job)) control.Job {
-	j := control.Job{ID: id, State: state.String(), Queue: queue.DefaultQueue, User: "mira", Command: "make " + id, MaxAttempts: 4, EffectivePriority: 10}
+	j := control.Job{ID: id, State: state.String(), Queue: queue.DefaultQueue, User: "mira", Command: "make " + id,
+		MaxAttempts: 4, EffectivePriority: 10}
 	switch state {
 	case queue.Processing:
 		j.StartedAt, j.Attempts, j.PID, j.WorkerID = timeAgo(72*time.Second), 1, new(4711), new("w1")
 	case queue.Dead:
 		j.StartedAt, j.FinishedAt, j.Attempts, j.Error = timeAgo(5*time.Minute), timeAgo(4*time.Minute), 4, new("exit code 1")
 	case queue.Failed:
-		j.StartedAt, j.Attempts, j.NextRetryAt, j.Error = timeAgo(5*time.Minute), 1, timeAgo(-8*time.Second), new("exit code 3")
+		j.StartedAt, j.Attempts, j.NextRetryAt, j.Error = timeAgo(5*time.Minute), 1, timeAgo(-8*time.Second),
+			new("exit code 3")
 	}
 	if more != nil {
 		more(&j)
@@ -53,18 +55,28 @@ func job(id string, state queue.State, more func(*control.Job)) control.Job {
 func testSnapshot(right control.Right) snapshot {
 	s := snapshot{who: &control.Whoami{User: "mira", Right: right}}
 	s.screen = control.Screen{
-		Status: control.Status{Health: "ok", PID: 1, Workers: control.WorkerSummary{Total: 4, Busy: 3}, Throughput: 412, Jobs: map[string]int64{"processing": 3, "pending": 1204, "held": 1, "blocked": 1, "failed": 1, "dead": 2, "completed": 1000000}},
+		Status: control.Status{Health: "ok", PID: 1, Workers: control.WorkerSummary{Total: 4, Busy: 3}, Throughput: 412,
+			Jobs: map[string]int64{"processing": 3, "pending": 1204, "held": 1, "blocked": 1, "failed": 1, "dead": 2,
+				"completed": 1000000}},
 		Running: []control.ScreenJob{
-			{Job: job("build", queue.Processing, func(j *control.Job) { j.Progress = &control.JobProgress{Percent: 43, Text: "linking"} }), LastLine: "compiling 61/140"},
+			{Job: job("build", queue.Processing, func(j *control.Job) {
+				j.Progress = &control.JobProgress{Percent: 43,
+					Text: "linking"}
+			}), LastLine: "compiling 61/140"},
 			{Job: job("train", queue.Processing, func(j *control.Job) {
 				j.Queue, j.User, j.PausedAt, j.PausedBy = "gpu", "ada", timeAgo(time.Minute), new("ada")
 			}), LastLine: "epoch 4 of 10"},
-			{Job: job("naïve 名前\x1b[31m\x07\u202e", queue.Processing, func(j *control.Job) { j.Command = strings.Repeat("\x1b]0;owned\x07長い", 200) }), LastLine: "\x1b[2Jgone\x9b31m"},
+			{Job: job("naïve 名前\x1b[31m\x07\u202e", queue.Processing,
+				func(j *control.Job) { j.Command = strings.Repeat("\x1b]0;owned\x07長い", 200) }), LastLine: "\x1b[2Jgone\x9b31m"},
 		},
-		Ready:         []control.Job{job("next", queue.Pending, nil), job("locked", queue.Pending, func(j *control.Job) { j.WaitsFor = &control.Reason{Kind: "lock", Key: "db"} })},
-		Timed:         []control.Job{job("again", queue.Failed, nil), job("later", queue.Pending, func(j *control.Job) { j.RunAt = timeAgo(-7 * time.Hour) })},
-		HeldOrBlocked: []control.Job{job("kept", queue.Held, nil), job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
-		Dead:          []control.ScreenJob{{Job: job("z3", queue.Dead, nil), LastLine: "bad header in 97.png"}, {Job: job("z4", queue.Dead, func(j *control.Job) { j.User = "ada" })}},
+		Ready: []control.Job{job("next", queue.Pending, nil),
+			job("locked", queue.Pending, func(j *control.Job) { j.WaitsFor = &control.Reason{Kind: "lock", Key: "db"} })},
+		Timed: []control.Job{job("again", queue.Failed, nil),
+			job("later", queue.Pending, func(j *control.Job) { j.RunAt = timeAgo(-7 * time.Hour) })},
+		HeldOrBlocked: []control.Job{job("kept", queue.Held, nil),
+			job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
+		Dead: []control.ScreenJob{{Job: job("z3", queue.Dead, nil), LastLine: "bad header in 97.png"},
+			{Job: job("z4", queue.Dead, func(j *control.Job) { j.User = "ada" })}},
 	}
 	return s
 }
@@ -125,7 +137,10 @@ func (s *screen) lines() []string {
 		s.Errorf("%d lines in a window of %d", len(lines), s.height)
 	}
 	for i, l := range lines {
-		if termtext.Width(l) > s.width || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e }) {
+		if termtext.Width(l) > s.width || strings.ContainsFunc(l, func(r rune) bool {
+			return r < ' ' || r >= 0x7f &&
+				r < 0xa0 || r == 0x202e
+		}) {
 			s.Errorf("line %d does not stay in its place: %q", i, l)
 		}
 		lines[i] = strings.TrimRight(l, " ")
@@ -196,14 +211,20 @@ func TestScreens(t *testing.T) {
 		"keys": func(s *screen) { s.typeKeys("?") },
 		"why": func(s *screen) {
 			s.typeKeys("2 j w")
-			s.send(explained{id: "locked", why: control.Why{ID: "locked", State: "pending", Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build", Next: "queuectl list -s processing"}}, Ahead: new(3)}})
+			s.send(explained{id: "locked", why: control.Why{ID: "locked", State: "pending",
+				Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build",
+					Next: "queuectl list -s processing"}}, Ahead: new(3)}})
 		},
 		"refused": func(s *screen) {
 			s.typeKeys("c y")
-			s.send(acted{act: act{verb: &verbs()[1]}, result: control.BulkResult{Refused: []control.Refusal{{ID: "build", Code: queue.CodeDenied, Message: "job build is ada's; " + strings.Repeat("to cancel it takes the right operate ", 8)}}}})
+			s.send(acted{act: act{verb: &verbs()[1]}, result: control.BulkResult{Refused: []control.Refusal{{ID: "build",
+				Code: queue.CodeDenied, Message: "job build is ada's; " + strings.Repeat("to cancel it takes the right operate ",
+					8)}}}})
 		},
 		"lost": func(s *screen) {
-			s.send(tick{now}, fetched{err: queue.Errorf(queue.CodeUnavailable, "the service is not running (/run/q.sock); start it with: queuectl service start")}, tick{now.Add(500 * time.Millisecond)})
+			s.send(tick{now}, fetched{err: queue.Errorf(queue.CodeUnavailable,
+				"the service is not running (/run/q.sock); start it with: queuectl service start")},
+				tick{now.Add(500 * time.Millisecond)})
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(screens)) {
@@ -226,11 +247,15 @@ func TestScreens(t *testing.T) {
 }
 
 func withQueues(s *snapshot) {
-	s.queues = []control.QueueView{{Queue: "default", Running: 2, Waiting: 7, Weight: 1, Throughput: 300}, {Queue: "render", Waiting: 40, Weight: 3, Concurrency: 2, Paused: true, PausedBy: new("ada"), PausedAt: timeAgo(time.Hour), PauseReason: new("driver update")}}
+	s.queues = []control.QueueView{{Queue: "default", Running: 2, Waiting: 7, Weight: 1, Throughput: 300},
+		{Queue: "render", Waiting: 40, Weight: 3, Concurrency: 2, Paused: true, PausedBy: new("ada"),
+			PausedAt: timeAgo(time.Hour), PauseReason: new("driver update")}}
 }
 
 func withSchedules(s *snapshot) {
-	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: timeAgo(-13 * time.Hour), User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true, PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
+	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: timeAgo(-13 * time.Hour),
+		User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true,
+		PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
 }
 
 // In any window of at least 40x10, each screen has exactly as many lines as the window. In a smaller window,
@@ -252,7 +277,8 @@ func TestAnySize(t *testing.T) {
 		for _, window := range [][2]int{{39, 24}, {80, 9}, {1, 1}, {5, 3}} {
 			s.send(size{window[0], window[1]})
 			text := strings.Join(strings.Fields(s.view()), "")
-			if want := fmt.Sprintf("40x10;thisoneis%dx%d", window[0], window[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
+			if want := fmt.Sprintf("40x10;thisoneis%dx%d", window[0],
+				window[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
 				t.Errorf("in %v: %q", window, text)
 			}
 		}
@@ -266,9 +292,12 @@ func TestAnySize(t *testing.T) {
 // one.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
-		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"}, {"c enter", ""}, {"p y", "pause job build"}, {"j p y", "resume job train"},
-		{"2 h y", "hold job next"}, {"2 G k h y", "release job kept"}, {"2 x x x c y", "cancel job next,locked,again"}, {"2 x x esc c y", "cancel job again"}, {"2 P 4 2 enter", "priority job next"}, {"2 P enter", ""}, {"2 P x enter", ""},
-		{"3 r y", "retry job again"}, {"3 j r y", "retry job z3"}, {"r", ""}, {"2 p", ""}, {"+", "add a worker"}, {"-", "remove a worker"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
+		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"},
+		{"c enter", ""}, {"p y", "pause job build"}, {"j p y", "resume job train"},
+		{"2 h y", "hold job next"}, {"2 G k h y", "release job kept"}, {"2 x x x c y", "cancel job next,locked,again"},
+		{"2 x x esc c y", "cancel job again"}, {"2 P 4 2 enter", "priority job next"}, {"2 P enter", ""}, {"2 P x enter", ""},
+		{"3 r y", "retry job again"}, {"3 j r y", "retry job z3"}, {"r", ""}, {"2 p", ""}, {"+", "add a worker"},
+		{"-", "remove a worker"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
 		{"2 / l o c k enter c y", "cancel job locked"}, {"2 / l o c k esc g c y", "cancel job next"},
 	} {
 		s := newScreen(t, control.Admin, 80, 24)
@@ -277,7 +306,8 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.keys, got, c.want)
 		}
 	}
-	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{}, "ctrl+z": suspend{}, "ctrl+l": redraw{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
+	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{},
+		"ctrl+z": suspend{}, "ctrl+l": redraw{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
 		s := newScreen(t, control.Admin, 80, 24)
 		if got := s.typeKeys(keys); !slices.Contains(got, want) {
 			t.Errorf("%s: %v, want %v", keys, got, want)
@@ -415,7 +445,8 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.typeKeys("f")
 	for _, one := range []piece{
-		{text: "\x1b]0;title\a 10%\r\x1b[K 2"}, {text: "0%\b\b\b30%\x1b[?1049hscr"}, {text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
+		{text: "\x1b]0;title\a 10%\r\x1b[K 2"}, {text: "0%\b\b\b30%\x1b[?1049hscr"},
+		{text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
 		{text: "[3 bytes were not kept]\n", gap: true}, {text: "ask\x1b[2K\rsure? "},
 	} {
 		one.stream, one.tty = "stdout", true
@@ -466,7 +497,8 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	}
 	s.typeKeys("1 g f")
 	s.printOutput("a")
-	s.send(printed{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"}, {stream: "stdout", text: "bc\nmore"}}})
+	s.send(printed{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"},
+		{stream: "stdout", text: "bc\nmore"}}})
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"bad", "abc", "more"}) {
 		t.Errorf("the output is %q", got)
 	}
@@ -478,7 +510,8 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
 		t.Errorf("of its next attempt it reads %v", got)
 	}
-	s.send(printed{source: s.output.source, ended: true, err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
+	s.send(printed{source: s.output.source, ended: true,
+		err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
 	s.wantNoText("went away")
 	s.refresh(func(got *snapshot) { got.screen.Running[0].StartedAt = timeAgo(0) })
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
@@ -501,7 +534,8 @@ func TestPageScrolls(t *testing.T) {
 	if first() != "line 78" {
 		t.Errorf("it begins with %q", first())
 	}
-	for _, c := range []struct{ keys, first string }{{"k", "line 77"}, {"pgup", "line 55"}, {"j", "line 56"}, {"pgdown", "line 78"}, {"g", "line 0"}, {"pgup", "line 0"}, {"j", "line 1"}} {
+	for _, c := range []struct{ keys, first string }{{"k", "line 77"}, {"pgup", "line 55"}, {"j", "line 56"},
+		{"pgdown", "line 78"}, {"g", "line 0"}, {"pgup", "line 0"}, {"j", "line 1"}} {
 		if s.typeKeys(c.keys); first() != c.first {
 			t.Errorf("after %s it begins with %q", c.keys, first())
 		}
@@ -580,7 +614,8 @@ func TestLostService(t *testing.T) {
 	}
 	s.refresh(nil)
 	s.wantNoText("no answer")
-	if want := (follow{outputSource{"build", timeAgo(72 * time.Second), true, paneOutputLines}}); len(s.effects) != 1 || s.effects[0] != want {
+	if want := (follow{outputSource{"build", timeAgo(72 * time.Second), true, paneOutputLines}}); len(s.effects) != 1 ||
+		s.effects[0] != want {
 		t.Errorf("the output is not read on: %v", s.effects)
 	}
 	fetchesAfter(time.Second)

@@ -59,7 +59,8 @@ func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) e
 func runsOn(f *fake, keys io.Reader) (string, error) {
 	var out bytes.Buffer
 	o := Options{Connect: f.connect, Explain: func(err error) error { return err }}
-	err := run(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm"}))
+	err := run(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
+		tea.WithEnvironment([]string{"TERM=xterm"}))
 	return out.String(), err
 }
 
@@ -97,12 +98,13 @@ func TestRunReturnsTheFirstError(t *testing.T) {
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
-	f := &fake{rights: control.Admin, onFetch: func(int) error { return nil }, logs: func(ctx context.Context, id string) error {
-		events <- event{"begins", id}
-		<-ctx.Done()
-		events <- event{"ends", id}
-		return ctx.Err()
-	}}
+	f := &fake{rights: control.Admin, onFetch: func(int) error { return nil },
+		logs: func(ctx context.Context, id string) error {
+			events <- event{"begins", id}
+			<-ctx.Done()
+			events <- event{"ends", id}
+			return ctx.Err()
+		}}
 	in, typing := io.Pipe()
 	done := make(chan error)
 	go func() { // this goroutine ends after the key q is sent
@@ -129,7 +131,8 @@ func TestOneOutputIsRead(t *testing.T) {
 	}
 	f.open.Wait() // otherwise the test times out
 	first, second := event{"begins", "build"}, event{"begins", "train"}
-	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) || got[3] != (event{"ends", "train"}) {
+	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) ||
+		got[3] != (event{"ends", "train"}) {
 		t.Errorf("it read %v", got)
 	}
 }

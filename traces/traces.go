@@ -78,7 +78,8 @@ func (e *Exporter) failed(err error) {
 	}
 	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorText)}
 	if noNetwork(err) {
-		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md shows the lines to add")
+		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md "+
+			"shows the lines to add")
 	}
 	e.log.Warn("the trace collector did not accept spans, so the service discards the spans", attrs...)
 }
@@ -154,11 +155,14 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	}
 	exporter := &countingExporter{SpanExporter: by}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueued), sdk.WithBatchTimeout(sendEvery), sdk.WithExportTimeout(giveUpAfter)),
+		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueued), sdk.WithBatchTimeout(sendEvery),
+			sdk.WithExportTimeout(giveUpAfter)),
 		sdk.WithIDGenerator(fixedIDs{}), sdk.WithSampler(sdk.AlwaysSample()),
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"), attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"),
+			attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
 	)
-	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
+	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider,
+		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
 // spanOf returns the span of an attempt and the parent of that span. The parent is invalid if the
@@ -168,12 +172,14 @@ func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
 		// A span keeps its state until it is sent, so it gets a bounded copy from the environment.
-		if name, value, _ := strings.Cut(e, "="); len(value) <= maxState && (name == queue.Traceparent || name == queue.Tracestate) {
+		if name, value, _ := strings.Cut(e, "="); len(value) <= maxState &&
+			(name == queue.Traceparent || name == queue.Tracestate) {
 			carrier[strings.ToLower(name)] = strings.Clone(value)
 		}
 	}
 	parent = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
-	c := trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: parent.TraceFlags(), TraceState: parent.TraceState()}
+	c := trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: parent.TraceFlags(),
+		TraceState: parent.TraceState()}
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00%d\x00%d\x00", j.ID, j.Seq, j.CreatedAt)
 	if !parent.IsValid() {
@@ -238,7 +244,8 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	attrs := []attribute.KeyValue{
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
-		attribute.Int("queuectl.attempt", j.Runs+1), attribute.String("queuectl.state", d.State.String()), attribute.Int("queuectl.uid", j.UID),
+		attribute.Int("queuectl.attempt", j.Runs+1), attribute.String("queuectl.state", d.State.String()),
+		attribute.Int("queuectl.uid", j.UID),
 		attribute.String("queuectl.worker", a.Worker), attribute.Int64("queuectl.created_at_ms", int64(j.CreatedAt)),
 	}
 	if a.PID > 0 {
@@ -258,7 +265,8 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	if began == 0 {
 		began = ended // the start time is unknown
 	}
-	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
+	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
 	if d.State == queue.Failed || d.State == queue.Dead {
 		span.SetStatus(codes.Error, string(d.Reason)) // the error message may contain the command
 		span.SetAttributes(attribute.String("error.type", errorType(a, d)))

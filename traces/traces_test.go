@@ -18,7 +18,8 @@ import (
 func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.Decision) {
 	j := &queue.Job{Seq: int64(i), ID: fmt.Sprint(i), Queue: "default"}
 	j.Env = env
-	return j, queue.Lease{Seq: int64(i), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2}, &queue.Decision{State: queue.Completed}
+	return j, queue.Lease{Seq: int64(i), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2},
+		&queue.Decision{State: queue.Completed}
 }
 
 // within fails the test if f takes longer than limit.
@@ -103,7 +104,10 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 func TestUnavailableCollectorIsRetried(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")
 	asked := make(chan *http.Request, 16)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		t.Error("a redirect was followed")
+	}))
 	defer elsewhere.Close()
 	n := 0
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +158,8 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 // contains.
 func TestHostileTraces(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000), strings.Repeat("a", 1<<17), "a=\x00\xff"} {
+	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000),
+		strings.Repeat("a", 1<<17), "a=\x00\xff"} {
 		j, lease, _, _ := attempt(1, parent, "TRACESTATE="+state)
 		span, from := spanOf(j, lease)
 		if !from.IsValid() || span.TraceID() != from.TraceID() || len(span.TraceState().String()) > maxState {
@@ -193,7 +198,8 @@ func TestSpansFollowFromTheLease(t *testing.T) {
 	again, _ := spanOf(j, lease)
 	lease.Fence++
 	next, _ := spanOf(j, lease)
-	if one.SpanID() != again.SpanID() || one.TraceID() != next.TraceID() || one.SpanID() == next.SpanID() || !one.IsValid() || !one.IsSampled() {
+	if one.SpanID() != again.SpanID() || one.TraceID() != next.TraceID() || one.SpanID() == next.SpanID() ||
+		!one.IsValid() || !one.IsSampled() {
 		t.Errorf("%v, %v, %v", one, again, next)
 	}
 }

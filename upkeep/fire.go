@@ -158,7 +158,8 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 
 // fire stores a firing. If the jobs do not fit in the user's byte quota, it makes room and tries again. It
 // makes room for all jobs of the firing if possible, otherwise for one.
-func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.OccurrenceRequest) (store.OccurrenceResult, error) {
+func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.OccurrenceRequest) (store.OccurrenceResult,
+	error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
 	fired, err := f.s.Fire(ctx, plan)
 	var overQuota *store.QuotaError

@@ -49,22 +49,28 @@ func TestPlan(t *testing.T) {
 		{"nearly late", "0 3 * * *", "1 12:00:00.000", "2 03:00:59.999", none, "2 03:00:00", "", "3 03:00:00"},
 		{"late", "0 3 * * *", "1 12:00:00.000", "2 03:01:00.000", none, "", "2 03:00:00", "3 03:00:00"},
 		{"late, one", "0 3 * * *", "1 12:00:00.000", "2 09:00:00.000", one, "2 03:00:00", "", "3 03:00:00"},
-		{"of several the newest", "*/15 * * * * *", "1 12:00:00.000", "1 12:00:50.000", none, "1 12:00:45", "1 12:00:15, 1 12:00:30", "1 12:01:00"},
-		{"a week off", "0 3 * * *", "1 12:00:00.000", "8 12:00:00.000", none, "", "2 03:00:00, 3 03:00:00, 4 03:00:00, 5 03:00:00, 6 03:00:00, 7 03:00:00, 8 03:00:00", "9 03:00:00"},
-		{"a week off, one", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", one, "4 03:00:00", "2 03:00:00, 3 03:00:00", "5 03:00:00"},
-		{"a week off, all", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", all, "2 03:00:00, 3 03:00:00, 4 03:00:00", "", "5 03:00:00"},
+		{"of several the newest", "*/15 * * * * *", "1 12:00:00.000", "1 12:00:50.000", none, "1 12:00:45",
+			"1 12:00:15, 1 12:00:30", "1 12:01:00"},
+		{"a week off", "0 3 * * *", "1 12:00:00.000", "8 12:00:00.000", none, "",
+			"2 03:00:00, 3 03:00:00, 4 03:00:00, 5 03:00:00, 6 03:00:00, 7 03:00:00, 8 03:00:00", "9 03:00:00"},
+		{"a week off, one", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", one, "4 03:00:00", "2 03:00:00, 3 03:00:00",
+			"5 03:00:00"},
+		{"a week off, all", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", all, "2 03:00:00, 3 03:00:00, 4 03:00:00", "",
+			"5 03:00:00"},
 		{"the clock set back a day", "0 3 * * *", "2 03:00:00.000", "1 04:00:00.000", all, "", "", "3 03:00:00"},
 		{"the clock set back a moment", "0 3 * * *", "2 03:00:00.000", "2 02:59:59.999", none, "", "", "3 03:00:00"},
 		{"before its time", "@every 90s", "1 12:00:00.000", "1 12:01:29.999", none, "", "", "1 12:01:30"},
 		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
 	} {
-		s := store.Schedule{Name: "n", Cron: c.cron, Zone: "UTC", CatchUp: c.catchUp, CreatedAt: at("1 12:00:00.000"), LastAt: at(c.last)}
+		s := store.Schedule{Name: "n", Cron: c.cron, Zone: "UTC", CatchUp: c.catchUp, CreatedAt: at("1 12:00:00.000"),
+			LastAt: at(c.last)}
 		f, err := Plan(&s, "", at(c.now))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := []string{instants(f.Runs), instants(f.Missed), instants([]queue.Millis{f.NextAt})}
-		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt || f.LastAt < s.LastAt || f.Last != s.LastAt {
+		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt ||
+			f.LastAt < s.LastAt || f.Last != s.LastAt {
 			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
 		}
 	}
@@ -73,7 +79,8 @@ func TestPlan(t *testing.T) {
 // If more than a hundred occurrences are due, Plan considers only the newest hundred, with and without
 // catch-up.
 func TestPlanIsBounded(t *testing.T) {
-	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99}, store.CatchUpAll: {100, 0}} {
+	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
+		store.CatchUpAll: {100, 0}} {
 		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp, LastAt: at("1 12:00:00.000")}
 		f, err := Plan(&s, "", at("1 12:00:00.000").Add(50*365*24*time.Hour))
 		if got := [2]int{len(f.Runs), len(f.Missed)}; err != nil || got != want {
@@ -87,11 +94,13 @@ func TestPlanIsBounded(t *testing.T) {
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: at("1 12:00:00.000")}
 	f, err := Plan(&s, "", s.LastAt)
-	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != at("2 03:00:00.000") || f.DueAt <= f.NextAt || f.DueAt >= at("2 04:00:00.000") {
+	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != at("2 03:00:00.000") || f.DueAt <= f.NextAt ||
+		f.DueAt >= at("2 04:00:00.000") {
 		t.Fatalf("before: %+v, %v", f, err)
 	}
 	due := f.DueAt
-	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"}, 60_000: {"", "2 03:00:00"}} {
+	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
+		60_000: {"", "2 03:00:00"}} {
 		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] || instants(f.Missed) != want[1] {
 			t.Errorf("%d ms after: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.Missed), err)
 		}
@@ -109,7 +118,8 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 
 // planned stores a schedule that runs "true" and is due from now on.
 func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
-	one := store.Schedule{Name: name, UID: 1, Cron: cron, Zone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
+	one := store.Schedule{Name: name, UID: 1, Cron: cron, Zone: "UTC", CatchUp: store.CatchUpNone,
+		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
 	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
 	if set != nil {
 		set(&one)
@@ -270,7 +280,8 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 			return err
 		}
 		j := left.Leased[0]
-		_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: j.Lease(), Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, Started: true}}}})
+		_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: j.Lease(),
+			Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, Started: true}}}})
 		return err
 	}
 	world(t, recurring("", end), func(made *memstore.Store) {
@@ -285,7 +296,8 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 				t.Fatalf("claimed %v, %v", g.Jobs, err)
 			}
 			if claimed = g.Jobs[0].Schedule == "n"; !claimed {
-				if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}}}}); err != nil {
+				if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(),
+					Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -338,12 +350,14 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		broken.Zone = "Mars/Olympus"
-		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, Replaces: broken.Gen, RequestedBy: 1}); err != nil {
+		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, Replaces: broken.Gen,
+			RequestedBy: 1}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Minute + time.Second)
 		synctest.Wait()
-		if got, _, err := s.Schedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 || !strings.Contains(got.Note, "Mars/Olympus") {
+		if got, _, err := s.Schedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 ||
+			!strings.Contains(got.Note, "Mars/Olympus") {
 			t.Errorf("got %+v, %v", got, err)
 		}
 		if got := outcomes(t, s, "fine"); len(got) != 2 {
@@ -365,7 +379,8 @@ func TestDueRunMakesRoom(t *testing.T) {
 	world(t, r, func(is *memstore.Store) {
 		s = is
 		large := strings.Repeat("x", 5000)
-		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1, Execution: queue.Execution{Command: "true", Stdin: large}}
+		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1,
+			Execution: queue.Execution{Command: "true", Stdin: large}}
 		got, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{old}})
 		if err == nil {
 			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 1})

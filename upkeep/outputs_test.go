@@ -64,10 +64,12 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 	o := &ownerlessStore{failingCalls: 1}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		go RunUnownedSearch(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{}, slog.New(slog.DiscardHandler))
+		go RunUnownedSearch(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{},
+			slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if found, steps := o.foundFiles(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep || len(steps) != 3 {
+		if found, steps := o.foundFiles(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep ||
+			len(steps) != 3 {
 			t.Errorf("%d were found in steps of %v", len(found), steps)
 		}
 		file("7-new")
@@ -88,7 +90,8 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 // Seek ignores files that were written before the time since, because they may belong to another store.
 func TestOlderOutputsAreIgnored(t *testing.T) {
 	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
-	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since, "7-3": since.Add(time.Second)} {
+	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since,
+		"7-3": since.Add(time.Second)} {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, written, written)); err != nil {
 			t.Fatal(err)

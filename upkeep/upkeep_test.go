@@ -52,7 +52,8 @@ func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit
 	if excess <= 0 {
 		return false, nil
 	}
-	n, err := k.Purge(ctx, store.EndedFilter{States: store.BoundedStates, Before: k.Now(), RetentionQueue: &name}, int(min(excess, int64(limit))), nil)
+	n, err := k.Purge(ctx, store.EndedFilter{States: store.BoundedStates, Before: k.Now(), RetentionQueue: &name},
+		int(min(excess, int64(limit))), nil)
 	return int64(n) < excess, err
 }
 func (k *fakeStore) TrimOutputsOf(_ context.Context, name string, keep int64) (bool, error) {
@@ -62,7 +63,8 @@ func (k *fakeStore) TrimOutputsOf(_ context.Context, name string, keep int64) (b
 func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit int, _ *int) (int, error) {
 	states, before, n := selection.States, selection.Before, 0
 	if *selection.RetentionQueue != "" {
-		k.removals = append(k.removals, fmt.Sprint("of ", *selection.RetentionQueue, " ", states, " ", limit, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
+		k.removals = append(k.removals, fmt.Sprint("of ", *selection.RetentionQueue, " ", states, " ", limit, " older than ",
+			(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 		return 0, nil
 	}
 	for _, s := range states {
@@ -70,11 +72,13 @@ func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit 
 		n += int(take)
 		k.ended[s] -= take
 	}
-	k.removals = append(k.removals, fmt.Sprint(states, " ", n, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
+	k.removals = append(k.removals, fmt.Sprint(states, " ", n, " older than ",
+		(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 	return n, nil
 }
 func (k *fakeStore) TrimEvents(_ context.Context, before queue.Millis, keep int64) (bool, error) {
-	k.trimmed = append(k.trimmed, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ", keep))
+	k.trimmed = append(k.trimmed, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ",
+		keep))
 	return false, nil
 }
 
@@ -193,7 +197,8 @@ func TestRunPassesWhenDue(t *testing.T) {
 		time.Sleep(4500 * time.Millisecond)
 		k.dueSooner <- struct{}{}
 	})
-	if err != nil || len(k.promoteCalls) != 4 || k.promoteCalls[2] != 4*time.Second || k.promoteCalls[3] != 4500*time.Millisecond {
+	if err != nil || len(k.promoteCalls) != 4 || k.promoteCalls[2] != 4*time.Second ||
+		k.promoteCalls[3] != 4500*time.Millisecond {
 		t.Errorf("asked after %v, %v, want 0, 2, 4 and 4.5 s", k.promoteCalls, err)
 	}
 }
@@ -272,8 +277,10 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 func TestRetentionWorksInSteps(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
-	_, err := runUpkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour, queue.Dead: 0}, Events: time.Minute, MaxEvents: 9, Outputs: 8}, func() {})
-	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s", "[completed] 1 older than 1h0m0s"}
+	_, err := runUpkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour,
+		queue.Dead: 0}, Events: time.Minute, MaxEvents: 9, Outputs: 8}, func() {})
+	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s",
+		"[completed] 1 older than 1h0m0s"}
 	if err != nil || !slices.Equal(k.removals, want) || k.trimmed[0] != "1m0s 9" || k.trimmed[1] != "outputs 8" {
 		t.Errorf("by age: %q, events %q, %v", k.removals, k.trimmed, err)
 	}
@@ -289,19 +296,24 @@ func TestRetentionWorksInSteps(t *testing.T) {
 // If a queue has its own retention, that applies to its jobs. For each value that it does not set, the
 // general retention applies.
 func TestQueueRetentionIsApplied(t *testing.T) {
-	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
+	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, Outputs: 10},
+		{Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
 	retentionOf := func(name string) store.Retention {
 		if name != "left" {
 			return store.Retention{Age: time.Minute, MaxJobs: 5, Output: 9}
 		}
 		return store.Retention{}
 	}
-	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, QueueRetention: retentionOf}
+	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1,
+		QueueRetention: retentionOf}
 	_, err := runUpkeepWith(t, k, r, func() {})
-	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s", "of bulk [cancelled] 100 older than 1m0s",
-		"of full [completed] 100 older than 1m0s", "of full [cancelled] 100 older than 1m0s", "of left [completed] 100 older than 1h0m0s"}
+	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s",
+		"of bulk [cancelled] 100 older than 1m0s",
+		"of full [completed] 100 older than 1m0s", "of full [cancelled] 100 older than 1m0s",
+		"of left [completed] 100 older than 1h0m0s"}
 	trims := []string{"jobs of bulk 5", "outputs of bulk 9"}
-	if err != nil || !slices.Equal(k.removals, want) || len(k.trimmed) < len(trims) || !slices.Equal(k.trimmed[:len(trims)], trims) {
+	if err != nil || !slices.Equal(k.removals, want) || len(k.trimmed) < len(trims) ||
+		!slices.Equal(k.trimmed[:len(trims)], trims) {
 		t.Errorf("got %q, %q, %v", k.removals, k.trimmed, err)
 	}
 }

@@ -237,7 +237,8 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)})
 	check(t, "answer of one that has started", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
-	check(t, "answer the next time", receive(t, "an answer", change(queue.VerbHold)), callResult{true, worker.ErrAttemptStarted})
+	check(t, "answer the next time", receive(t, "an answer", change(queue.VerbHold)),
+		callResult{true, worker.ErrAttemptStarted})
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
 	f.send(succeeded(lease(1), longRun))
 	s.awaitState(1, queue.Completed)

@@ -191,7 +191,8 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	case err != nil:
 		return f, err
 	}
-	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq && !runner.HasSwitchedAccount(c.dir) {
+	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq &&
+		!runner.HasSwitchedAccount(c.dir) {
 		client.Close()
 		err := fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d",
 			c.dir, ErrStoreOlder, newestSeq, c.maxAssignedSeq)

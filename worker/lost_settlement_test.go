@@ -26,7 +26,8 @@ func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("one that began: %+v", started)
 	}
-	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.RunnerLost, "dir/5").Attempt
+	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.RunnerLost,
+		"dir/5").Attempt
 	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
 		t.Errorf("one that its runner has noted: %+v", recorded)
 	}

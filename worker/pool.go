@@ -206,7 +206,8 @@ func (p *Pool) ThrottleReason() string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"some jobs could not start (last error: %s), so the service starts fewer jobs for a while; its log names the failed jobs",
+		"some jobs could not start (last error: %s), so the service starts fewer jobs for a while; its log "+
+			"names the failed jobs",
 		p.lastStartErr)
 }
 

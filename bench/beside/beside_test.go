@@ -243,12 +243,15 @@ func fill(t *testing.T, p program, url string, jobs int) {
 // multiply copies the row of the first job until there are rows jobs, as if all had been enqueued.
 func multiply(t *testing.T, url string, rows int) {
 	t.Helper()
-	columns := pgserver.Query(t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
+	columns := pgserver.Query(
+		t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
 	for from := 1001; from <= rows; from += 500_000 {
 		upto := min(from+499_999, rows)
-		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s) SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`, columns, columns, from, upto))
+		pgserver.Query(t, url, fmt.Sprintf(
+			`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s) SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`, columns, columns, from, upto))
 	}
-	pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000/0/0 '`, rows+1, rows, rows, rows, rows))
+	pgserver.Query(t, url, fmt.Sprintf(
+		`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000/0/0 '`, rows+1, rows, rows, rows, rows))
 	pgserver.Query(t, url, "VACUUM ANALYZE")
 	pgserver.Query(t, url, "CHECKPOINT")
 }
@@ -287,5 +290,6 @@ func TestWakeUp(t *testing.T) {
 		took = append(took, (<-begun).Sub(before))
 	}
 	slices.Sort(took)
-	t.Logf("from the request on one node to the claim on another: p50 %v, p95 %v", took[len(took)/2], took[len(took)*95/100])
+	t.Logf("from the request on one node to the claim on another: p50 %v, p95 %v", took[len(took)/2],
+		took[len(took)*95/100])
 }

@@ -77,7 +77,8 @@ func size() int {
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*sql.Server, error) {
-	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: sql.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: sql.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,8 @@ func queuectlFill(ctx context.Context, url string) error {
 func enqueue(ctx context.Context, s *sql.Server, n int) error {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default", MaxAttempts: 3}
+		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
+			MaxAttempts: 3}
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingUser: 1 << 30})
 	return err
@@ -170,7 +172,8 @@ func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) err
 		for i := range grant.Jobs {
 			j := &grant.Jobs[i]
 			report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(),
-				Attempt:  queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond, PeakRSS: 1 << 20, Counted: true},
+				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond,
+					PeakRSS: 1 << 20, Counted: true},
 				Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}})
 		}
 	}
@@ -232,7 +235,8 @@ func riverNode(ctx context.Context, url string) error {
 		return err
 	}
 	var done atomic.Int64
-	events, _ := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	events, _ := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000,
+		Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	go func() {
 		for range events {
 			done.Add(1)

@@ -28,7 +28,8 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	var alone, accepted, delegated, stop, watchdog bool
 	var policy, unit, launchFor, logFile, tmpdir string
 	cmd := &cobra.Command{
-		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true, Args: cli.ExactArgs(0, "no arguments"),
+		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true,
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := logs.RunnerLogger(a.Err)
 			switch {
@@ -87,14 +88,18 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&alone, "alone", false, "run a single job, then exit")
-	f.BoolVar(&accepted, "accepted", false, "read the service's request for this runner from standard input, which is a socket")
+	f.BoolVar(&accepted, "accepted", false, "read the service's request for this runner from standard "+
+		"input, which is a socket")
 	f.BoolVar(&delegated, "delegated", false, "create control groups for jobs below the control group of this process")
-	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
+	f.StringVar(&policy, "policy", config.RunnerPolicy,
+		"run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
 	f.StringVar(&unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&launchFor, "launcher", "", "for each connection from the service, start a runner; the service runs as `UID:GID`")
+	f.StringVar(&launchFor, "launcher", "", "for each connection from the service, start a runner; the "+
+		"service runs as `UID:GID`")
 	f.StringVar(&tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&logFile, "log", "", "reopen the log `FILE` on SIGHUP")
-	f.BoolVar(&watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while they start, and jobs that outlive the runner")
+	f.BoolVar(&watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while "+
+		"they start, and jobs that outlive the runner")
 	f.BoolVar(&stop, "stop", false, "stop all runners if systemd is stopping --unit")
 	return cmd
 }
@@ -115,7 +120,8 @@ func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse fu
 // warnUndivided logs the reason why control groups cannot be used. It does nothing if why is nil.
 func warnUndivided(log *slog.Logger, why error) {
 	if why != nil {
-		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and environment variable", "error", why)
+		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and "+
+			"environment variable", "error", why)
 	}
 }
 

@@ -26,7 +26,8 @@ func leaveConsole() {
 func stopContext(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
 	ctx, end, err := session.Notify(ctx, session.Service)
 	if err != nil {
-		fmt.Fprintf(log, "queuectl: cannot detect when you log off (%v); jobs that run when you log off may end as lost\n", err)
+		fmt.Fprintf(log, "queuectl: cannot detect when you log off (%v); jobs that run when you log off may end as lost\n",
+			err)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	return ctx, func() { stop(); end() }

@@ -20,7 +20,8 @@ import (
 func doctorVerb(a *app) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Diagnose problems with the queue, disk, service and runners", Args: cli.ExactArgs(0, "no arguments"),
+		Use: "doctor", Short: "Diagnose problems with the queue, disk, service and runners",
+		Args: cli.ExactArgs(0, "no arguments"),
 		Long: `Diagnose problems with the queue, its disk, its service and its runners, and
 show how to fix them. The exit code is 1 if a check fails; warnings do not
 change it. If the service is not running, doctor checks the files in its
@@ -98,7 +99,8 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 
 // examineClient adds findings about this program: whether it has the service's version, and whether
 // a user's own service ends at logout.
-func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis, error) {
+func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis,
+	error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err != nil {
 		return found, err
@@ -110,10 +112,13 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		}
 	}
 	if st.Version != cli.Version {
-		add("program", "failure", fmt.Sprintf("this program has version %s, but the running service has version %s", cli.Version, st.Version), "stop the service with: queuectl service stop --keep-jobs (jobs keep running); then start it with the newer version")
+		add("program", "failure", fmt.Sprintf("this program has version %s, but the running service has version %s",
+			cli.Version, st.Version), "stop the service with: queuectl service stop --keep-jobs (jobs keep running); then "+
+			"start it with the newer version")
 	}
 	if client := a.ClientVersion(); client != cli.Version {
-		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version), "install the same version of both programs, then restart the service")
+		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version),
+			"install the same version of both programs, then restart the service")
 	}
 	if t, err := a.Choose(); err == nil && t.Own && registered.EndsAtLogout() {
 		add("session", "warning", connect.EndsAtLogout, connect.Staying)

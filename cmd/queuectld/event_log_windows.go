@@ -112,7 +112,8 @@ func (e *eventHandler) started() {
 // reportEnd reports that the service has ended, with the error if there is one.
 func (e *eventHandler) reportEnd(err error) {
 	if err != nil {
-		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", fault.ExitCode(err), fault.Message(err)))
+		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
+			fault.ExitCode(err), fault.Message(err)))
 		return
 	}
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
@@ -149,7 +150,8 @@ func (b *eventLog) reportLimited(kind uint16, text string) error {
 // reportOmitted reports how many events were omitted, if any. The caller holds mu.
 func (b *eventLog) reportOmitted() {
 	if b.omitted > 0 {
-		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; see the service's log", b.omitted))
+		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
+			"see the service's log", b.omitted))
 	}
 	b.omitted = 0
 }

@@ -33,7 +33,8 @@ var verbs = []cli.Verb{
 	{Name: "serve", Build: withApp(serveVerb)},
 	{Name: "service", Build: withApp(serviceVerb)},
 	{Name: "man", Build: withApp(manVerb)},
-	{Name: "schema", Build: admin.SchemaVerb}, {Name: "completion", Build: admin.CompletionVerb}, {Name: "drain", Build: admin.DrainVerb},
+	{Name: "schema", Build: admin.SchemaVerb}, {Name: "completion", Build: admin.CompletionVerb},
+	{Name: "drain", Build: admin.DrainVerb},
 	{Name: "schedule", Build: admin.ScheduleVerb},
 	{Name: "config", Build: admin.ConfigVerb},
 	{Name: "gate", Build: admin.GateVerb},
@@ -69,5 +70,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookName {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: private.Run, Offline: openOffline, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: help.Func, Zone: zone.FromTZ})
+	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: private.Run, Offline: openOffline,
+		Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: help.Func,
+		Zone: zone.FromTZ})
 }

@@ -29,7 +29,8 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	err := svc.Run(register.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
-		return fault.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the foreground with: queuectl serve", connect.StartSystem)
+		return fault.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the "+
+			"foreground with: queuectl serve", connect.StartSystem)
 	}
 	return err
 }
@@ -58,7 +59,8 @@ const (
 
 // Execute runs the service until the service manager stops it or it ends by itself, and reports
 // each change of its state.
-func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool, code uint32) {
+func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool,
+	code uint32) {
 	ctx, stop := context.WithCancel(m.ctx)
 	defer stop()
 	listens, longer := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -66,8 +68,9 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 	ended := make(chan error, 1)
 	go func() { // this goroutine ends before Execute returns
 		ended <- m.serve(ctx, &manager{
-			Manager: service.Manager{OnListening: func() { trySend(listens) }, ExtendStopTimeout: func() { trySend(longer) }, Log: m.events},
-			reload:  reload,
+			Manager: service.Manager{OnListening: func() { trySend(listens) }, ExtendStopTimeout: func() { trySend(longer) },
+				Log: m.events},
+			reload: reload,
 		})
 	}()
 	now := svc.Status{}
@@ -141,7 +144,8 @@ func trySend(c chan<- struct{}) {
 func (a *app) installersVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{
-		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true, Args: cli.ExactArgs(0, "no arguments"),
+		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true,
+		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			r, err := a.registration(false)
 			switch {

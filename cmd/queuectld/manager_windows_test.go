@@ -91,7 +91,8 @@ func TestManagedService(t *testing.T) {
 			return nil
 		}, func(s *scm) {
 			for i := range 4 {
-				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 || now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
+				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 ||
+					now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
 					t.Errorf("while it starts: %+v", now)
 				}
 				time.Sleep(checkpointEvery)
@@ -158,12 +159,14 @@ func TestManagedServiceEnds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code uint32
-	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74}, {&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usage("no"), 2}, {errors.New("any"), 1}} {
+	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74},
+		{&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usage("no"), 2}, {errors.New("any"), 1}} {
 		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
 		if !s.specific || s.code != c.code {
 			t.Errorf("%v: %v %d, want %d", c.err, s.specific, s.code, c.code)
 		}
-		if len(s.events) != 1 || !strings.Contains(s.events[0], c.err.Error()) || !strings.Contains(s.events[0], fmt.Sprint(c.code)) {
+		if len(s.events) != 1 || !strings.Contains(s.events[0], c.err.Error()) ||
+			!strings.Contains(s.events[0], fmt.Sprint(c.code)) {
 			t.Errorf("%v: events %q", c.err, s.events)
 		}
 	}
@@ -189,7 +192,9 @@ func (panickyService) Done() <-chan struct{} { panic("on purpose") }
 func TestCrashIsInTheLog(t *testing.T) {
 	const where = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(where); dir != "" {
-		(&app{new(cli.App)}).serve(panickyService{t.Context()}, service.Options{Places: config.PlacesIn(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
+		(&app{new(cli.App)}).serve(panickyService{t.Context()},
+			service.Options{Places: config.PlacesIn(dir), Runner: []string{filepath.Join(dir, "none.exe")}},
+			&manager{Manager: service.Manager{Log: slog.DiscardHandler}})
 		return
 	}
 	dir := filepath.Join(t.TempDir(), "state")
@@ -228,7 +233,9 @@ func TestEventsAreBounded(t *testing.T) {
 		log.Info("nothing")
 		log.Warn("slow", "n", 1)
 		log.Error("bad\x00", "n", strings.Repeat("é", maxEvent))
-		if len(got) != 2 || got[0] != fmt.Sprintf("%d msg=slow job=a g.n=1", windows.EVENTLOG_WARNING_TYPE) || !strings.HasPrefix(got[1], fmt.Sprintf("%d msg=", windows.EVENTLOG_ERROR_TYPE)) || len(got[1]) > maxEvent+10 || strings.Contains(got[1], "\x00") {
+		if len(got) != 2 || got[0] != fmt.Sprintf("%d msg=slow job=a g.n=1", windows.EVENTLOG_WARNING_TYPE) ||
+			!strings.HasPrefix(got[1], fmt.Sprintf("%d msg=", windows.EVENTLOG_ERROR_TYPE)) || len(got[1]) > maxEvent+10 ||
+			strings.Contains(got[1], "\x00") {
 			t.Errorf("%.200q", got)
 		}
 		for range 10 * maxEvents {

@@ -15,7 +15,8 @@ import (
 func mcpVerb(a *app) *cobra.Command {
 	var o mcp.Options
 	cmd := &cobra.Command{
-		Use: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)", Args: cli.ExactArgs(0, "no arguments"),
+		Use: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)",
+		Args: cli.ExactArgs(0, "no arguments"),
 		Long: `Offer the queue to coding agents through the Model Context Protocol.
 
 A coding agent starts this server and uses it through standard input and output.

@@ -47,7 +47,8 @@ func metricsVerb(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(input.NonEmpty(&file), "textfile",
-		"write the metrics to `FILE`, for the textfile collector of node_exporter; queuectl_healthy is 0 if the service does not answer")
+		"write the metrics to `FILE`, for the textfile collector of node_exporter; queuectl_healthy is 0 if the "+
+			"service does not answer")
 	return cmd
 }
 
@@ -84,7 +85,8 @@ func replaceFile(file string, text []byte) error {
 	}
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
 	if errors.Is(err, fs.ErrNotExist) {
-		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s", queue.ShellWord(filepath.Dir(file)))
+		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
+			queue.ShellWord(filepath.Dir(file)))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot create a file next to %s: %w", file, err)

@@ -40,10 +40,12 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				}
 			}
 			if to == "" {
-				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
+				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; "+
+					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			tell := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
-			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)
+			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from,
+				to, tell)
 			a.Progress("")
 			if err != nil {
 				return err
@@ -65,8 +67,10 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "move to this `STORE`: postgres://USER@HOST/DATABASE, or sqlite for the file in the state directory")
-	f.StringVar(&toFile, "to-file", "", "move to the store whose URL is in `FILE`, to keep its password off the command line")
+	f.StringVar(&to, "to", "", "move to this `STORE`: postgres://USER@HOST/DATABASE, or sqlite for the file in "+
+		"the state directory")
+	f.StringVar(&toFile, "to-file", "", "move to the store whose URL is in `FILE`, to keep its password "+
+		"off the command line")
 	f.StringVar(&from, "from", "", "move from this `STORE` (default: the store in the settings)")
 	return cmd
 }

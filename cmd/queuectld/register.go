@@ -49,9 +49,12 @@ func serviceVerb(a *app) *cobra.Command {
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
-	stop.Flags().BoolVar(&keep, "keep-jobs", false, "let running jobs continue; the service takes them over when it starts again")
-	stop.Flags().BoolVar(&runners, "runners", false, "stop the runners that a service has left behind, and their jobs; the service must not be running")
-	stop.Flags().Var(input.NonEmpty(&roots), "runner-dir", "with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
+	stop.Flags().BoolVar(&keep, "keep-jobs", false,
+		"let running jobs continue; the service takes them over when it starts again")
+	stop.Flags().BoolVar(&runners, "runners", false,
+		"stop the runners that a service has left behind, and their jobs; the service must not be running")
+	stop.Flags().Var(input.NonEmpty(&roots), "runner-dir",
+		"with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.Group("service", "Install, start, stop and check the service",
 		on("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		on("uninstall", "Stop the service and uninstall it", func(context.Context) error { return a.serviceUninstall(own) }),
@@ -89,7 +92,8 @@ func serviceVerb(a *app) *cobra.Command {
 				return r.Restart()
 			})
 		}),
-		on("status", "Show whether the service is running", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
+		on("status", "Show whether the service is running",
+			func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
 	verbs.AddCommand(a.installersVerbs()...)
 	return verbs
@@ -209,7 +213,8 @@ func (a *app) serviceUninstall(own bool) error {
 	case a.Structured():
 		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
 	case r.Registered():
-		a.Say("from now on, the service from the installed package is used; the programs of the previously registered service are still installed")
+		a.Say("from now on, the service from the installed package is used; the programs of the previously registered " +
+			"service are still installed")
 	case was:
 		a.Say("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:
@@ -251,7 +256,8 @@ func checkRestart(ctx context.Context, c *control.Client, path string, environ [
 			return nil
 		}
 	}
-	return queue.Errorf(queue.CodeInvalid, "the service was not restarted: it could not start with these settings (%v); fix them, and check the file with: queuectl config validate %s", err, path)
+	return queue.Errorf(queue.CodeInvalid, "the service was not restarted: it could not start with these settings (%v); "+
+		"fix them, and check the file with: queuectl config validate %s", err, path)
 }
 
 // servedAs returns the arguments that start a running service again, with its settings file and its
@@ -359,7 +365,8 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	case r == nil:
 		c, err = a.Client()
 	case !r.Runs():
-		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s", r.HowToStart())
+		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s",
+			r.HowToStart())
 	default:
 		c = control.NewClient(r.Places.Socket)
 		err = connect.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.Reached(c.Connect(ctx))
@@ -373,9 +380,11 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 		return err
 	}
 	if a.Structured() {
-		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version, "started_at": st.Started, "service": st.Service, "socket": st.Socket})
+		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version,
+			"started_at": st.Started, "service": st.Service, "socket": st.Socket})
 	}
-	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " + present.Answering(st.Service, st.Socket))
+	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " +
+		present.Answering(st.Service, st.Socket))
 }
 
 // stopService stops the service through its socket.
@@ -416,7 +425,8 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 		c := control.NewClient(socket)
 		defer c.Close()
 		if st, err := c.Status(asking, control.Nothing{}); err == nil && st.Workers.Busy > 0 {
-			text = "waiting for " + present.Jobs(st.Workers.Busy) + " to finish; jobs that still run after the time in stop_timeout go back to the queue"
+			text = "waiting for " + present.Jobs(st.Workers.Busy) +
+				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
 	return time.AfterFunc(slowStopAfter, func() { a.Say("%s", text) }).Stop
@@ -447,7 +457,8 @@ func pauseInStop(ctx context.Context) error {
 	case <-time.After(5 * time.Millisecond):
 		return nil
 	case <-ctx.Done():
-		return queue.Errorf(queue.CodeUnavailable, "interrupted while waiting for the service to stop; the service may still be stopping")
+		return queue.Errorf(queue.CodeUnavailable, "interrupted while waiting for the service to stop; the service "+
+			"may still be stopping")
 	}
 }
 
@@ -465,7 +476,8 @@ func runnersEnded(ctx context.Context, p config.Places, roots string) error {
 			if roots != "" {
 				command += " --runner-dir " + queue.ShellWord(roots)
 			}
-			return queue.Errorf(queue.CodeWrongState, "the service ended, but its runners are still alive, so jobs may still be running; stop them with: %s", command)
+			return queue.Errorf(queue.CodeWrongState, "the service ended, but its runners are still alive, so jobs may still "+
+				"be running; stop them with: %s", command)
 		}
 		if err := pauseInStop(ctx); err != nil {
 			return err

@@ -15,7 +15,8 @@ import (
 
 func restoreVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)", Args: cli.ExactArgs(1, "the backup file"),
+		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)",
+		Args: cli.ExactArgs(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			files.KeepPrivate()
 			places, err := a.Folder()

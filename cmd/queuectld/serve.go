@@ -68,13 +68,19 @@ func serveVerb(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(input.NonEmpty(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
 	f.Var(input.NonEmpty(&file), "config", "read the settings from `FILE`")
-	f.BoolVar(&keep, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over when it starts again")
-	f.Var(input.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not when it stops the unit")
-	f.Var(input.NonEmpty(&root.Socket), "runner-socket", "start runners as root, through the launcher that listens on the socket `FILE`")
-	f.BoolVar(&root.OwnAccount, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")
+	f.BoolVar(&keep, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over "+
+		"when it starts again")
+	f.Var(input.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not "+
+		"when it stops the unit")
+	f.Var(input.NonEmpty(&root.Socket), "runner-socket",
+		"start runners as root, through the launcher that listens on the socket `FILE`")
+	f.BoolVar(&root.OwnAccount, "runner-own", false,
+		"with --runner-socket: runners run as the account of the service, not as root")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
-	f.Var(input.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
-	f.Var(input.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
+	f.Var(input.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+
+		config.RunnerDir+")")
+	f.Var(input.NonEmpty(&root.Policy), "runner-policy",
+		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
 	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
 	managedFlag(f, &managed)

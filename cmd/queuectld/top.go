@@ -17,7 +17,8 @@ import (
 
 func topVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "top", Short: "Show a live screen of all jobs, with keys to control them", Args: cli.ExactArgs(0, "no arguments"),
+		Use: "top", Short: "Show a live screen of all jobs, with keys to control them",
+		Args: cli.ExactArgs(0, "no arguments"),
 		Long: `Show a live screen of all jobs, with keys to control them.
 
 The screen shows running jobs with their progress and last lines of output,
@@ -26,7 +27,8 @@ only the keys that your rights allow. top needs a terminal of at least 40x10
 characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
-				return fault.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for programs queuectl list --json")
+				return fault.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for " +
+					"programs queuectl list --json")
 			}
 			t, err := a.Choose()
 			if err != nil {

@@ -42,10 +42,12 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 	case status >= 200 && status < 300:
 		return 0
 	case status == http.StatusGone:
-		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook from the settings")
+		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the "+
+			"webhook from the settings")
 		return hooks.WebhookGone
 	case status >= 300 && status < 400:
-		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address; redirects are not followed, so put the new address into the settings")
+		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address; redirects are not followed, so put the "+
+			"new address into the settings")
 	}
 	return 1
 }
@@ -121,7 +123,8 @@ func signerOf(path string) (*standardwebhooks.Webhook, error) {
 	}
 	signer, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
-		return nil, fmt.Errorf("the secret file %s has no valid secret; it must contain whsec_ followed by at least 24 bytes in base64",
+		return nil, fmt.Errorf("the secret file %s has no valid secret; it must contain whsec_ followed by at "+
+			"least 24 bytes in base64",
 			path)
 	}
 	return signer, nil

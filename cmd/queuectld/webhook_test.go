@@ -45,19 +45,23 @@ func TestWebhookIsPosted(t *testing.T) {
 		io.WriteString(w, strings.Repeat("x", 2*maxAnswer))
 	}))
 	defer server.Close()
-	env := map[string]string{hooks.WebhookURL: server.URL + "/a?token=s3cret", hooks.WebhookSecret: file, hooks.WebhookID: "7.8.dead"}
+	env := map[string]string{hooks.WebhookURL: server.URL + "/a?token=s3cret", hooks.WebhookSecret: file,
+		hooks.WebhookID: "7.8.dead"}
 	post := func() (code int, out, errs string) {
 		var o, e bytes.Buffer
-		code = postWebhook(t.Context(), strings.NewReader(`{"type":"job.dead"}`), &o, &e, func(name string) string { return env[name] })
+		code = postWebhook(t.Context(), strings.NewReader(`{"type":"job.dead"}`), &o, &e,
+			func(name string) string { return env[name] })
 		return code, o.String(), e.String()
 	}
 	for _, c := range []struct {
 		status, code int
 		says         string
-	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"}, {410, hooks.WebhookGone, "no longer accepts this webhook"}} {
+	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"},
+		{410, hooks.WebhookGone, "no longer accepts this webhook"}} {
 		status, got = c.status, 0
 		code, out, errs := post()
-		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer || !strings.Contains(errs, c.says) {
+		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer ||
+			!strings.Contains(errs, c.says) {
 			t.Errorf("%d: got code %d after %d requests, %.80q, %q", c.status, code, got, out, errs)
 		}
 	}

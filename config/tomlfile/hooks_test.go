@@ -33,14 +33,16 @@ secret_file = "/s"
 		t.Fatalf("got %q, %+v, %v", c.HooksAs(), c.Hooks, err)
 	}
 	want := map[string]config.Webhook{
-		"ops": {URL: "https://example.org/x?y=1", SecretFile: "/etc/queuectl/ops", Events: queue.HookDead | queue.HookFailed, Queues: []string{"bulk"}},
+		"ops": {URL: "https://example.org/x?y=1", SecretFile: "/etc/queuectl/ops", Events: queue.HookDead | queue.HookFailed,
+			Queues: []string{"bulk"}},
 		"all": {URL: "http://127.0.0.1:9/", SecretFile: "/s", Events: queue.HookEnded},
 	}
 	if got := c.WebhooksByName(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	ops, all := want["ops"], want["all"]
-	if !ops.Wants(queue.HookDead, "bulk") || ops.Wants(queue.HookDead, "default") || ops.Wants(queue.HookEnded, "bulk") || !all.Wants(queue.HookEnded, "any") {
+	if !ops.Wants(queue.HookDead, "bulk") || ops.Wants(queue.HookDead, "default") || ops.Wants(queue.HookEnded, "bulk") ||
+		!all.Wants(queue.HookEnded, "any") {
 		t.Error("a webhook wants other moments than it names")
 	}
 	again, err := config.Merge(config.Layer{Values: map[string]string{"webhooks": c.Webhooks}})

@@ -49,7 +49,8 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 
 // takes lists the tables whose entries are tables, with names that the user chooses. For each, it
 // holds the function that sets the setting.
-var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources, "webhooks": (*config.Layer).SetWebhooks}
+var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
+	"webhooks": (*config.Layer).SetWebhooks}
 
 // wrongTable returns the line of the error in a table that contains tables. It finds the first
 // invalid inner table, in the order of the names. If the error names a key of the inner table, and

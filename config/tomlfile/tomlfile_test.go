@@ -17,32 +17,33 @@ import (
 // Each error in a settings file contains the file and the line.
 func TestFileFaultsNameTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"workers = 2\nworkrs = 3\n":                            "f:2: workrs: ",
-		"workers = 2\nwork = 3\n":                              "f:2: work: ",
-		"aging_interval = \"1s\"\naging = \"x\"\n":             "f:2: aging: ",
-		"# jitter\n\n\"jitter\" = 2\n":                         "f:3: jitter: ",
-		"workers = 1\nmax_concurrent_jobs = 2\n":               "given twice, under two names",
-		"workers = 1\nworkers = 2\n":                           "f:2: ",
-		"priority = \n":                                        "f:1: ",
-		"timeout = [1]\n":                                      "f:1: timeout: ",
-		"[page]\nlisten = \"x\"\n":                             "f:1: page: ",
-		"read = 1\n[access]\nread = []\n\"sbmit\" = [\"a\"]\n": "f:4: access.sbmit: unknown setting; did you mean \"access.submit\"?",
-		"[access]\n# x\nsubmit = [\"a b\"]\n":                  "f:3: access.submit: ",
-		"[ access ]\nadmin = [\"a\", \"a\"]\n":                 "f:2: access.admin: ",
-		"[access]\nread = [true]\n":                            "f:2: access.read: ",
-		"[access]\nread = [\"none\", \"a\"]\n":                 "f:2: access.read: ",
-		"[access]\nread = \"\"\n":                              "f:2: access.read: ",
-		"[access]\nread = [\"@\"]\n":                           "f:2: access.read: ",
-		"[access]\nread = [\"auto\"]\n":                        "f:2: access.read: ",
-		"\naccess.operate = [[1]]\n":                           "f:2: access.operate: ",
-		"\naccess = {submit = [\"-x\"]}\n":                     "f:2: access.submit: ",
-		"workers = [\"1\"]\n":                                  "f:1: workers: ",
-		"access = 3\n":                                         "f:1: access: ",
-		"run_as = \"fixed:\"\n":                                "f:1: run_as: ",
-		"run_as = \"root\"\n":                                  "f:1: run_as: ",
-		"socket_mode = 432\n":                                  "f:1: socket_mode: ",
-		"socket_mode = \"0066\"\n":                             "f:1: socket_mode: ",
-		"\n[resources.gpu]\ncount = 1\nfoo = 2\n":              "f:4: resources.gpu.foo",
+		"workers = 2\nworkrs = 3\n":                "f:2: workrs: ",
+		"workers = 2\nwork = 3\n":                  "f:2: work: ",
+		"aging_interval = \"1s\"\naging = \"x\"\n": "f:2: aging: ",
+		"# jitter\n\n\"jitter\" = 2\n":             "f:3: jitter: ",
+		"workers = 1\nmax_concurrent_jobs = 2\n":   "given twice, under two names",
+		"workers = 1\nworkers = 2\n":               "f:2: ",
+		"priority = \n":                            "f:1: ",
+		"timeout = [1]\n":                          "f:1: timeout: ",
+		"[page]\nlisten = \"x\"\n":                 "f:1: page: ",
+		"read = 1\n[access]\nread = []\n\"sbmit\" = [\"a\"]\n": "f:4: access.sbmit: unknown setting; did you " +
+			"mean \"access.submit\"?",
+		"[access]\n# x\nsubmit = [\"a b\"]\n":     "f:3: access.submit: ",
+		"[ access ]\nadmin = [\"a\", \"a\"]\n":    "f:2: access.admin: ",
+		"[access]\nread = [true]\n":               "f:2: access.read: ",
+		"[access]\nread = [\"none\", \"a\"]\n":    "f:2: access.read: ",
+		"[access]\nread = \"\"\n":                 "f:2: access.read: ",
+		"[access]\nread = [\"@\"]\n":              "f:2: access.read: ",
+		"[access]\nread = [\"auto\"]\n":           "f:2: access.read: ",
+		"\naccess.operate = [[1]]\n":              "f:2: access.operate: ",
+		"\naccess = {submit = [\"-x\"]}\n":        "f:2: access.submit: ",
+		"workers = [\"1\"]\n":                     "f:1: workers: ",
+		"access = 3\n":                            "f:1: access: ",
+		"run_as = \"fixed:\"\n":                   "f:1: run_as: ",
+		"run_as = \"root\"\n":                     "f:1: run_as: ",
+		"socket_mode = 432\n":                     "f:1: socket_mode: ",
+		"socket_mode = \"0066\"\n":                "f:1: socket_mode: ",
+		"\n[resources.gpu]\ncount = 1\nfoo = 2\n": "f:4: resources.gpu.foo",
 		"[resources.disk]\ncount = 1\n[resources.gpu]\nids = [\"a\"]\ncount = 2\n":                      "f:5: resources.gpu.count",
 		"[webhooks.b]\n[webhooks.a]\nurl = \"http://x/\"\nsecret_file = \"/s\"\nurls = []\n":            "f:5: webhooks: a: urls is not",
 		"[webhooks.b]\nurl = \"http://x/\"\nsecret_file = \"/s\"\n[webhooks.a]\nsecret_file = \"/s\"\n": "f:4: webhooks: a: url is missing",
@@ -55,7 +56,8 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 			t.Errorf("%.40q: got %v, want %q", text, err, want)
 		}
 	}
-	if _, err := tomlfile.Parse("f", []byte("a = 1\nb = 2\n")); err == nil || !strings.Contains(err.Error(), "f:1: a") || !strings.Contains(err.Error(), "f:2: b") {
+	if _, err := tomlfile.Parse("f", []byte("a = 1\nb = 2\n")); err == nil || !strings.Contains(err.Error(), "f:1: a") ||
+		!strings.Contains(err.Error(), "f:2: b") {
 		t.Errorf("got %v, want both lines", err)
 	}
 }
@@ -66,7 +68,8 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := slices.Sorted(maps.Keys(l.Values)), slices.Sorted(slices.Values(config.Names())); !slices.Equal(got, want) {
+	if got, want := slices.Sorted(maps.Keys(l.Values)),
+		slices.Sorted(slices.Values(config.Names())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
 	delete(l.Values, "shell") // the default shell in the example is that of Unix
@@ -80,7 +83,8 @@ func TestExampleIsTheDefaults(t *testing.T) {
 // The settings of [access] are lists of names in the file, and text in other origins. The default
 // groups have rights unless run_as is service.
 func TestAccessIsLists(t *testing.T) {
-	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = \"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
+	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = "+
+		"\"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +101,11 @@ func TestAccessIsLists(t *testing.T) {
 		right string
 		want  []string
 	}{
-		{given, "read", []string{"alice", "@1005", "1001"}}, {given, "submit", nil}, {given, "operate", []string{"bob", "@ops"}}, {given, "admin", []string{"@queuectl-admin"}},
+		{given, "read", []string{"alice", "@1005", "1001"}}, {given, "submit", nil},
+		{given, "operate", []string{"bob", "@ops"}}, {given, "admin", []string{"@queuectl-admin"}},
 		{hidden, "submit", []string{"carol"}},
-		{shared, "read", nil}, {shared, "submit", []string{"@queuectl"}}, {shared, "operate", nil}, {shared, "admin", []string{"@queuectl-admin"}},
+		{shared, "read", nil}, {shared, "submit", []string{"@queuectl"}}, {shared, "operate", nil},
+		{shared, "admin", []string{"@queuectl-admin"}},
 		{own, "submit", nil}, {own, "admin", nil},
 	} {
 		if got := c.of.Access(c.right); !slices.Equal(got, c.want) {
@@ -129,7 +135,8 @@ func TestMissingFile(t *testing.T) {
 
 // No text makes Parse panic, and the settings that it accepts are valid.
 func FuzzFile(f *testing.F) {
-	for _, seed := range []string{"workers = 2\n", "timeout = 1.5", "a = 1", "[x]\ny=1", "\"jitter\" = true", "job_timeout = 9", "shell = '''\nx'''", config.Example()} {
+	for _, seed := range []string{"workers = 2\n", "timeout = 1.5", "a = 1", "[x]\ny=1", "\"jitter\" = true",
+		"job_timeout = 9", "shell = '''\nx'''", config.Example()} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

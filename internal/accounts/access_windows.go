@@ -44,7 +44,8 @@ const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WR
 
 // AccessTo returns the access list and the owner of a file or a folder.
 func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
-	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
+		windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the access rights of %s: %w", path, err)
 	}
@@ -70,7 +71,8 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 // mayChange reports whether an account is the system, the administrators, a service's virtual
 // account, or the account me.
 func mayChange(sid, me *windows.SID) bool {
-	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) || sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
+	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
+		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), services+"-") && sid.String() != allServices
 }
 
@@ -109,10 +111,12 @@ func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, witho
 		if err := windows.GetAce(list, i, &entry); err != nil {
 			return nil, err
 		}
-		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&without != 0 || entry.Mask&rights == 0 {
+		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&without != 0 ||
+			entry.Mask&rights == 0 {
 			continue
 		}
-		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) && !ofOwner(sid) {
+		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) &&
+			!ofOwner(sid) {
 			others = append(others, NameOf(sid))
 		}
 	}

@@ -77,8 +77,10 @@ func (e *elsewhere) ask(database, key string) (string, error) {
 
 func ofDirectory() *elsewhere {
 	return &elsewhere{says: map[string]string{
-		"passwd dora": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
-		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora", "group 61411": "staff@dir:*:61411:dora",
+		"passwd dora":     "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
+		"passwd 61400":    "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
+		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora",
+		"group 61411":  "staff@dir:*:61411:dora",
 		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // the answer has another uid than the requested one
 	}}
 }
@@ -90,17 +92,20 @@ func TestRemoteAccountsAreLookedUp(t *testing.T) {
 	d := &Directory{Lookup: e.ask}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
 	for how, look := range map[string]func() (Account, error){
-		"by name": func() (Account, error) { return d.UserByName("dora") }, "by number": func() (Account, error) { return d.UserByUID(61400) },
+		"by name":   func() (Account, error) { return d.UserByName("dora") },
+		"by number": func() (Account, error) { return d.UserByUID(61400) },
 	} {
 		if got, err := look(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v", how, got, err)
 		}
 	}
 	want.Groups = []uint32{61410, 61411}
-	if got, err := d.WithGroups(Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := d.WithGroups(Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400,
+		GID: 61410}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("with groups: got %+v, %v", got, err)
 	}
-	if gid, ok := d.GroupID("staff@dir"); !ok || gid != 61411 || d.GroupName(61411) != "staff@dir" || d.GroupName(61412) != "61412" {
+	if gid, ok := d.GroupID("staff@dir"); !ok || gid != 61411 || d.GroupName(61411) != "staff@dir" ||
+		d.GroupName(61412) != "61412" {
 		t.Errorf("the group: %d, %v, %s", gid, ok, d.GroupName(61411))
 	}
 	if _, err := d.UserByUID(61402); err == nil {
@@ -115,7 +120,8 @@ func TestRemoteAccountsAreLookedUp(t *testing.T) {
 // A name that is a number never finds an account, in whatever source. That includes names with a
 // sign, because getent would read them as numbers.
 func TestNumbersAreNoNames(t *testing.T) {
-	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh", "passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
+	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
+		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
 	d := &Directory{Lookup: e.ask}
 	if id, ok := d.UserID("1001"); !ok || id != 1001 {
 		t.Errorf("got %d, %v", id, ok)

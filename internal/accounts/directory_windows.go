@@ -96,7 +96,8 @@ func (d *Directory) name(id int) string {
 
 // nobodies are the errors which mean that an account certainly does not exist, or cannot exist.
 var nobodies = []error{
-	windows.ERROR_NONE_MAPPED, windows.ERROR_NO_SUCH_DOMAIN, windows.ERROR_INVALID_ACCOUNT_NAME, windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
+	windows.ERROR_NONE_MAPPED, windows.ERROR_NO_SUCH_DOMAIN, windows.ERROR_INVALID_ACCOUNT_NAME,
+	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
 // entry looks up an account. Windows may ask a domain, which can take any time, so entry waits at

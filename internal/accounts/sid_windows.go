@@ -81,7 +81,8 @@ func newSID(subs []uint32) (*windows.SID, error) {
 // isLocal reports whether an account belongs to this machine.
 func isLocal(sid *windows.SID) bool {
 	m := machine()
-	if m == nil || sid.IdentifierAuthority() != m.IdentifierAuthority() || sid.SubAuthorityCount() != m.SubAuthorityCount()+1 {
+	if m == nil || sid.IdentifierAuthority() != m.IdentifierAuthority() ||
+		sid.SubAuthorityCount() != m.SubAuthorityCount()+1 {
 		return false
 	}
 	for i := range m.SubAuthorityCount() {
@@ -149,7 +150,8 @@ const (
 var machine = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr
-	if status, _, _ := lsaOpenPolicy.Call(0, uintptr(unsafe.Pointer(&attributes)), viewLocalInformation, uintptr(unsafe.Pointer(&policy))); status != 0 {
+	if status, _, _ := lsaOpenPolicy.Call(0, uintptr(unsafe.Pointer(&attributes)), viewLocalInformation,
+		uintptr(unsafe.Pointer(&policy))); status != 0 {
 		return nil
 	}
 	defer lsaClose.Call(policy)

@@ -33,17 +33,18 @@ func TestAccountsHaveNumbers(t *testing.T) {
 	domain := "S-1-5-21-1004336348-1177238915-682003330"
 	for text, want := range map[string]int{
 		"S-1-5-18": 0, "S-1-5-19": 19, "S-1-5-11": 11, "S-1-5-32-544": 544, "S-1-5-32-545": 545,
-		here.String() + "-1001": 0x30000 + 1001, here.String() + "-4294967295": 0x30000 + 4294967295, here.String() + "-0": 0x30000,
-		domain + "-513":  0x1325089f07bc04, // the sum of 2^52 and the first 52 bits of SHA-256
-		"S-1-1-0":        -1,
-		"S-1-5-0":        -1,
-		"S-1-5-32-18":    -1,
-		"S-1-5-32":       32,
-		"S-1-5-1000":     -1,
-		"S-1-5-32-0":     -1,
-		"S-1-1-18":       -1,
-		"S-1-16-12288":   -1,
-		"S-1-5-32-0-544": -1,
+		here.String() + "-1001": 0x30000 + 1001, here.String() + "-4294967295": 0x30000 + 4294967295,
+		here.String() + "-0": 0x30000,
+		domain + "-513":      0x1325089f07bc04, // the sum of 2^52 and the first 52 bits of SHA-256
+		"S-1-1-0":            -1,
+		"S-1-5-0":            -1,
+		"S-1-5-32-18":        -1,
+		"S-1-5-32":           32,
+		"S-1-5-1000":         -1,
+		"S-1-5-32-0":         -1,
+		"S-1-1-18":           -1,
+		"S-1-16-12288":       -1,
+		"S-1-5-32-0-544":     -1,
 		"S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464": -1,
 		here.String(): -1,
 	} {
@@ -170,7 +171,8 @@ func TestNobodyIsAnAnswer(t *testing.T) {
 			t.Errorf("got %+v, %v", e, err)
 		}
 	}
-	if _, err := d.entry("x", func() (Entry, error) { return Entry{}, windows.ERROR_NO_LOGON_SERVERS }); !errors.Is(err, windows.ERROR_NO_LOGON_SERVERS) {
+	if _, err := d.entry("x", func() (Entry, error) { return Entry{}, windows.ERROR_NO_LOGON_SERVERS }); !errors.Is(err,
+		windows.ERROR_NO_LOGON_SERVERS) {
 		t.Errorf("got %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,8 @@ const commandScore = 200
 // what that means for jobs.
 func Inherited() []string {
 	own, first := readStatus("self"), readStatus("1")
-	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first), inheritedGroups(), inheritedUnit())
+	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first),
+		inheritedGroups(), inheritedUnit())
 }
 
 func inheritedScheduling(own, first status) (list []string) {
@@ -32,14 +33,17 @@ func inheritedScheduling(own, first status) (list []string) {
 		list = append(list, fmt.Sprintf("every job runs with the scheduling policy %s", policyName(policy.Policy)))
 	}
 	if own.size("Cpus_allowed") < first.size("Cpus_allowed") {
-		list = append(list, fmt.Sprintf("jobs can use only the processors %s of %s", own["Cpus_allowed_list"], first["Cpus_allowed_list"]))
+		list = append(list, fmt.Sprintf("jobs can use only the processors %s of %s", own["Cpus_allowed_list"],
+			first["Cpus_allowed_list"]))
 	}
 	if own.size("Mems_allowed") < first.size("Mems_allowed") {
-		list = append(list, fmt.Sprintf("jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"], first["Mems_allowed_list"]))
+		list = append(list, fmt.Sprintf("jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"],
+			first["Mems_allowed_list"]))
 	}
 	raw, err := os.ReadFile("/proc/self/oom_score_adj")
 	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandScore {
-		list = append(list, fmt.Sprintf("when memory runs out, the kernel ends the service and its runner before their jobs, because oom_score_adj is %d", score))
+		list = append(list, fmt.Sprintf("when memory runs out, the kernel ends the service and its runner before their "+
+			"jobs, because oom_score_adj is %d", score))
 	}
 	return list
 }
@@ -61,7 +65,8 @@ func inheritedLimits() (list []string) {
 			continue
 		}
 		if now.Max < l.usualHard() {
-			list = append(list, fmt.Sprintf("no job can raise its limit for %s above the hard limit of %d%s", l.name, now.Max, l.unit))
+			list = append(list, fmt.Sprintf("no job can raise its limit for %s above the hard limit of %d%s", l.name, now.Max,
+				l.unit))
 		}
 	}
 	return list
@@ -88,13 +93,16 @@ func inheritedRights(own, first status) (list []string) {
 		list = append(list, "every job runs with a seccomp filter, so the system calls that it blocks fail")
 	}
 	if own.size("CapBnd") < first.size("CapBnd") {
-		list = append(list, fmt.Sprintf("jobs that run as root lack capabilities, because the bounding set is %s instead of %s", own["CapBnd"], first["CapBnd"]))
+		list = append(list, fmt.Sprintf("jobs that run as root lack capabilities, because the bounding set "+
+			"is %s instead of %s", own["CapBnd"], first["CapBnd"]))
 	}
 	if securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0); err == nil && securebits != 0 {
-		list = append(list, fmt.Sprintf("jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits))
+		list = append(list, fmt.Sprintf("jobs that run as root can lack capabilities, because securebits is %#x instead of 0",
+			securebits))
 	}
 	if mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0); err == nil && mdwe != 0 {
-		list = append(list, "programs with a just-in-time compiler fail in jobs, because writable memory cannot be made executable (PR_SET_MDWE)")
+		list = append(list, "programs with a just-in-time compiler fail in jobs, because writable memory cannot be made "+
+			"executable (PR_SET_MDWE)")
 	}
 	return list
 }
@@ -111,19 +119,23 @@ func inheritedGroups() (list []string) {
 		return nil
 	}
 	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
-		list = append(list, fmt.Sprintf("files that jobs create belong to the group %s, because it is the primary group instead of %s", groupName(primary), groupName(account.Gid)))
+		list = append(list, fmt.Sprintf("files that jobs create belong to the group %s, because it is the primary "+
+			"group instead of %s", groupName(primary), groupName(account.Gid)))
 	}
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {
 		id := strconv.Itoa(gid)
-		if _, err := user.LookupGroupId(id); err == nil && id != account.Gid && gid != os.Getegid() && !slices.Contains(given, id) {
-			list = append(list, fmt.Sprintf("jobs have the rights of the group %s, although the user %s is not a member", groupName(id), account.Username))
+		if _, err := user.LookupGroupId(id); err == nil && id != account.Gid && gid != os.Getegid() &&
+			!slices.Contains(given, id) {
+			list = append(list, fmt.Sprintf("jobs have the rights of the group %s, although the user %s is not a member",
+				groupName(id), account.Username))
 		}
 	}
 	for _, id := range given {
 		gid, _ := strconv.Atoi(id)
 		if id != account.Gid && gid != os.Getegid() && !slices.Contains(groups, gid) {
-			list = append(list, fmt.Sprintf("jobs lack the rights of the group %s, although the user %s is a member", groupName(id), account.Username))
+			list = append(list, fmt.Sprintf("jobs lack the rights of the group %s, although the user %s is a member",
+				groupName(id), account.Username))
 		}
 	}
 	return list
@@ -170,7 +182,8 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	if unit == "" {
 		return nil
 	}
-	list = []string{fmt.Sprintf("the queuectl service runs in the control group of %s, so systemd also ends the service when it stops this unit", unit)}
+	list = []string{fmt.Sprintf("the queuectl service runs in the control group of %s, so systemd also ends the service "+
+		"when it stops this unit", unit)}
 	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
 		for _, name := range bounds {
 			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {

@@ -19,7 +19,8 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	read := func(file string) string { return files[file] }
 	for own, want := range map[string][]string{
 		"0::/system.slice/cron.service/job\n": {
-			"the queuectl service runs in the control group of cron.service, so systemd also ends the service when it stops this unit",
+			"the queuectl service runs in the control group of cron.service, so systemd also ends the service " +
+				"when it stops this unit",
 			"the limit cpu.max (50000 100000) of cron.service applies to all jobs together",
 			"the limit pids.max (4915) of cron.service applies to all jobs together",
 		},

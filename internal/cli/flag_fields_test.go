@@ -53,25 +53,34 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.NameFlags(enqueue, queue.Invalid("delay", "and run_at are both given")).Error(); got != "--in: and --at are both given" {
+	if got := input.NameFlags(enqueue, queue.Invalid("delay",
+		"and run_at are both given")).Error(); got != "--in: and --at are both given" {
 		t.Errorf("got %q", got)
 	}
 	for _, c := range []struct {
 		args              []string
 		field, text, want string
 	}{
-		{[]string{"--tty", "--stdin", "x"}, "tty", `cannot be combined with field "stdin"; leave it out`, "--tty: cannot be combined with --stdin; leave it out"},
-		{[]string{"--unique-for", "1h"}, "unique_for", `works only with field "unique"; give both`, "--unique-for: works only with --unique; give both"},
-		{[]string{"--priority", "1", "--cpus", "1"}, "priority", "is wrong; cpus: is wrong", "--priority: is wrong; --cpus: is wrong"},
+		{[]string{"--tty", "--stdin", "x"}, "tty", `cannot be combined with field "stdin"; leave it out`,
+			"--tty: cannot be combined with --stdin; leave it out"},
+		{[]string{"--unique-for", "1h"}, "unique_for", `works only with field "unique"; give both`,
+			"--unique-for: works only with --unique; give both"},
+		{[]string{"--priority", "1", "--cpus", "1"}, "priority", "is wrong; cpus: is wrong",
+			"--priority: is wrong; --cpus: is wrong"},
 		{[]string{"--run-at", "15:04"}, "run_at", "is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and run_at",
 			"--run-at: is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and --run-at"},
 		{[]string{"--batch", "b", "--user", "u"}, "batch", `needs parameter id_glob, but the parameter "user" selects others`,
 			"--batch: needs parameter id_glob, but --user selects others"},
-		{[]string{"--priority", "1"}, "priority", `cannot be combined with field "cheese"; eat it`, `--priority: cannot be combined with field "cheese"; eat it`},
-		{[]string{"--priority", "1"}, "priority", "differs from the field command alone", "--priority: differs from the field command alone"},
-		{[]string{"--delay", "1s"}, "delay", "cannot be combined with field run_at; use one of them", "--delay: cannot be combined with --at; use one of them"},
-		{[]string{"--env", "A=b"}, "env", `fields "env", "stdin" and "cwd" are too long, and "x"`, `--env: --env, --stdin and --cwd are too long, and "x"`},
-		{[]string{"--env", "A=b"}, "env", `fields "env" and "cheese" are too long`, `--env: fields "env" and "cheese" are too long`},
+		{[]string{"--priority", "1"}, "priority", `cannot be combined with field "cheese"; eat it`,
+			`--priority: cannot be combined with field "cheese"; eat it`},
+		{[]string{"--priority", "1"}, "priority", "differs from the field command alone",
+			"--priority: differs from the field command alone"},
+		{[]string{"--delay", "1s"}, "delay", "cannot be combined with field run_at; use one of them",
+			"--delay: cannot be combined with --at; use one of them"},
+		{[]string{"--env", "A=b"}, "env", `fields "env", "stdin" and "cwd" are too long, and "x"`,
+			`--env: --env, --stdin and --cwd are too long, and "x"`},
+		{[]string{"--env", "A=b"}, "env", `fields "env" and "cheese" are too long`,
+			`--env: fields "env" and "cheese" are too long`},
 	} {
 		cmd := enqueueVerb(NewApp(Program{}, nil, nil, nil))
 		if err := cmd.ParseFlags(c.args); err != nil {

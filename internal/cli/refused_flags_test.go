@@ -13,9 +13,12 @@ import (
 func TestRefusalsForOneReasonShareALine(t *testing.T) {
 	var list []control.Refusal
 	for _, id := range []string{"1", "2", "part-3"} {
-		list = append(list, control.Refusal{ID: id, Code: queue.CodeWrongState, Message: "job " + id + " is running; cancel it with: queuectl cancel " + id + ", or put it back in the queue with: queuectl requeue " + id})
+		list = append(list, control.Refusal{ID: id, Code: queue.CodeWrongState,
+			Message: "job " + id + " is running; cancel it with: queuectl cancel " + id +
+				", or put it back in the queue with: queuectl requeue " + id})
 	}
-	want := []string{"job 1 is running; cancel it with: queuectl cancel 1, or put it back in the queue with: queuectl requeue 1; the same applies to 2 more: 2, part-3"}
+	want := []string{"job 1 is running; cancel it with: queuectl cancel 1, or put it back in the queue with: queuectl " +
+		"requeue 1; the same applies to 2 more: 2, part-3"}
 	if got := refusals(nil, list); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -20,7 +20,8 @@ import (
 func statusVerb(a *App) *cobra.Command {
 	var check, verbose, watch bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the queue's health, and running, next and failed jobs", Args: ExactArgs(0, "no arguments"),
+		Use: "status", Short: "Show the queue's health, and running, next and failed jobs",
+		Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check && watch {
 				return fault.Usage("--check: cannot be combined with --watch; use one of them")

@@ -18,20 +18,26 @@ var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 // testScreen returns a screen with n jobs in each part.
 func testScreen(n int) *control.Screen {
 	at := func(ago time.Duration) control.Time { return control.Time(queue.MillisOf(screenNow.Add(-ago))) }
-	s := &control.Screen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{}, Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
+	s := &control.Screen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{},
+		Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
 	count := func(state queue.State) string {
 		s.Status.Jobs[state.String()]++
 		return state.String()
 	}
 	for i := range n {
 		id := func(kind string) string { return fmt.Sprintf("%s%d", kind, i+1) }
-		s.Running = append(s.Running, control.ScreenJob{Job: control.Job{ID: id("build"), State: count(queue.Processing), Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
+		s.Running = append(s.Running, control.ScreenJob{Job: control.Job{ID: id("build"), State: count(queue.Processing),
+			Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
 		s.Ready = append(s.Ready, control.Job{ID: id("r"), State: count(queue.Pending), Command: "make docs", RunAt: at(0)})
-		s.Timed = append(s.Timed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh", RunAt: at(-6*time.Hour - 48*time.Minute)},
+		s.Timed = append(s.Timed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh",
+			RunAt: at(-6*time.Hour - 48*time.Minute)},
 			control.Job{ID: id("f"), State: count(queue.Failed), Command: "./flaky.sh", NextRetryAt: at(-8 * time.Second)})
 		s.HeldOrBlocked = append(s.HeldOrBlocked, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
-		s.Dead = append(s.Dead, control.ScreenJob{Job: control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4, MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")}, LastLine: "bad header in 97.png"})
-		s.Done = append(s.Done, control.Job{ID: id("d"), State: count(queue.Completed), Command: "make lint", FinishedAt: at(2 * time.Minute), RunTimeMS: new(int64(1200))})
+		s.Dead = append(s.Dead, control.ScreenJob{Job: control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4,
+			MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")},
+			LastLine: "bad header in 97.png"})
+		s.Done = append(s.Done, control.Job{ID: id("d"), State: count(queue.Completed), Command: "make lint",
+			FinishedAt: at(2 * time.Minute), RunTimeMS: new(int64(1200))})
 	}
 	return s
 }
@@ -46,11 +52,14 @@ func TestScreen(t *testing.T) {
 	defer out.Close()
 	s := testScreen(1)
 	s.Status.Jobs["dead"] = 3
-	for i, r := range []control.Reason{{Kind: "lock", Key: "db"}, {Kind: "user", Limit: new(3)}, {Kind: "queue", Key: "gpu", Limit: new(1)}} {
-		s.Ready = append(s.Ready, control.Job{ID: fmt.Sprintf("b%d", i+1), State: queue.Pending.String(), Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
+	for i, r := range []control.Reason{{Kind: "lock", Key: "db"}, {Kind: "user", Limit: new(3)},
+		{Kind: "queue", Key: "gpu", Limit: new(1)}} {
+		s.Ready = append(s.Ready, control.Job{ID: fmt.Sprintf("b%d", i+1), State: queue.Pending.String(),
+			Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
 	}
 	s.Status.Jobs["pending"] += 3
-	if err := (&screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, Now: screenNow}}).print(plainRows); err != nil {
+	if err := (&screenPrinter{a: NewApp(Program{}, nil, out, nil),
+		text: present.ScreenText{Screen: s, Now: screenNow}}).print(plainRows); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -88,7 +97,8 @@ FINISHED  RAN   WHEN    COMMAND
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	p := &screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, Now: screenNow}}
-	if got, want := present.CountsOf(&p.text.Screen.Status), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
+	if got, want := present.CountsOf(&p.text.Screen.Status),
+		"held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
 	s.Status.Health = "degraded: 5 jobs are waiting, but there are no workers; add some with: queuectl worker start"
@@ -102,7 +112,8 @@ FINISHED  RAN   WHEN    COMMAND
 func TestScreenFitsTheWindow(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
-			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil), text: present.ScreenText{Screen: testScreen(jobs), Now: screenNow}}
+			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil),
+				text: present.ScreenText{Screen: testScreen(jobs), Now: screenNow}}
 			parts := p.parts()
 			// 5 lines are for the verdict, two empty lines, the counts and the prompt.
 			fitParts(parts, height-5)
@@ -137,7 +148,8 @@ func TestArrangedJobs(t *testing.T) {
 	s.Ready[1].EffectivePriority = 7
 	s.Done[1].FinishedAt += 1000
 	var jobs []control.Job
-	jobs = append(append(append(append(append(jobs, s.Done...), s.HeldOrBlocked...), s.Dead[0].Job, s.Dead[1].Job), s.Timed...), s.Ready...)
+	jobs = append(append(append(append(append(jobs, s.Done...), s.HeldOrBlocked...), s.Dead[0].Job, s.Dead[1].Job),
+		s.Timed...), s.Ready...)
 	for i := range s.Running {
 		jobs = append(jobs, s.Running[i].Job)
 	}

@@ -24,9 +24,12 @@ func TestJobExitFollowsContract(t *testing.T) {
 		code          int64
 		signal, want  int
 	}{
-		{"completed", "", 0, 0, 0}, {"completed", "", 3, 0, 0}, {"dead", "", 7, 0, 7}, {"failed", "", 7, 0, 7}, {"dead", "timed_out", -1, 15, 124},
-		{"dead", "signal", -1, 11, 139}, {"dead", "not_found", 127, 0, 127}, {"dead", "not_runnable", 126, 0, 126}, {"cancelled", "cancelled", -1, 15, 130}, {"cancelled", "", -1, 0, 130},
-		{"cancelled", "expired", -1, 0, 125}, {"dead", "lost", -1, 0, 125}, {"held", "interrupted", -1, 0, 125}, {"dead", "unkillable", -1, 9, 125}, {"dead", "", 0, 0, 125}, {"dead", "", -1, 0, 125},
+		{"completed", "", 0, 0, 0}, {"completed", "", 3, 0, 0}, {"dead", "", 7, 0, 7}, {"failed", "", 7, 0, 7},
+		{"dead", "timed_out", -1, 15, 124},
+		{"dead", "signal", -1, 11, 139}, {"dead", "not_found", 127, 0, 127}, {"dead", "not_runnable", 126, 0, 126},
+		{"cancelled", "cancelled", -1, 15, 130}, {"cancelled", "", -1, 0, 130},
+		{"cancelled", "expired", -1, 0, 125}, {"dead", "lost", -1, 0, 125}, {"held", "interrupted", -1, 0, 125},
+		{"dead", "unkillable", -1, 9, 125}, {"dead", "", 0, 0, 125}, {"dead", "", -1, 0, 125},
 	} {
 		j := &control.Job{State: c.state}
 		if c.reason != "" {
@@ -87,9 +90,12 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 	evil += "\n"
 	reason, worker, code := evil, evil, int64(1)
-	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &evil, Reason: &reason, WorkerID: &worker, User: evil, Submitter: evil, Cwd: evil, ExitCode: &code, Labels: map[string]string{evil: evil}}
-	detail := control.JobDetail{Job: j, Output: evil, Stderr: fake + evil, History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
-	event := control.Event{Event: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Key: evil, ID: evil}
+	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &evil, Reason: &reason, WorkerID: &worker, User: evil,
+		Submitter: evil, Cwd: evil, ExitCode: &code, Labels: map[string]string{evil: evil}}
+	detail := control.JobDetail{Job: j, Output: evil, Stderr: fake + evil,
+		History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
+	event := control.Event{Event: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Key: evil,
+		ID: evil}
 	for name, print := range map[string]func(*App) error{
 		"show": func(a *App) error { return a.showJob(&detail) },
 		"list": func(a *App) error {
@@ -143,9 +149,11 @@ func TestAllIsRemovedFromHelp(t *testing.T) {
 // A negative number at the end is parsed as a value where the command expects one.
 func TestNegativeNumbersAreValues(t *testing.T) {
 	for in, want := range map[string]string{
-		"config set priority -5": "config set priority -- -5", "--json config set jitter -.5": "--json config set jitter -- -.5",
-		"worker scale -1": "worker scale -- -1", "config set log_level -x": "config set log_level -x", "enqueue --priority -5": "enqueue --priority -5",
-		"logs x -n -5": "logs x -n -5", "-5": "-5",
+		"config set priority -5":       "config set priority -- -5",
+		"--json config set jitter -.5": "--json config set jitter -- -.5",
+		"worker scale -1":              "worker scale -- -1", "config set log_level -x": "config set log_level -x",
+		"enqueue --priority -5": "enqueue --priority -5",
+		"logs x -n -5":          "logs x -n -5", "-5": "-5",
 	} {
 		if got := strings.Join(separateNegativeNumber(strings.Fields(in)), " "); got != want {
 			t.Errorf("%s: got %q, want %q", in, got, want)
@@ -174,7 +182,8 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			return a.Table([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, present.Title(&j)}})
 		}},
 		"status": {2, func(a *App) error {
-			p := screenPrinter{a: a, text: present.ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j, LastLine: "last"}}}}}
+			p := screenPrinter{a: a, text: present.ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j,
+				LastLine: "last"}}}}}
 			return p.printPart(&p.parts()[2])
 		}},
 		"events": {1, func(a *App) error {
@@ -190,7 +199,8 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			t.Errorf("%s: got %q, which has %q %d times, want %d times", name, got, want, n, c.times)
 		}
 	}
-	if got := printed(t, func(a *App) error { a.Raw = true; return a.showJob(&shown) }); strings.Count(got, "a\u200bb\x1b[31mc") != 7 {
+	if got := printed(t, func(a *App) error { a.Raw = true; return a.showJob(&shown) }); strings.Count(got,
+		"a\u200bb\x1b[31mc") != 7 {
 		t.Errorf("show --raw: got %q, want the text as it is", got)
 	}
 }

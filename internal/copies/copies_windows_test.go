@@ -87,7 +87,8 @@ func TestRemove(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kept, old, other := filepath.Join(into, "queuectl-0123456789abcdef.exe"), filepath.Join(into, "queuectl-fedcba9876543210.exe"), filepath.Join(into, "other.exe")
+	kept, old, other := filepath.Join(into, "queuectl-0123456789abcdef.exe"),
+		filepath.Join(into, "queuectl-fedcba9876543210.exe"), filepath.Join(into, "other.exe")
 	for _, path := range []string{kept, old, other} {
 		write(t, path, path)
 	}

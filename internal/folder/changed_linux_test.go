@@ -26,11 +26,13 @@ func TestChangedReportsReplacedNames(t *testing.T) {
 		},
 	} {
 		dir := filepath.Join(t.TempDir(), "watched")
-		if err := errors.Join(os.Mkdir(dir, 0o700), touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "b"))); err != nil {
+		if err := errors.Join(os.Mkdir(dir, 0o700), touch(filepath.Join(dir, "a")),
+			touch(filepath.Join(dir, "b"))); err != nil {
 			t.Fatal(err)
 		}
 		told := watch(t, t.Context(), dir)
-		if err := errors.Join(touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "other")), os.Remove(filepath.Join(dir, "other"))); err != nil {
+		if err := errors.Join(touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "other")),
+			os.Remove(filepath.Join(dir, "other"))); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -54,7 +56,8 @@ func TestChangedReportsReplacedNames(t *testing.T) {
 
 // Changed returns an error if it cannot watch the directory.
 func TestChangedFailsWithoutTheDirectory(t *testing.T) {
-	if err := WaitForChange(t.Context(), filepath.Join(t.TempDir(), "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
+	if err := WaitForChange(t.Context(), filepath.Join(t.TempDir(), "none"), nil,
+		func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }

@@ -22,7 +22,8 @@ func Acquire(path string, create bool) (f *os.File, ok bool, err error) {
 // IsHeld do not mistake each other for the holder. A call of Acquire during a call of IsHeld fails, so the
 // caller of Acquire has to try again.
 func IsHeld(path string) (bool, error) {
-	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, windows.OPEN_EXISTING)
+	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE,
+		windows.OPEN_EXISTING)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -37,7 +38,8 @@ func open(path string, share, how uint32) (f *os.File, ok bool, err error) {
 	if err != nil {
 		return nil, false, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, share, nil, how, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, share, nil, how,
+		windows.FILE_ATTRIBUTE_NORMAL, 0)
 	switch {
 	case errors.Is(err, windows.ERROR_SHARING_VIOLATION):
 		return nil, false, nil

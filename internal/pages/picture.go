@@ -37,10 +37,12 @@ func picture(shown string) string {
 	widest := 0
 	for i, line := range shownLines {
 		widest = max(widest, utf8.RuneCountInString(colour.ReplaceAllString(line, "")))
-		fmt.Fprintf(&text, `<text x="%d" y="%d" xml:space="preserve">%s</text>`+"\n", margin, margin+14+i*lineHeight, painted(line))
+		fmt.Fprintf(&text, `<text x="%d" y="%d" xml:space="preserve">%s</text>`+"\n", margin, margin+14+i*lineHeight,
+			painted(line))
 	}
 	width, height := int(float64(widest)*charWidth)+2*margin, len(shownLines)*lineHeight+2*margin
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="queuectl on a terminal: running jobs, jobs up next, recent failures and finished jobs">
+	return fmt.Sprintf(
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="queuectl on a terminal: running jobs, jobs up next, recent failures and finished jobs">
 %s<rect class="window" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>
 %s</svg>
 `, width, height, style, width-1, height-1, text.String())

@@ -60,7 +60,8 @@ func screen() (text string, err error) {
 	queue := filepath.Join(dir, "queue")
 	command := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(dir, "queuectl"), append([]string{"--dir", queue}, args...)...)
-		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TZ=UTC", "TERM=xterm-256color", "LC_ALL=C.UTF-8"}
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TZ=UTC", "TERM=xterm-256color",
+			"LC_ALL=C.UTF-8"}
 		cmd.Dir = dir
 		return cmd
 	}
@@ -88,7 +89,8 @@ func screen() (text string, err error) {
 	}
 	for end := time.Now().Add(waitTimeout); ; time.Sleep(20 * time.Millisecond) {
 		text, err := onTerminal(command())
-		if err != nil || strings.Contains(text, "compiling 61") && strings.Contains(text, "epoch 4") && !strings.Contains(text, "just now") {
+		if err != nil || strings.Contains(text, "compiling 61") && strings.Contains(text, "epoch 4") &&
+			!strings.Contains(text, "just now") {
 			return text, err
 		}
 		if time.Now().After(end) {

@@ -196,7 +196,8 @@ func Owner() (*windows.SID, error) {
 		room [maxSID]byte
 	})
 	var n uint32
-	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner, (*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
+	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner,
+		(*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
 		return nil, fmt.Errorf("cannot determine the default owner of new files: %w", err)
 	}
 	return owner.sid.Copy()

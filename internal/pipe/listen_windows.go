@@ -55,7 +55,8 @@ type Listener struct {
 // descriptor admits. ClientOf identifies the client of an accepted connection. The connection's
 // CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
-	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), failed: make(chan error), unnamed: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
+	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), failed: make(chan error),
+		unnamed: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
 		l.nextInstance, err = begin(
@@ -138,7 +139,8 @@ func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windo
 	}
 	const mode = windows.PIPE_TYPE_MESSAGE | windows.PIPE_READMODE_BYTE | windows.PIPE_REJECT_REMOTE_CLIENTS
 	sa := windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}
-	return windows.CreateNamedPipe(name16, windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first, mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
+	return windows.CreateNamedPipe(name16, windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first,
+		mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
 }
 
 // abandoned reports whether a name exists although no process serves it. In that case, connecting
@@ -148,7 +150,8 @@ func abandoned(name string) bool {
 	if err != nil {
 		return false
 	}
-	h, err := windows.CreateFile(name16, connectRight, 0, nil, windows.OPEN_EXISTING, windows.SECURITY_SQOS_PRESENT|windows.SECURITY_ANONYMOUS, 0)
+	h, err := windows.CreateFile(name16, connectRight, 0, nil, windows.OPEN_EXISTING,
+		windows.SECURITY_SQOS_PRESENT|windows.SECURITY_ANONYMOUS, 0)
 	if err == nil {
 		windows.CloseHandle(h)
 	}
@@ -321,7 +324,8 @@ func admit(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 	if err != nil {
 		return err
 	}
-	return windows.SetSecurityInfo(h, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, dacl, nil)
+	return windows.SetSecurityInfo(h, windows.SE_KERNEL_OBJECT,
+		windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, dacl, nil)
 }
 
 // Close releases the name and closes the connections that Accept has not returned.

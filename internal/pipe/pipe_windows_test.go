@@ -180,7 +180,8 @@ func TestIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.User.Equals(self.User) || got.PID != os.Getpid() || !slices.EqualFunc(got.Groups, self.Groups, (*windows.SID).Equals) || len(got.Groups) == 0 {
+	if !got.User.Equals(self.User) || got.PID != os.Getpid() ||
+		!slices.EqualFunc(got.Groups, self.Groups, (*windows.SID).Equals) || len(got.Groups) == 0 {
 		t.Errorf("the client is %+v, want %+v", got, self)
 	}
 	owner, err := ServerOf(client)
@@ -284,7 +285,8 @@ func TestNameThatIsTaken(t *testing.T) {
 				}
 				return busy
 			}
-			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < takenFor || time.Since(began) > takenFor+time.Second {
+			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < takenFor ||
+				time.Since(began) > takenFor+time.Second {
 				t.Errorf("got %v after %v", err, time.Since(began))
 			}
 			time.AfterFunc(takenFor/2, func() { free = true })
@@ -354,7 +356,8 @@ func TestNameIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if sd, err := windows.GetSecurityInfo(next.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION); err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BU)") {
+	if sd, err := windows.GetSecurityInfo(next.(*conn).handle(), windows.SE_KERNEL_OBJECT,
+		windows.DACL_SECURITY_INFORMATION); err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BU)") {
 		t.Errorf("who may use it: %s, %v", sd, err)
 	}
 }
@@ -366,7 +369,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for account, want := range map[string]bool{self.User.String(): true, "S-1-5-18": true, "S-1-5-32-544": true, "S-1-5-32-545": false, "S-1-1-0": false, "S-1-5-21-1-2-3-1001": false} {
+	for account, want := range map[string]bool{self.User.String(): true, "S-1-5-18": true, "S-1-5-32-544": true,
+		"S-1-5-32-545": false, "S-1-1-0": false, "S-1-5-21-1-2-3-1001": false} {
 		sid, err := windows.StringToSid(account)
 		if err != nil {
 			t.Fatal(err)
@@ -382,8 +386,10 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
-		windows.SE_GROUP_USE_FOR_DENY_ONLY: false, windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_ENABLED: false, 0: false,
-		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false, windows.SE_GROUP_LOGON_ID | windows.SE_GROUP_ENABLED: false,
+		windows.SE_GROUP_USE_FOR_DENY_ONLY: false, windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_ENABLED: false,
+		0: false,
+		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false,
+		windows.SE_GROUP_LOGON_ID | windows.SE_GROUP_ENABLED:            false,
 	} {
 		if got := counts(attributes); got != want {
 			t.Errorf("%#x: %v", attributes, got)
@@ -409,12 +415,14 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		var own, restricted windows.Token
-		if err := windows.OpenProcessToken(windows.CurrentProcess(), windows.TOKEN_DUPLICATE|windows.TOKEN_QUERY|windows.TOKEN_ASSIGN_PRIMARY, &own); err != nil {
+		if err := windows.OpenProcessToken(windows.CurrentProcess(),
+			windows.TOKEN_DUPLICATE|windows.TOKEN_QUERY|windows.TOKEN_ASSIGN_PRIMARY, &own); err != nil {
 			t.Fatal(err)
 		}
 		defer own.Close()
 		only := windows.SIDAndAttributes{Sid: everybody}
-		if ok, _, err := advapi32.NewProc("CreateRestrictedToken").Call(uintptr(own), 0, 0, 0, 0, 0, 1, uintptr(unsafe.Pointer(&only)), uintptr(unsafe.Pointer(&restricted))); ok == 0 {
+		if ok, _, err := advapi32.NewProc("CreateRestrictedToken").Call(uintptr(own), 0, 0, 0, 0, 0, 1,
+			uintptr(unsafe.Pointer(&only)), uintptr(unsafe.Pointer(&restricted))); ok == 0 {
 			t.Fatal(err)
 		}
 		defer restricted.Close()

@@ -31,9 +31,11 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
 	for want, s := range map[string]queue.Spec{
 		"": {}, "; expires Mon 23 Nov 03:12 CET, in 11h": {ExpiresAt: in(11 * time.Hour)},
-		"; expires Sat 21 Nov 16:12 CET, which has passed, so it will not run":    {ExpiresAt: in(-24 * time.Hour)},
-		"; due Mon 23 Nov 03:12 CET, in 11h; expires Tue 24 Nov 16:12 CET, in 2d": {RunAt: in(11 * time.Hour), ExpiresAt: in(48 * time.Hour)},
-		"; due Sun 22 Nov 18:12 CET, in 2h; expires Sun 22 Nov 17:12 CET, in 1h":  {Delay: new(2 * time.Hour), ExpiresAt: in(time.Hour)},
+		"; expires Sat 21 Nov 16:12 CET, which has passed, so it will not run": {ExpiresAt: in(-24 * time.Hour)},
+		"; due Mon 23 Nov 03:12 CET, in 11h; expires Tue 24 Nov 16:12 CET, in 2d": {RunAt: in(11 * time.Hour),
+			ExpiresAt: in(48 * time.Hour)},
+		"; due Sun 22 Nov 18:12 CET, in 2h; expires Sun 22 Nov 17:12 CET, in 1h": {Delay: new(2 * time.Hour),
+			ExpiresAt: in(time.Hour)},
 	} {
 		if got := WhenDue(&s, now); got != want {
 			t.Errorf("got %q, want %q", got, want)

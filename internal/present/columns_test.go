@@ -39,7 +39,8 @@ func TestColumnsSortByValue(t *testing.T) {
 
 // Every state has a sign of its own, so that a cell's sign identifies its state.
 func TestSignsIdentifyStates(t *testing.T) {
-	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead", "cancelled"} {
+	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead",
+		"cancelled"} {
 		sign := SignOf(state)
 		if sign.Sign == "" || LeadingSign(sign.Sign+" 17") != sign {
 			t.Errorf("%s: the sign %+v is found as %+v", state, sign, LeadingSign(sign.Sign+" 17"))

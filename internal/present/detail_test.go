@@ -12,9 +12,11 @@ import (
 // show prints the input file, and an output limit that differs from the default.
 func TestShowListsSettings(t *testing.T) {
 	rows := SettingsOf(&control.JobDetail{Spec: map[string]any{
-		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0}, "on_lost": "retry", "kill_after": "10s",
+		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0},
+		"on_lost": "retry", "kill_after": "10s",
 	}})
-	if want := [][2]string{{"Timeout", "5s"}, {"Max output", "10.0 KiB per stream"}, {"Stdin", "/in"}, {"Backoff", ""}}; !slices.Equal(rows, want) {
+	if want := [][2]string{{"Timeout", "5s"}, {"Max output", "10.0 KiB per stream"}, {"Stdin", "/in"},
+		{"Backoff", ""}}; !slices.Equal(rows, want) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
 	small := SettingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
@@ -29,7 +31,8 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
 		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
-		if got, want := LimitsOf(j), [][2]string{{"Tasks", want}, {"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
+		if got, want := LimitsOf(j), [][2]string{{"Tasks", want},
+			{"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
 			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
 		}
 	}
@@ -45,8 +48,10 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		want       string
 	}{
 		{control.Attempt{ExitCode: zero}, false, ""},
-		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "leftover processes stopped: 1 (--allow-background keeps them running)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 1}, false,
+			"leftover processes stopped: 1 (--allow-background keeps them running)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false,
+			"result not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
 		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes stopped: 2"},
 		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes stopped: 2"},
 	} {
@@ -60,7 +65,8 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 func TestReasonNamesTheDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{
-		time.Hour: "15:04 MST, in 1h", 4 * time.Hour: "Mon 2 Jan 15:04 MST, in 4h", 50 * 24 * time.Hour: "Mon 2 Jan 2006 15:04 MST, in 50d",
+		time.Hour: "15:04 MST, in 1h", 4 * time.Hour: "Mon 2 Jan 15:04 MST, in 4h",
+		50 * 24 * time.Hour: "Mon 2 Jan 2006 15:04 MST, in 50d",
 	} {
 		at := now.Add(wait)
 		layout, in, _ := strings.Cut(layout, ",")

@@ -36,7 +36,8 @@ func tidyRunners(client string) {
 func removeRunners(client string) error {
 	for end := time.Now().Add(letGo); !copies.Remove(copies.DirFor(client)); time.Sleep(pollEvery) {
 		if time.Now().After(end) {
-			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended", copies.DirFor(client))
+			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended",
+				copies.DirFor(client))
 		}
 	}
 	return nil

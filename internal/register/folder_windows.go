@@ -68,8 +68,10 @@ func secureFolder(dir string) error {
 // parent folder. So takeFolder rejects a folder of another user, who could keep access to its
 // content.
 func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
-	h, err := windows.CreateFile(name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
-		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
+	h, err := windows.CreateFile(
+		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
 	if err != nil {
 		return err
 	}
@@ -78,7 +80,8 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 	if err := windows.GetFileInformationByHandle(h, &about); err != nil {
 		return err
 	}
-	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 || about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 ||
+		about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
 		return queue.Errorf(queue.CodeWrongState, "this path is not a folder, or is a link to another folder; move it away")
 	}
 	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
@@ -128,8 +131,10 @@ func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
 	if err != nil {
 		return err
 	}
-	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
+	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
+		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the file or folder away", accounts.NameOf(owner))
+	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the "+
+		"file or folder away", accounts.NameOf(owner))
 }

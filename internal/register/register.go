@@ -44,7 +44,8 @@ func (o Options) NotRegistered() error {
 	if o.User {
 		flag = " --user"
 	}
-	return queue.Errorf(queue.CodeNotFound, "no service is registered; register one with: queuectl service install%s", flag)
+	return queue.Errorf(queue.CodeNotFound, "no service is registered; register one with: queuectl service install%s",
+		flag)
 }
 
 // allowed returns an error unless the caller is root (on Windows, an elevated administrator) or the

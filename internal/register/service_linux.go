@@ -79,7 +79,8 @@ func (o Options) noSystemd() error {
 	if o.User {
 		return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run: queuectl serve")
 	}
-	return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run, as root: %s %s; or start your own service with: queuectl serve",
+	return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run, as root: %s %s; or "+
+		"start your own service with: queuectl serve",
 		o.Client, strings.Join(o.serve(), " "))
 }
 
@@ -92,7 +93,8 @@ func session() error {
 	uid := strconv.Itoa(os.Getuid())
 	dir := filepath.Join("/run/user", uid)
 	if _, err := os.Stat(dir); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "systemd is not running for this user; log in, or keep it running without a login: loginctl enable-linger %s", uid)
+		return queue.Errorf(queue.CodeUnavailable, "systemd is not running for this user; log in, or keep it running "+
+			"without a login: loginctl enable-linger %s", uid)
 	}
 	return os.Setenv("XDG_RUNTIME_DIR", dir)
 }
@@ -178,7 +180,8 @@ func (s *Service) Install() error {
 		return err
 	}
 	if !s.User {
-		if err := errors.Join(s.run("systemd-sysusers", Name+".conf"), s.run("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
+		if err := errors.Join(s.run("systemd-sysusers", Name+".conf"),
+			s.run("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
 			return err
 		}
 	}
@@ -271,7 +274,8 @@ func (s *Service) writeFiles() (changed bool, err error) {
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadows()
 	if path := s.owned(); path != "" && !shadows {
-		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the systemd units (%s); to remove the service, remove the package", path)
+		return true, queue.Errorf(queue.CodeWrongState,
+			"a package has installed the systemd units (%s); to remove the service, remove the package", path)
 	}
 	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err
@@ -356,7 +360,8 @@ var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 func trusted(program string) error {
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
-			return queue.Errorf(queue.CodeWrongState, "the service cannot access files in %s; %s", dir, fmt.Sprintf(copyFirst, filepath.Dir(program)))
+			return queue.Errorf(queue.CodeWrongState, "the service cannot access files in %s; %s", dir,
+				fmt.Sprintf(copyFirst, filepath.Dir(program)))
 		}
 	}
 	for path := program; ; path = filepath.Dir(path) {
@@ -365,7 +370,8 @@ func trusted(program string) error {
 			return err
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
-			return queue.Errorf(queue.CodeWrongState, "other users can change %s and so replace a program that runs as root; %s", path, remedy(program, path, st.Uid, info.Mode()))
+			return queue.Errorf(queue.CodeWrongState, "other users can change %s and so replace a program that runs as root; %s",
+				path, remedy(program, path, st.Uid, info.Mode()))
 		}
 		if path == "/" {
 			return nil
@@ -373,7 +379,8 @@ func trusted(program string) error {
 	}
 }
 
-const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"
+const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
+	"/usr/local/bin/queuectl service install"
 
 // remedy returns what to do if not only root can change path, which leads to the program.
 func remedy(program, path string, owner uint32, mode os.FileMode) string {

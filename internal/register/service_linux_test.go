@@ -93,21 +93,29 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings := []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}
-	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service", "/etc/systemd/system/queuectl-web.socket", "/etc/systemd/system/queuectl.service", "/etc/systemd/system/queuectl.socket"}
-	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units, []string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
+	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service",
+		"/etc/systemd/system/queuectl-web.socket", "/etc/systemd/system/queuectl.service",
+		"/etc/systemd/system/queuectl.socket"}
+	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units,
+		[]string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
 	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
-	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "install", enable})
+	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf",
+		"install", enable})
 
 	if err := m.s.Install(); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "asked the second time", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload", enable})
+	expect(t, "asked the second time", m.takeCalls(),
+		[]string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload",
+			enable})
 
 	if was, err := m.s.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
 	expect(t, "files afterwards", m.files(t), settings)
-	expect(t, "asked to uninstall", m.takeCalls(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
+	expect(t, "asked to uninstall", m.takeCalls(),
+		[]string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket",
+			"systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
 	if was, err := m.s.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}
@@ -121,8 +129,10 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := "/home/.config/systemd/user/"
-	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service", folder + "queuectl.service", folder + "queuectl.socket"})
-	expect(t, "asked", m.takeCalls(), []string{"install", "systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
+	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service",
+		folder + "queuectl.service", folder + "queuectl.socket"})
+	expect(t, "asked", m.takeCalls(), []string{"install",
+		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
 	if start, registered := registered.UserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
@@ -164,9 +174,11 @@ func TestInstallBringsUpToDate(t *testing.T) {
 
 // If a package owns a unit, Install and Uninstall change nothing, and the error names the unit.
 func TestInstallLeavesPackagedUnits(t *testing.T) {
-	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service", "/lib/systemd/system/queuectl-runner.socket"} {
+	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service",
+		"/lib/systemd/system/queuectl-runner.socket"} {
 		m := newMachine(t, system)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755),
+			os.WriteFile(m.root+path, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		before := m.files(t)
@@ -195,14 +207,17 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 	}
 	m.takeCalls()
 	var want []string
-	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service", "queuectl.socket"} {
+	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service",
+		"queuectl.socket"} {
 		path := "/usr/lib/systemd/system/" + name
-		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755),
+			os.WriteFile(m.root+path, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, path)
 	}
-	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "queuectl service uninstall") {
+	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) ||
+		!strings.Contains(err.Error(), "queuectl service uninstall") {
 		t.Errorf("Install: got %v", err)
 	}
 	expect(t, "asked to install", m.takeCalls(), nil)
@@ -215,8 +230,12 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 		t.Fatal(was, err)
 	}
 	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
-	expect(t, "asked to uninstall", m.takeCalls(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket", "systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
-	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "remove the package") {
+	expect(t, "asked to uninstall", m.takeCalls(),
+		[]string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service",
+			"systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket",
+			"systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
+	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) ||
+		!strings.Contains(err.Error(), "remove the package") {
 		t.Errorf("Uninstall once more: got %v", err)
 	}
 }
@@ -231,10 +250,12 @@ func TestWithoutSystemd(t *testing.T) {
 	if !strings.Contains(string(page), "\n"+line+"\n") {
 		t.Errorf("docs/install.md lacks %q", line)
 	}
-	if err := system.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
+	if err := system.noSystemd(); !errors.Is(err, queue.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
 		t.Errorf("got %v, want %q in it", err, line)
 	}
-	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.HasSuffix(err.Error(), "run: queuectl serve") {
+	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) ||
+		!strings.HasSuffix(err.Error(), "run: queuectl serve") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -254,7 +275,8 @@ func TestVerbsAreRefused(t *testing.T) {
 	}
 	m.s.uid = 1000
 	m.takeCalls()
-	for _, do := range []func() error{m.s.Install, m.s.Start, stop, m.s.Restart, func() error { _, err := m.s.Uninstall(); return err }} {
+	for _, do := range []func() error{m.s.Install, m.s.Start, stop, m.s.Restart,
+		func() error { _, err := m.s.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
 			t.Errorf("got %v", err)
 		}
@@ -298,8 +320,10 @@ func TestRemedies(t *testing.T) {
 		{bin, bin, 0, 0o775, "run: chmod g-w " + bin},
 		{bin, bin, 1000, 0o755, "run: chown root: " + bin + " && chmod go-w " + bin},
 		{bin, "/usr/local/bin", 0, 0o777, "run: chown root: /usr/local/bin && chmod go-w /usr/local/bin"},
-		{there, there, 1000, 0o755, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"},
-		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"},
+		{there, there, 1000, 0o755, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && " +
+			"/usr/local/bin/queuectl service install"},
+		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && " +
+			"/usr/local/bin/queuectl service install"},
 	} {
 		if got := remedy(c.program, c.path, c.owner, c.mode); got != c.want {
 			t.Errorf("%s, %s of %d with %v: got %q, want %q", c.program, c.path, c.owner, c.mode, got, c.want)

@@ -9,7 +9,8 @@ type Service struct{ Options }
 
 // New returns an error, because this system is not supported.
 func New(Options) (*Service, error) {
-	return nil, queue.Errorf(queue.CodeUnsupported, "queuectl cannot be registered as a service on this operating system; start it with: queuectl serve")
+	return nil, queue.Errorf(queue.CodeUnsupported,
+		"queuectl cannot be registered as a service on this operating system; start it with: queuectl serve")
 }
 
 // Registered reports whether the service is registered.

@@ -25,7 +25,8 @@ func (s *Service) Start() error { return s.act("start", s.unit.Start) }
 // next client starts the service again, through its socket.
 func (s *Service) Stop(keepJobs bool) error {
 	if keepJobs {
-		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system would start it again immediately; use: queuectl service restart")
+		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+
+			"would start it again immediately; use: queuectl service restart")
 	}
 	return s.act("stop", s.unit.Stop)
 }

@@ -26,7 +26,8 @@ import (
 const Account = `NT SERVICE\` + Name
 
 // rootsAlone is the message for a caller without the rights to manage the system's service.
-const rootsAlone = "only an administrator can %s the system's service; in an elevated prompt (right-click, Run as administrator), run: queuectl service %[1]s; or use --user for your own service"
+const rootsAlone = "only an administrator can %s the system's service; in an elevated prompt (right-click, Run as " +
+	"administrator), run: queuectl service %[1]s; or use --user for your own service"
 
 // Service is queuectl as a service of Windows. A user's own service is not a Windows service: it
 // starts when the user logs on and ends when the user logs off.
@@ -81,10 +82,11 @@ type sources struct {
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, folder: secure, trusted: trusted, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
-		sources: sources{add: addSource, remove: eventlog.Remove},
-		runner:  runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
-		profile: removeProfile,
+		Options: o, folder: secure, trusted: trusted, logon: registryRun,
+		elevated: windows.GetCurrentProcessToken().IsElevated(),
+		sources:  sources{add: addSource, remove: eventlog.Remove},
+		runner:   runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
+		profile:  removeProfile,
 	}
 	var err error
 	s.unit, err = kardianos.New(nil, &kardianos.Config{
@@ -282,7 +284,8 @@ func (s *Service) Undo() error {
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
-	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile), removed("the runner programs", programs))
+	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile),
+		removed("the runner programs", programs))
 }
 
 // Uninstall stops the service and removes the registration. It returns whether the service was
@@ -316,7 +319,8 @@ func (s *Service) Start() error {
 		err := s.unit.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
-			return fmt.Errorf("the service's account may not log on as a service, or its password is wrong (1069); allow this logon in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
+			return fmt.Errorf("the service's account may not log on as a service, or its password is wrong (1069); allow this "+
+				"logon in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}
@@ -368,7 +372,8 @@ func (s *Service) stop() error {
 	}
 	err = e.stop()
 	e.Close()
-	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) && !errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) {
+	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) &&
+		!errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) {
 		return err
 	}
 	return s.waitForState(svc.Stopped)
@@ -407,7 +412,9 @@ func (s *Service) waitForState(want svc.State) error {
 			point, heard = st.CheckPoint, time.Now()
 		}
 		if within := max(stallTimeout, time.Duration(st.WaitHint)*time.Millisecond); time.Since(heard) > within {
-			return queue.Errorf(queue.CodeUnavailable, "the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, Windows Logs, Application)", within, Name)
+			return queue.Errorf(queue.CodeUnavailable,
+				"the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, "+
+					"Windows Logs, Application)", within, Name)
 		}
 		time.Sleep(pollEvery)
 	}
@@ -419,7 +426,8 @@ func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
 	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
 		code = windows.Errno(st.Win32ExitCode).Error()
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); see %s and the event log (Event Viewer, Windows Logs, Application, source %s)",
+	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); see %s and the event log (Event Viewer, "+
+		"Windows Logs, Application, source %s)",
 		code, filepath.Join(s.Places.State, config.ServiceLogName), Name)
 }
 
@@ -508,7 +516,8 @@ func (m managed) setPrivileges(names ...string) error {
 		}
 	}
 	first := &list[0] // the layout of SERVICE_REQUIRED_PRIVILEGES_INFO
-	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&first)))
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
+		(*byte)(unsafe.Pointer(&first)))
 }
 
 // maxServiceConfig is the size of the buffer for a service's configuration, in bytes. Windows does
@@ -542,6 +551,7 @@ func (m managed) stop() error {
 
 func (m managed) status() (st windows.SERVICE_STATUS_PROCESS, err error) {
 	need := uint32(0)
-	err = windows.QueryServiceStatusEx(m.Handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&st)), uint32(unsafe.Sizeof(st)), &need)
+	err = windows.QueryServiceStatusEx(m.Handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&st)),
+		uint32(unsafe.Sizeof(st)), &need)
 	return st, err
 }

@@ -49,7 +49,9 @@ type manager struct {
 
 func newManager(own bool) *manager {
 	m := &manager{state: svc.Stopped}
-	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client", Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
+	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",
+		Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`,
+			File: `C:\ProgramData\queuectl\queuectl.toml`}}
 	o.Talk = Direct{
 		Begin: func() error { m.record("begin"); m.state = svc.Running; return nil },
 		End: func(keep bool) error {
@@ -71,12 +73,14 @@ func newManager(own bool) *manager {
 			}
 			return listed{m}, nil
 		},
-		sources: sources{add: func(string) error { m.record("source"); return nil }, remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
+		sources: sources{add: func(string) error { m.record("source"); return nil },
+			remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
 		folder:  func(string, string) error { m.record("folder"); return nil },
 		trusted: func(string) error { return nil },
 		runner: runner{
 			install: func(client string) error { m.record("runner " + client); return nil },
-			tidy:    func(client string) { m.record("tidy " + client) }, remove: func(client string) error { m.record("no runner " + client); return nil },
+			tidy:    func(client string) { m.record("tidy " + client) },
+			remove:  func(client string) error { m.record("no runner " + client); return nil },
 		},
 		profile: func(sid string) error { m.record("no profile " + sid); return m.profile },
 		logon: logon{
@@ -152,7 +156,8 @@ func (l listed) status() (windows.SERVICE_STATUS_PROCESS, error) {
 		if l.slow--; l.slow < 0 {
 			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
 			if l.exit != 0 {
-				l.state, st.Win32ExitCode, st.ServiceSpecificExitCode = svc.Stopped, uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR), l.exit
+				l.state, st.Win32ExitCode, st.ServiceSpecificExitCode = svc.Stopped, uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR),
+					l.exit
 			}
 		}
 	}
@@ -189,7 +194,8 @@ func TestInstall(t *testing.T) {
 		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
 			t.Fatal(m.line, err)
 		}
-		expect(t, "another program", m.takeCalls(), "command", "folder", "runner client", "source", "end", "keep jobs", "start", "tidy client")
+		expect(t, "another program", m.takeCalls(), "command", "folder", "runner client", "source", "end", "keep jobs",
+			"start", "tidy client")
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
@@ -227,7 +233,8 @@ func TestPrepare(t *testing.T) {
 		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
 	}
 	expect(t, "privileges", m.privileges, "SeChangeNotifyPrivilege")
-	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute || m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
+	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute ||
+		m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
 		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
 	}
 }
@@ -238,18 +245,21 @@ func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
 		m.registered, m.exit = true, 78
-		if err := m.s.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") || !strings.Contains(err.Error(), "service.log") {
+		if err := m.s.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") ||
+			!strings.Contains(err.Error(), "service.log") {
 			t.Errorf("got %v", err)
 		}
 		m.refuses = windows.ERROR_SERVICE_LOGON_FAILED
-		if err := m.s.Start(); err == nil || !strings.Contains(err.Error(), "1069") || !strings.Contains(err.Error(), "secpol.msc") {
+		if err := m.s.Start(); err == nil || !strings.Contains(err.Error(), "1069") ||
+			!strings.Contains(err.Error(), "secpol.msc") {
 			t.Errorf("got %v", err)
 		}
 		m.refuses = nil
 		m.hangs = true
 		for _, do := range []func() error{m.s.Start, func() error { return m.s.Stop(false) }} {
 			began := time.Now()
-			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") || time.Since(began) > stallTimeout+time.Second {
+			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") ||
+				time.Since(began) > stallTimeout+time.Second {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
@@ -292,7 +302,8 @@ func TestJobsAreKept(t *testing.T) {
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.s.elevated = true, false
-	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Tidy, m.s.Undo, m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
+	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Tidy, m.s.Undo, m.s.Start, m.s.Restart,
+		func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
 			t.Errorf("got %v", err)
 		}
@@ -357,7 +368,8 @@ func TestFolder(t *testing.T) {
 	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a file in its place: %v", err)
 	}
-	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true, "O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
+	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true,
+		"O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
 		sd, err := windows.SecurityDescriptorFromString(sddl)
 		if err != nil {
 			t.Fatal(err)
@@ -384,7 +396,8 @@ func TestDirectoryDeniesOtherUsers(t *testing.T) {
 			if err := secureFolder(dir); err != nil {
 				t.Fatal(err)
 			}
-			sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+			sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT,
+				windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -407,12 +420,14 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 		if err := windows.GetAce(dacl, i, &ace); err != nil {
 			t.Fatal(err)
 		}
-		if below := uint8(windows.OBJECT_INHERIT_ACE | windows.CONTAINER_INHERIT_ACE); ace.Header.AceFlags != below || ace.Mask != 0x1f01ff {
+		if below := uint8(windows.OBJECT_INHERIT_ACE | windows.CONTAINER_INHERIT_ACE); ace.Header.AceFlags != below ||
+			ace.Mask != 0x1f01ff {
 			t.Errorf("%s: entry %d is %+v", what, i, ace)
 		}
 		in = append(in, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
 	}
-	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(in, want) || control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
+	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(in, want) ||
+		control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
 		t.Errorf("%s: lets in %v, control %x, of %s; want %v", what, in, control, owner, want)
 	}
 }
@@ -425,7 +440,9 @@ func TestServiceManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := filepath.Join(programs, "queuectl-register-test")
-	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
+	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
+		Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
+			File: filepath.Join(base, "state", "queuectl.toml")}}
 	// The running service is this test program, which does not answer like queuectl.
 	o.Talk.End = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
@@ -447,7 +464,8 @@ func TestServiceManager(t *testing.T) {
 	if err := s.Install(); err != nil {
 		t.Errorf("installed twice: %v", err)
 	}
-	if source, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\`+Name, registry.QUERY_VALUE); err != nil {
+	if source, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\`+
+		Name, registry.QUERY_VALUE); err != nil {
 		t.Errorf("no source in the event log: %v", err)
 	} else {
 		source.Close()
@@ -485,21 +503,26 @@ func asPrepared(t *testing.T) {
 	reset, err2 := s.ResetPeriod()
 	nonCrash, err3 := s.RecoveryActionsOnNonCrashFailures()
 	c, err4 := s.Config()
-	if err := errors.Join(err1, err2, err3, err4); err != nil || !slices.Equal(actions, recovery) || reset != 86400 || !nonCrash {
+	if err := errors.Join(err1, err2, err3, err4); err != nil || !slices.Equal(actions, recovery) || reset != 86400 ||
+		!nonCrash {
 		t.Errorf("recovery: %v, %d, %v, %v", actions, reset, nonCrash, err)
 	}
-	if c.SidType != windows.SERVICE_SID_TYPE_UNRESTRICTED || c.StartType != mgr.StartAutomatic || !strings.EqualFold(c.ServiceStartName, Account) {
+	if c.SidType != windows.SERVICE_SID_TYPE_UNRESTRICTED || c.StartType != mgr.StartAutomatic ||
+		!strings.EqualFold(c.ServiceStartName, Account) {
 		t.Errorf("configured: %+v", c)
 	}
 	var ms, need uint32
-	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)), 4, &need); err != nil || ms != 180_000 {
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)),
+		4, &need); err != nil || ms != 180_000 {
 		t.Errorf("time before shutdown: %d ms, %v", ms, err)
 	}
 	var info struct {
 		names *uint16
 		room  [256]uint16
 	}
-	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil || windows.UTF16PtrToString(info.names) != privileges[0] {
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
+		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil ||
+		windows.UTF16PtrToString(info.names) != privileges[0] {
 		t.Errorf("privileges: %v", err)
 	}
 }

@@ -55,7 +55,8 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 			who = append(who, accounts.NameOf(owner))
 		}
 		if len(who) > 0 {
-			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the program that the service runs"+move, path, strings.Join(who, ", "))
+			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the "+
+				"program that the service runs"+move, path, strings.Join(who, ", "))
 		}
 		if top {
 			return nil

@@ -42,9 +42,11 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		{users, programs, programs, programs, `C:\`},
 	} {
 		err := onlyTrustedReplace(`C:\above\folder\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
-			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above, `C:\above\folder`: c.folder, `C:\above\folder\q.exe`: c.program}[path])
+			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above,
+				`C:\above\folder`: c.folder, `C:\above\folder\q.exe`: c.program}[path])
 		})
-		if c.refused == "" && err != nil || c.refused != "" && (!errors.Is(err, queue.ErrWrongState) || !strings.HasPrefix(err.Error(), c.refused+" can be")) {
+		if c.refused == "" && err != nil || c.refused != "" &&
+			(!errors.Is(err, queue.ErrWrongState) || !strings.HasPrefix(err.Error(), c.refused+" can be")) {
 			t.Errorf("%+v: got %v", c, err)
 		}
 	}

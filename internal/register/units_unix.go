@@ -12,7 +12,8 @@ import (
 )
 
 // rootsAlone is the message for a caller without the rights to manage the system's service.
-const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user for your own service"
+const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
+	"for your own service"
 
 // packaged and packagedClient are the paths of the programs in the packages' files.
 const (
@@ -59,7 +60,8 @@ func (o Options) plain() error {
 	}
 	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
-			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; use an absolute path with only letters, digits and /._+-", path)
+			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; use an absolute path with "+
+				"only letters, digits and /._+-", path)
 		}
 	}
 	return nil

@@ -15,16 +15,22 @@ import (
 )
 
 var (
-	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl", Places: config.Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}}
-	own    = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl", Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock", File: "/home/eve/conf/queuectl/queuectl.toml"}}
+	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
+		Places: config.Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
+			File: "/etc/queuectl/queuectl.toml"}}
+	own = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl",
+		Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock",
+			File: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
 // A unit differs from the packaged one only in the paths of the programs.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
-	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket", "queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
+	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
+		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
 		packages := Options{Program: packaged, Client: packagedClient, Places: system.Places}.text(name)
 		here := system.text(name)
-		if got := strings.NewReplacer(system.Program, packaged, system.Client, packagedClient).Replace(here); got != packages {
+		if got := strings.NewReplacer(system.Program, packaged, system.Client,
+			packagedClient).Replace(here); got != packages {
 			t.Errorf("%s: got %s, want %s", name, got, packages)
 		}
 		if strings.Contains(packages, packagedClient) && here == packages {
@@ -36,9 +42,11 @@ func TestUnitsAreThePackagesUnits(t *testing.T) {
 // No placeholder remains in the files of the system or of a user.
 func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{system, own} {
-		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket", "user/queuectl-runner.socket", "launchd.plist"} {
+		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
+			"user/queuectl-runner.socket", "launchd.plist"} {
 			text := o.text(name)
-			if strings.Contains(text, packaged) || strings.Contains(text, packagedClient) || strings.Contains(text, "@STATE") || strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
+			if strings.Contains(text, packaged) || strings.Contains(text, packagedClient) || strings.Contains(text, "@STATE") ||
+				strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
 				t.Errorf("%s: %s", name, text)
 			}
 		}
@@ -61,7 +69,8 @@ func TestLaunchdFile(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		{system, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket", "/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
+		{system, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket",
+			"/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
 		{own, []string{"queuectl", "/home/eve/queuectld", "serve"}},
 	} {
 		d := xml.NewDecoder(strings.NewReader(c.o.text("launchd.plist")))
@@ -97,7 +106,8 @@ func TestPathsThatUnitsCannotContain(t *testing.T) {
 	if err := system.plain(); err != nil {
 		t.Error(err)
 	}
-	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}", "/opt/$HOME", "/opt/é"} {
+	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}",
+		"/opt/$HOME", "/opt/é"} {
 		o := system
 		o.Program = path
 		if err := o.plain(); !errors.Is(err, queue.ErrInvalid) {

@@ -27,7 +27,8 @@ func changelog(out io.Writer, args []string) error {
 		return err
 	}
 	for _, e := range entries {
-		fmt.Fprintf(out, "- semver: %q\n  date: %q\n  packager: %q\n  deb: {urgency: medium, distributions: [unstable]}\n  changes:\n", e.version, e.date, maintainer)
+		fmt.Fprintf(out, "- semver: %q\n  date: %q\n  packager: %q\n  deb: {urgency: medium, distributions: "+
+			"[unstable]}\n  changes:\n", e.version, e.date, maintainer)
 		for _, note := range e.notes {
 			if _, err := fmt.Fprintf(out, "    - note: %q\n", note); err != nil {
 				return err

@@ -22,7 +22,8 @@ func licences(out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "queuectl contains the following components under these licences.\n\n-- Go %s\n\n%s", info.GoVersion, text)
+	fmt.Fprintf(out, "queuectl contains the following components under these licences.\n\n-- Go %s\n\n%s", info.GoVersion,
+		text)
 	for _, m := range info.Deps {
 		m = linked(m)
 		text, err := licencesIn(filepath.Join(args[1], escaped(m)))
@@ -58,7 +59,8 @@ func licencesIn(dir string) (string, error) {
 	var b strings.Builder
 	for _, f := range files {
 		name := strings.ToUpper(f.Name())
-		if f.IsDir() || !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") && !strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "NOTICE") {
+		if f.IsDir() || !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") &&
+			!strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "NOTICE") {
 			continue
 		}
 		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))

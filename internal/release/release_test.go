@@ -45,11 +45,13 @@ func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 // unreleased changes.
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
-	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - 2026-11-22\n\n- Older.\n"
+	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - " +
+		"2026-11-22\n\n- Older.\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for version, want := range map[string]string{"0.2.0": "### Added\n\n- Old.\n", "0.1.0": "- Older.\n", "0.2.0+1.gabc": "- New.\n"} {
+	for version, want := range map[string]string{"0.2.0": "### Added\n\n- Old.\n", "0.1.0": "- Older.\n",
+		"0.2.0+1.gabc": "- New.\n"} {
 		var out bytes.Buffer
 		if err := notes(&out, []string{file, version}); err != nil || out.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", version, out.String(), err, want)
@@ -65,8 +67,10 @@ func TestModules(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	purl := "pkg:golang/github.com/BurntSushi/toml@v1.6.0"
-	want := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl, Properties: []property{{"go:sum", m.Sum}}}
-	if got := module(&debug.Module{Path: "example.org/old", Version: "v1.0.0", Replace: m}); !reflect.DeepEqual(got, want) {
+	want := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl,
+		Properties: []property{{"go:sum", m.Sum}}}
+	if got := module(&debug.Module{Path: "example.org/old", Version: "v1.0.0", Replace: m}); !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -132,7 +136,8 @@ func TestBillOfMaterialsHasLicences(t *testing.T) {
 		t.Fatal(err)
 	}
 	goroot := t.TempDir()
-	if err := os.WriteFile(filepath.Join(goroot, "LICENSE"), []byte("Redistribution and use in source and binary forms"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(goroot, "LICENSE"), []byte("Redistribution and use in source and binary forms"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer

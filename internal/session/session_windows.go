@@ -43,7 +43,8 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	// An error is ignored, because it only changes the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
-	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) }, stopped: make(chan struct{})}
+	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) },
+		stopped: make(chan struct{})}
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
 	// This handler runs before that of package signal, which does not report which event occurred.

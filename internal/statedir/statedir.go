@@ -16,7 +16,8 @@ func Make(dir string) error {
 	err := makePrivate(dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "cannot create the state directory %s: permission denied; choose another one with --dir", dir)
+		return queue.Errorf(queue.CodeDenied, "cannot create the state directory %s: permission denied; choose "+
+			"another one with --dir", dir)
 	case err != nil:
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}

@@ -27,11 +27,14 @@ func check(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("the state directory %s is not a directory; choose another one with --dir", dir)
 	case ok && st.Uid == 0 && os.Geteuid() != 0:
-		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; if the directory is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
+		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; if the directory "+
+			"is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
 	case ok && int(st.Uid) != os.Geteuid(): // the other user may have prepared the directory for an attack
-		return fmt.Errorf("the state directory %s belongs to %s, who can change its content; choose another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
+		return fmt.Errorf("the state directory %s belongs to %s, who can change its content; choose another one with "+
+			"--dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("the state directory %s can be changed by other users (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
+		return fmt.Errorf("the state directory %s can be changed by other users (mode %03o); run: chmod go-w %s", dir,
+			info.Mode().Perm(), dir)
 	}
 	return nil
 }

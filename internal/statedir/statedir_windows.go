@@ -24,7 +24,8 @@ func makePrivate(dir string) error {
 	if err != nil {
 		return err
 	}
-	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + me.User.Sid.String() + ")")
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" +
+		me.User.Sid.String() + ")")
 	if err != nil {
 		return err
 	}
@@ -64,14 +65,16 @@ func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return err
 	}
 	if !trusted {
-		return fmt.Errorf(`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.NameOf(owner))
+		return fmt.Errorf(
+			`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.NameOf(owner))
 	}
 	others, err := accounts.OthersWithRights(sd, accounts.WriteRights)
 	if err != nil {
 		return err
 	}
 	if len(others) > 0 {
-		return fmt.Errorf(`the state folder %s can be changed by other users (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir, strings.Join(others, ", "))
+		return fmt.Errorf(
+			`the state folder %s can be changed by other users (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir, strings.Join(others, ", "))
 	}
 	return nil
 }

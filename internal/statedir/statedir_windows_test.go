@@ -36,7 +36,8 @@ func TestStateFolderOfOthers(t *testing.T) {
 	for sddl, why := range map[string]string{
 		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",
 		"O:BUD:P(A;;FA;;;BA)": "belongs to", "O:S-1-5-80-0D:P(A;;FA;;;BA)": "belongs to", "D:P(A;;FA;;;BA)": "no owner",
-		"O:BAD:P(A;;FW;;;BU)": "by other users", "O:BAD:P(A;;FA;;;OW)(A;;FA;;;SY)": "", "O:BAD:P(A;OICIIO;FA;;;S-1-5-80-0)": "by other users",
+		"O:BAD:P(A;;FW;;;BU)": "by other users", "O:BAD:P(A;;FA;;;OW)(A;;FA;;;SY)": "",
+		"O:BAD:P(A;OICIIO;FA;;;S-1-5-80-0)": "by other users",
 	} {
 		sd, err := windows.SecurityDescriptorFromString(sddl)
 		if err != nil {

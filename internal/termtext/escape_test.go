@@ -44,7 +44,8 @@ func FuzzSanitize(f *testing.F) {
 			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
 		}
 		for i, r := range got {
-			if r == 0x1b && Colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			if r == 0x1b && Colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 ||
+				r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 				t.Fatalf("%q: got %q, which holds %U", in, got, r)
 			}
 		}
@@ -81,7 +82,8 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
 		}
 	}
-	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1, "\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
+	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1,
+		"\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
 		if got := Unfinished(text); got != want {
 			t.Errorf("%q: %d are unfinished, want %d", text, got, want)
 		}
@@ -91,8 +93,10 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 // Every character of a cell is visible and takes the columns that Width counts.
 func TestCellsShowEveryCharacter(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,
-		"a\u3164b": `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": `x\U000e0100`, "a\ufe0f": `a\ufe0f`, "a\u200db": `a\u200db`,
+		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`,
+		"x\U000e0041": `x\U000e0041`,
+		"a\u3164b":    `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": `x\U000e0100`,
+		"a\ufe0f": `a\ufe0f`, "a\u200db": `a\u200db`,
 		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
 	} {
 		got := escapeCell(text)

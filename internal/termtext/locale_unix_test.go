@@ -13,9 +13,12 @@ func TestSignsFollowTheLocale(t *testing.T) {
 		all, ctype, lang string
 		ascii            bool
 	}{
-		{"", "", "", true}, {"C", "", "C.UTF-8", true}, {"POSIX", "", "", true}, {"", "C", "C.UTF-8", true}, {"", "", "C", true},
-		{"", "", "de_DE", true}, {"", "", "de_DE.ISO-8859-1", true}, {"", "", "de_DE@euro", true}, {"en_US.UTF-16", "", "", true},
-		{"C.UTF-8", "C", "C", false}, {"", "C.utf8", "C", false}, {"", "", "en_US.UTF-8", false}, {"", "", "de_DE.utf8@euro", false},
+		{"", "", "", true}, {"C", "", "C.UTF-8", true}, {"POSIX", "", "", true}, {"", "C", "C.UTF-8", true},
+		{"", "", "C", true},
+		{"", "", "de_DE", true}, {"", "", "de_DE.ISO-8859-1", true}, {"", "", "de_DE@euro", true},
+		{"en_US.UTF-16", "", "", true},
+		{"C.UTF-8", "C", "C", false}, {"", "C.utf8", "C", false}, {"", "", "en_US.UTF-8", false},
+		{"", "", "de_DE.utf8@euro", false},
 		{"", "UTF-8", "", false}, // macOS sets this value
 	} {
 		for name, value := range map[string]string{"LC_ALL": c.all, "LC_CTYPE": c.ctype, "LANG": c.lang} {

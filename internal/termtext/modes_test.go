@@ -41,16 +41,19 @@ func TestModesAreUndone(t *testing.T) {
 		{"focus, pasting, synchronized output", "\x1b[?1004h\x1b[?2004h\x1b[?2026h",
 			"\x1b[?2026l\x1b[?2004l\x1b[?1004l", "\x1b[?1004h\x1b[?2004h\x1b[?2026h"},
 		{"synchronized output by its older name", "\x1bP=1s\x1b\\x", "\x1bP=2s\x1b\\", ""},
-		{"modes that are usually on", "\x1b[?7;8;1034h\x1b[12h\x1b[34h\x1b[?7;8l\x1b[12l", "\x1b[12h\x1b[?8h\x1b[?7h", "\x1b[?7l\x1b[?8l\x1b[12l"},
+		{"modes that are usually on", "\x1b[?7;8;1034h\x1b[12h\x1b[34h\x1b[?7;8l\x1b[12l", "\x1b[12h\x1b[?8h\x1b[?7h",
+			"\x1b[?7l\x1b[?8l\x1b[12l"},
 		{"modes of ECMA-48", "\x1b[4h\x1b[2;20h", "\x1b[20l\x1b[2l\x1b[4l", "\x1b[4h\x1b[2h\x1b[20h"},
 		{"modes that were reset", "\x1b[4h\x1b[4l\x1b[99h", "", ""},
 		{"the keypad, by both names", "\x1b=\x1b[?66h\x1b>", "\x1b[?66l", "\x1b[?66h"},
-		{"margins (DECSTBM, DECLRMM, DECSLRM)", "\x1b[2;20r\x1b[?69h\x1b[5;10s", "\x1b[?69l\x1b7\x1b[r\x1b8", "\x1b7\x1b[2;20r\x1b8\x1b[?69h"},
+		{"margins (DECSTBM, DECLRMM, DECSLRM)", "\x1b[2;20r\x1b[?69h\x1b[5;10s", "\x1b[?69l\x1b7\x1b[r\x1b8",
+			"\x1b7\x1b[2;20r\x1b8\x1b[?69h"},
 		{"margins that were reset", "\x1b[2;20r\x1b[r\x1b[?69h\x1b[?69l\x1b[1;2;3;4$r\x1b[?1r", "", ""},
 		{"the origin", "\x1b[?6h", "\x1b[?6l\x1b[999H", "\x1b[?6h"},
 		{"line drawing (rmacs)", "\x1b(0lqk", "\x1b(B", "\x1b(0"},
 		{"line drawing that has ended", "\x1b(0lqk\x1b(B", "", ""},
-		{"all character sets", "\x1b)0\x1b*0\x1b+0\x1b-A\x1b.A\x1b/A\x1b(%5", "\x1b(B\x1b+B\x1b*B\x1b)B", "\x1b-A\x1b.A\x1b/A\x1b(%5"},
+		{"all character sets", "\x1b)0\x1b*0\x1b+0\x1b-A\x1b.A\x1b/A\x1b(%5", "\x1b(B\x1b+B\x1b*B\x1b)B",
+			"\x1b-A\x1b.A\x1b/A\x1b(%5"},
 		{"SO (sgr0 of vt100)", "\x0elqk", "\x0f", "\x0e"},
 		{"SO and SI", "\x0elqk\x0f", "", ""},
 		{"locking shifts", "\x1bn\x1b~", "\x1b}\x0f", "\x1bn\x1b~"},
@@ -58,15 +61,19 @@ func TestModesAreUndone(t *testing.T) {
 		{"controls of eight bits (rs1 of vt220)", "\x1b G", "\x1b F", "\x1b G"},
 		{"protected characters", "\x1b[1\"q\x1bV", "\x1bW\x1b[0\"q", "\x1b[1\"q"},
 		{"memory lock", "\x1bl", "\x1bm", "\x1bl"},
-		{"lights, the status line", "\x1b[1q\x1b[1$}\x1b[2$~\x1b[2*x", "\x1b[0*x\x1b[0$~\x1b[0$}\x1b[0q", "\x1b[1q\x1b[1$}\x1b[2$~\x1b[2*x"},
+		{"lights, the status line", "\x1b[1q\x1b[1$}\x1b[2$~\x1b[2*x", "\x1b[0*x\x1b[0$~\x1b[0$}\x1b[0q",
+			"\x1b[1q\x1b[1$}\x1b[2$~\x1b[2*x"},
 		{"keys with modifiers (XTMODKEYS)", "\x1b[>4;1m\x1b[>1n", "\x1b[>1m\x1b[>4m", "\x1b[>4;1m\x1b[>1n"},
 		{"keys as usual again", "\x1b[>4;1m\x1b[>4m\x1b[?4m", "", ""},
-		{"levels of the keyboard (kitty)", "\x1b[>1u\x1b[>31u\x1b[>1u\x1b[<u\x1b[=5;1u", "\x1b[=0u\x1b[<u\x1b[<u", "\x1b[>1u\x1b[>31u\x1b[=5;1u"},
+		{"levels of the keyboard (kitty)", "\x1b[>1u\x1b[>31u\x1b[>1u\x1b[<u\x1b[=5;1u", "\x1b[=0u\x1b[<u\x1b[<u",
+			"\x1b[>1u\x1b[>31u\x1b[=5;1u"},
 		{"levels that were popped", "\x1b[>1u\x1b[>1u\x1b[<9u\x1b[?u\x1b[u", "", ""},
-		{"the keyboard of the alternate screen", "\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=1u", "\x1b[=0u\x1b[<u\x1b[?1049l\x1b[<u", "\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=1u"},
+		{"the keyboard of the alternate screen", "\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=1u", "\x1b[=0u\x1b[<u\x1b[?1049l\x1b[<u",
+			"\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=1u"},
 		{"the keyboard of a screen that was left", "\x1b[?1049h\x1b[>3u\x1b[=1u\x1b[?1049l", "", ""},
 		{"titles and the pointer", "\x1b[>2;3t\x1b[>2p\x1b[>1s", "\x1b[>0s\x1b[>1p\x1b[>2;3T", "\x1b[>2;3t\x1b[>2p\x1b[>1s"},
-		{"the palette (rs1 of xterm-256color)", "\x1b]4;1;#fff\x07\x1b]11;red\x1b\\\x1b]12;#123456\u009c", "\x1b]112\a\x1b]111\a\x1b]104\a", ""},
+		{"the palette (rs1 of xterm-256color)", "\x1b]4;1;#fff\x07\x1b]11;red\x1b\\\x1b]12;#123456\u009c",
+			"\x1b]112\a\x1b]111\a\x1b]104\a", ""},
 		{"questions about colours", "\x1b]11;?\x07\x1b]4;1;?\x1b\\\x1b]4;1;#fff\x07\x1b]104\x07", "", ""},
 		{"the palette of the Linux console (rs1)", "\x1b]P1ff0000\x1b[m", "\x1b]R\x1b\\", ""},
 		{"a hyperlink", "\x1b]8;id=1;http://example.com\x1b\\x", "\x1b]8;;\a", ""},
@@ -85,17 +92,20 @@ func TestModesAreUndone(t *testing.T) {
 		{"a VT52", "\x1b[?25l\x1b[?2l", "\x1b<\x1b[?25h", "\x1b[?25l\x1b[?2l"},
 		{"a VT52 that has ended (rs2 of vt100)", "\x1b[?2l\x1b<", "", ""},
 		{"a reset (rs1)", "\x1b[?2004h\x0e\x1b(0\x1b[1m\x1b]4;1;#fff\x07\x1bc", "\x1b]104\a", ""},
-		{"a soft reset, which is different in each terminal", "\x1b[?1049h\x1b[?25l\x1b[!p", "\x1b[?25h\x1b[?1049l", "\x1b[?1049h\x1b[?25l"},
+		{"a soft reset, which is different in each terminal", "\x1b[?1049h\x1b[?25l\x1b[!p", "\x1b[?25h\x1b[?1049l",
+			"\x1b[?1049h\x1b[?25l"},
 		{"a mode that is saved and restored", "\x1b[?1000h\x1b[?1000s\x1b[?1000l\x1b[?1000r", "\x1b[?1000l", ""},
 		{"not a mode", "\x1b[?h\x1b[?;;xh\x1b[?99999999999999999999h\x1b[?2:5h", "", ""},
 	} {
 		var m Modes
 		m.Write([]byte(c.printed))
 		if m.Restore(20) != c.undo || m.Replay() != c.again {
-			t.Errorf("%s: %q: undone by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(), c.undo, c.again)
+			t.Errorf("%s: %q: undone by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(),
+				c.undo, c.again)
 		}
 		var undone Modes
-		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") && !anySaved(&undone) && undone.Restore(20) != "" {
+		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") &&
+			!anySaved(&undone) && undone.Restore(20) != "" {
 			t.Errorf("%s: %q and %q leave %q", c.name, c.printed, c.undo, undone.Restore(20))
 		}
 	}
@@ -113,7 +123,9 @@ func anySaved(m *Modes) bool {
 // A Modes value that reads only the sequences that Controls keeps gets the same state as one that
 // reads the whole output.
 func TestControlsSetTheSameModes(t *testing.T) {
-	parts := []string{"x", "\r\n", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h", "\x1b[4h", "\x1b[4l", "\x1b[5 q", "\x1b[ q", "\x1b[>4;2m", "\x1b[>4m", "\x1b(0", "\x1b(B", "\x0e", "\x0f", "\x1b=", "\x1b>", "\x1bc", "\x1b]0;\x0e[?25l\a", "\x1b[2;2H", "\x1b[31m", "\x1b[?1002;1006h", "\x1b[?1006l", "\x1b[K"}
+	parts := []string{"x", "\r\n", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h", "\x1b[4h", "\x1b[4l",
+		"\x1b[5 q", "\x1b[ q", "\x1b[>4;2m", "\x1b[>4m", "\x1b(0", "\x1b(B", "\x0e", "\x0f", "\x1b=", "\x1b>", "\x1bc",
+		"\x1b]0;\x0e[?25l\a", "\x1b[2;2H", "\x1b[31m", "\x1b[?1002;1006h", "\x1b[?1006l", "\x1b[K"}
 	rapid.Check(t, func(t *rapid.T) {
 		printed := strings.Join(rapid.SliceOf(rapid.SampledFrom(parts)).Draw(t, "printed"), "")
 		var all, kept Modes
@@ -161,9 +173,12 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 // For any output, the modes do not depend on how the output is split into pieces, and the size of
 // the state is bounded.
 func TestModesAreBounded(t *testing.T) {
-	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a", "\x1b\\", "\x18", "\x0e", "\u009b", "\xc2", "\x9c", "é", "(0", "c", "7", "8", "m", "r", "\n", strings.Repeat("1;", 200)}
+	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a",
+		"\x1b\\", "\x18", "\x0e", "\u009b", "\xc2", "\x9c", "é", "(0", "c", "7", "8", "m", "r", "\n",
+		strings.Repeat("1;", 200)}
 	rapid.Check(t, func(t *rapid.T) {
-		printed := strings.Join(rapid.SliceOf(rapid.OneOf(rapid.SampledFrom(parts), rapid.String(), rapid.StringMatching(`\x1b\[[>?]?[0-9]{1,5}[hmnut]`))).Draw(t, "printed"), "")
+		printed := strings.Join(rapid.SliceOf(rapid.OneOf(rapid.SampledFrom(parts), rapid.String(),
+			rapid.StringMatching(`\x1b\[[>?]?[0-9]{1,5}[hmnut]`))).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")
 		var whole, cut Modes
 		whole.Write([]byte(printed))
@@ -191,7 +206,8 @@ func TestControlsReadAsModesDo(t *testing.T) {
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
 		"h", "l", "q", "x", "c", "H", "d", "(0", "(B", "=", "é", "hello"}
 	rapid.Check(t, func(t *rapid.T) {
-		piece := rapid.OneOf(rapid.SampledFrom(parts), rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
+		piece := rapid.OneOf(rapid.SampledFrom(parts),
+			rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
 		printed := strings.Join(rapid.SliceOfN(piece, 0, 40).Filter(func(p []string) bool {
 			// Controls does not keep stacks and regions, so the test omits their sequences.
 			return !strings.ContainsAny(strings.Join(p, ""), "rtu")

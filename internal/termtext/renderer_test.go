@@ -92,8 +92,11 @@ func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 // For any output, a Renderer keeps no more than one line of bounded length.
 func TestRendererIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
-		"a long line": strings.Repeat("x", 1<<20), "moves": strings.Repeat("\x1b[9999Cx\r\x1b[65535@", 1<<10), "marks": "x" + strings.Repeat("\u0301", 1<<20),
-		"a title": "\x1b]0;" + strings.Repeat("x", 1<<20), "parameters": "\x1b[" + strings.Repeat("1;", 1<<20), "colours": strings.Repeat("\x1b[1m\x1b[38;5;1m", 1<<16) + "x", "intermediates": "\x1b" + strings.Repeat(" ", 1<<20), "repeats": "x" + strings.Repeat("\x1b[99999b", 1<<8),
+		"a long line": strings.Repeat("x", 1<<20), "moves": strings.Repeat("\x1b[9999Cx\r\x1b[65535@", 1<<10),
+		"marks":   "x" + strings.Repeat("\u0301", 1<<20),
+		"a title": "\x1b]0;" + strings.Repeat("x", 1<<20), "parameters": "\x1b[" + strings.Repeat("1;", 1<<20),
+		"colours": strings.Repeat("\x1b[1m\x1b[38;5;1m", 1<<16) + "x", "intermediates": "\x1b" + strings.Repeat(" ", 1<<20),
+		"repeats": "x" + strings.Repeat("\x1b[99999b", 1<<8),
 	} {
 		r := Renderer{Colours: true}
 		size := 0
@@ -102,8 +105,10 @@ func TestRendererIsBounded(t *testing.T) {
 			size += len(r.Write(text[:n]))
 			text = text[n:]
 		}
-		if kept := len(r.cells); kept >= maxLine || len(r.part) > 2*maxSequence || len(r.style) > maxStyle || len(r.Line()) > maxLine*(maxCell+maxStyle) {
-			t.Errorf("%s: kept %d cells, %d bytes of a sequence, %d of colours, %d of the line", name, kept, len(r.part), len(r.style), len(r.Line()))
+		if kept := len(r.cells); kept >= maxLine || len(r.part) > 2*maxSequence || len(r.style) > maxStyle ||
+			len(r.Line()) > maxLine*(maxCell+maxStyle) {
+			t.Errorf("%s: kept %d cells, %d bytes of a sequence, %d of colours, %d of the line", name, kept, len(r.part),
+				len(r.style), len(r.Line()))
 		}
 		if size += len(r.End()); name == "a long line" && size != 1<<20 {
 			t.Errorf("%s: %d bytes are left", name, size)
@@ -115,7 +120,9 @@ func TestRendererIsBounded(t *testing.T) {
 // newlines and tabs.
 func TestRendererLeavesNoControls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOf(rapid.OneOf(rapid.SampledFrom([]string{"\x1b", "[", "]", "?1049", "h", "l", "世", "\t", "\r", "\b", "\n", "@", "P", "X", "K", "1K", "2K", "C", "D", "G", "5", ";", "\u009b", "\xc2", "\u0301", "b", "m"}), rapid.String())).Draw(t, "parts")
+		parts := rapid.SliceOf(rapid.OneOf(rapid.SampledFrom([]string{"\x1b", "[", "]", "?1049", "h", "l", "世", "\t", "\r",
+			"\b", "\n", "@", "P", "X", "K", "1K", "2K", "C", "D", "G", "5", ";", "\u009b", "\xc2", "\u0301", "b", "m"}),
+			rapid.String())).Draw(t, "parts")
 		var whole, pieces Renderer
 		got := ""
 		for _, part := range parts {
@@ -125,7 +132,10 @@ func TestRendererLeavesNoControls(t *testing.T) {
 		if want := whole.Write(strings.Join(parts, "")) + whole.End(); got != want {
 			t.Fatalf("in pieces %q, at once %q", got, want)
 		}
-		if i := strings.IndexFunc(got, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }); i >= 0 {
+		if i := strings.IndexFunc(got, func(r rune) bool {
+			return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f &&
+				r < 0xa0
+		}); i >= 0 {
 			t.Fatalf("%q has a control character at %d", got, i)
 		}
 	})
@@ -135,7 +145,8 @@ func TestRendererLeavesNoControls(t *testing.T) {
 func TestEndlessSequenceIsText(t *testing.T) {
 	const n = 200
 	got := Text("a\x1b["+strings.Repeat("1", n)+"mb", false)
-	if rest, kept := strings.CutSuffix(got, "1mb"); !kept || rest != "a"+strings.Repeat("1", len(rest)-1) || len(rest) < n-maxSequence || len(rest) > n-maxSequence+2 {
+	if rest, kept := strings.CutSuffix(got, "1mb"); !kept || rest != "a"+strings.Repeat("1", len(rest)-1) ||
+		len(rest) < n-maxSequence || len(rest) > n-maxSequence+2 {
 		t.Errorf("got %d bytes, %q", len(got), got)
 	}
 }

@@ -55,7 +55,8 @@ func CallerZone() (string, error) {
 	if zone, found := nameIn(name); found {
 		return zone, nil
 	}
-	return "", fmt.Errorf("TZ: %s is not a time zone that the service knows; use --tz with a name such as Europe/Berlin", name)
+	return "", fmt.Errorf("TZ: %s is not a time zone that the service knows; use --tz with a name such as Europe/Berlin",
+		name)
 }
 
 // nameIn returns the name of a zone, from the path of its file.

@@ -54,7 +54,8 @@ func TestMachineName(t *testing.T) {
 func TestCaller(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
-		"/usr/share/zoneinfo/Asia/Tokyo": "Asia/Tokyo", ":/usr/share/zoneinfo/posix/Asia/Tokyo": "Asia/Tokyo", ":/etc/localtime": machineName("/"),
+		"/usr/share/zoneinfo/Asia/Tokyo": "Asia/Tokyo", ":/usr/share/zoneinfo/posix/Asia/Tokyo": "Asia/Tokyo",
+		":/etc/localtime": machineName("/"),
 	} {
 		t.Setenv("TZ", value)
 		if got, err := CallerZone(); err != nil || got != want {
@@ -72,7 +73,8 @@ func TestUnread(t *testing.T) {
 	was := time.Local
 	t.Cleanup(func() { time.Local = was })
 	time.Local = time.UTC
-	for value, want := range map[string]bool{"": false, ":": false, "UTC": false, ":UTC": false, "JST-9": true, "Foo/Bar": true, ":Europe/Berlin": true} {
+	for value, want := range map[string]bool{"": false, ":": false, "UTC": false, ":UTC": false, "JST-9": true,
+		"Foo/Bar": true, ":Europe/Berlin": true} {
 		t.Setenv("TZ", value)
 		if got, unread := UnreadTZ(); unread != want || unread && got != value {
 			t.Errorf("TZ=%s: got %q, %v, want %v", value, got, unread, want)

@@ -26,7 +26,8 @@ func Load(name string) (*time.Location, error) {
 	if l, ok := posix(name); ok {
 		return l, nil
 	}
-	return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin, UTC or CET-1CEST,M3.5.0,M10.5.0/3", queue.Clip(name))
+	return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin, UTC or CET-1CEST,M3.5.0,M10.5.0/3",
+		queue.Clip(name))
 }
 
 // FromTZ returns the zone for a value of the environment variable TZ: a name as for Load, or the

@@ -14,12 +14,17 @@ func TestLoadReadsPOSIXZones(t *testing.T) {
 	for _, c := range []struct{ name, january, late, october string }{
 		{"JST-9", "Thu Jan  1 09:00:00 JST 2026", "Thu Mar 26 13:40:00 JST 2026", "Mon Oct 26 16:33:20 JST 2026"},
 		{"CET-1CEST", "Thu Jan  1 01:00:00 CET 2026", "Thu Mar 26 06:40:00 CEST 2026", "Mon Oct 26 09:33:20 CEST 2026"},
-		{"CET-1CEST,M3.5.0,M10.5.0/3", "Thu Jan  1 01:00:00 CET 2026", "Thu Mar 26 05:40:00 CET 2026", "Mon Oct 26 08:33:20 CET 2026"},
-		{"<+0330>-3:30", "Thu Jan  1 03:30:00 +0330 2026", "Thu Mar 26 08:10:00 +0330 2026", "Mon Oct 26 11:03:20 +0330 2026"},
-		{"EST5EDT,J60,J300/1:30:15", "Wed Dec 31 19:00:00 EST 2025", "Thu Mar 26 00:40:00 EDT 2026", "Mon Oct 26 03:33:20 EDT 2026"},
+		{"CET-1CEST,M3.5.0,M10.5.0/3", "Thu Jan  1 01:00:00 CET 2026", "Thu Mar 26 05:40:00 CET 2026",
+			"Mon Oct 26 08:33:20 CET 2026"},
+		{"<+0330>-3:30", "Thu Jan  1 03:30:00 +0330 2026", "Thu Mar 26 08:10:00 +0330 2026",
+			"Mon Oct 26 11:03:20 +0330 2026"},
+		{"EST5EDT,J60,J300/1:30:15", "Wed Dec 31 19:00:00 EST 2025", "Thu Mar 26 00:40:00 EDT 2026",
+			"Mon Oct 26 03:33:20 EDT 2026"},
 		{"EST5EDT,59,299", "Wed Dec 31 19:00:00 EST 2025", "Thu Mar 26 00:40:00 EDT 2026", "Mon Oct 26 03:33:20 EDT 2026"},
-		{"NZST-12:00:00NZDT-13:00:00,M10.1.0,M3.3.0", "Thu Jan  1 13:00:00 NZDT 2026", "Thu Mar 26 16:40:00 NZST 2026", "Mon Oct 26 20:33:20 NZDT 2026"},
-		{"<-03>3<-02>,M3.5.0/-2,M10.5.0/-1", "Wed Dec 31 21:00:00 -03 2025", "Thu Mar 26 01:40:00 -03 2026", "Mon Oct 26 04:33:20 -03 2026"},
+		{"NZST-12:00:00NZDT-13:00:00,M10.1.0,M3.3.0", "Thu Jan  1 13:00:00 NZDT 2026", "Thu Mar 26 16:40:00 NZST 2026",
+			"Mon Oct 26 20:33:20 NZDT 2026"},
+		{"<-03>3<-02>,M3.5.0/-2,M10.5.0/-1", "Wed Dec 31 21:00:00 -03 2025", "Thu Mar 26 01:40:00 -03 2026",
+			"Mon Oct 26 04:33:20 -03 2026"},
 		{"UTC+3", "Wed Dec 31 21:00:00 UTC 2025", "Thu Mar 26 01:40:00 UTC 2026", "Mon Oct 26 04:33:20 UTC 2026"},
 	} {
 		l, err := Load(c.name)
@@ -37,9 +42,12 @@ func TestLoadReadsPOSIXZones(t *testing.T) {
 
 func TestLoadRefusesWhatIsNoZone(t *testing.T) {
 	for _, name := range []string{
-		"Foo/Bar", "foo", "J5", "JS-9", "<J>-9", "<+0330-3:30", "JST", "JST-", "JST-25", "JST-9:60", "JST-9,M3.2.0,M11.1.0", "JST-9x",
-		"CET-1CEST,", "CET-1CEST,M3.5.0", "CET-1CEST,M13.5.0,M10.5.0", "CET-1CEST,M3.6.0,M10.5.0", "CET-1CEST,M3.5.7,M10.5.0", "CET-1CEST,J0,J365", "CET-1CEST,0,366",
-		"CET-1CEST;M3.5.0,M10.5.0", "CET-1CEST,M3.5.0,M10.5.0,", "CET-1CEST,M3.5.0,M10.5.0\n", "Foo/Bar5", "A B-1", "../etc/localtime", "/etc/localtime", "Europe",
+		"Foo/Bar", "foo", "J5", "JS-9", "<J>-9", "<+0330-3:30", "JST", "JST-", "JST-25", "JST-9:60", "JST-9,M3.2.0,M11.1.0",
+		"JST-9x",
+		"CET-1CEST,", "CET-1CEST,M3.5.0", "CET-1CEST,M13.5.0,M10.5.0", "CET-1CEST,M3.6.0,M10.5.0", "CET-1CEST,M3.5.7,M10.5.0",
+		"CET-1CEST,J0,J365", "CET-1CEST,0,366",
+		"CET-1CEST;M3.5.0,M10.5.0", "CET-1CEST,M3.5.0,M10.5.0,", "CET-1CEST,M3.5.0,M10.5.0\n", "Foo/Bar5", "A B-1",
+		"../etc/localtime", "/etc/localtime", "Europe",
 	} {
 		if l, err := Load(name); err == nil {
 			t.Errorf("%q: got %v, want refused", name, l)
@@ -51,7 +59,8 @@ func TestLoadRefusesWhatIsNoZone(t *testing.T) {
 
 // TZ may have a colon before the name.
 func TestFromTZ(t *testing.T) {
-	for value, want := range map[string]string{"": "UTC", ":": "UTC", "UTC": "UTC", ":Europe/Berlin": "CEST", ":JST-9": "JST"} {
+	for value, want := range map[string]string{"": "UTC", ":": "UTC", "UTC": "UTC", ":Europe/Berlin": "CEST",
+		":JST-9": "JST"} {
 		l, err := FromTZ(value)
 		if err != nil {
 			t.Errorf("%q: %v", value, err)

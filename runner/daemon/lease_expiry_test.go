@@ -82,7 +82,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		lapsed(false)
 		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
-			s.prolongLocked(&wire.ExtendLeases{Duration: time.Hour, BootDeadline: (runner.SinceBoot() - time.Second).Milliseconds()})
+			s.prolongLocked(&wire.ExtendLeases{Duration: time.Hour,
+				BootDeadline: (runner.SinceBoot() - time.Second).Milliseconds()})
 		})
 		lapsed(true)
 	})

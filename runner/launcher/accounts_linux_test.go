@@ -14,14 +14,16 @@ import (
 // some of the groups. They wait.
 func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
-	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "initgroups dora": "dora 61410 61411", "passwd 61401": ""}
-	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"), Directory: &accounts.Directory{AlwaysAsk: true, Lookup: func(database, key string) (string, error) {
-		line, ok := says[database+" "+key]
-		if !ok {
-			return "", silent
-		}
-		return line, nil
-	}}}
+	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
+		"initgroups dora": "dora 61410 61411", "passwd 61401": ""}
+	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"),
+		Directory: &accounts.Directory{AlwaysAsk: true, Lookup: func(database, key string) (string, error) {
+			line, ok := says[database+" "+key]
+			if !ok {
+				return "", silent
+			}
+			return line, nil
+		}}}
 	is := func(what string, uid uint32, final bool) {
 		t.Helper()
 		if known, err := a.ByUID(uid); err == nil || IsFinal(err) != final {

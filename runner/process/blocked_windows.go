@@ -25,7 +25,8 @@ var blockers = []struct {
 func ExplainBlocked(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
-			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: Microsoft > Windows > %s", b.who, program, int(b.code), err, b.log)
+			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: "+
+				"Microsoft > Windows > %s", b.who, program, int(b.code), err, b.log)
 		}
 	}
 	return err

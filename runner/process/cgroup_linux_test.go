@@ -236,7 +236,8 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 		r := w.Run(c)
 		path := filepath.Join(filepath.Dir(groups.path), strings.TrimSpace(c.output(t)))
 		raw, _ := os.ReadFile(filepath.Join(path, "pids.peak")) // unreadable if no controller counts tasks
-		if want := strings.TrimSpace(string(raw)); tasks != 0 && want != "" && fmt.Sprint(r.PeakTasks) != want || tasks == 0 && r.PeakTasks != 0 {
+		if want := strings.TrimSpace(string(raw)); tasks != 0 && want != "" && fmt.Sprint(r.PeakTasks) != want ||
+			tasks == 0 && r.PeakTasks != 0 {
 			t.Errorf("the peak is %d, and the group's %q", r.PeakTasks, want)
 		}
 		return filepath.Base(path)
@@ -264,7 +265,8 @@ func TestLostCgroupIsReplaced(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)
 	defer w.Close()
-	leave := fmt.Sprintf(`own=%s/$(basename "$(sed -n s/^0:://p /proc/self/cgroup)"); echo $$ >%[1]s/cgroup.procs; `, groups.path)
+	leave := fmt.Sprintf(`own=%s/$(basename "$(sed -n s/^0:://p /proc/self/cgroup)"); echo $$ >%[1]s/cgroup.procs; `,
+		groups.path)
 	for _, c := range []struct{ what, line string }{
 		{"removed", "for i in 1 2 3 4 5; do rmdir $own && exit 0; sleep 0.1; done; cat $own/cgroup.procs; exit 1"},
 		{"divided", "mkdir $own/below; echo threaded >$own/below/cgroup.type; echo fine"},

@@ -79,7 +79,8 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		status, usage, ok, err := orphans.reap(r.pid)
 		switch {
 		case err != nil:
-			r.r.EndUnknown, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for its process failed: %v", err)
+			r.r.EndUnknown, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for "+
+				"its process failed: %v", err)
 		case ok && !executed:
 			r.limiterFailed(status)
 		case ok && notExecuted:
@@ -129,9 +130,11 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 		limit = r.w.limiterWithin
 	}
 	if elapsed := r.r.EndedAt.Sub(r.startedAt); elapsed >= limit {
-		return fmt.Sprintf("cannot start %s: it did not start within %v, because the disk or file server of the program, or of a file that it needs, does not respond", r.c.Argv[0], limit)
+		return fmt.Sprintf("cannot start %s: it did not start within %v, because the disk or file server of the program, "+
+			"or of a file that it needs, does not respond", r.c.Argv[0], limit)
 	}
-	return fmt.Sprintf("cannot start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(signal)))
+	return fmt.Sprintf("cannot start %s: the new process was stopped, or ended by %s, before it could run the program",
+		r.c.Argv[0], queue.SignalText(int(signal)))
 }
 
 // noneRemain reports whether no process of the tree is left except the main process, which has ended.
@@ -332,7 +335,8 @@ func (r *run) spare() bool {
 		s.procs = remaining[:min(len(remaining), maxRecorded)]
 	}
 	if !sparedByUser.add(r.c.uid(), s) {
-		r.r.Error = fmt.Sprintf("allow_background: the job's background processes were ended, because %d earlier jobs of this account still have background processes, which is the limit", maxBackground)
+		r.r.Error = fmt.Sprintf("allow_background: the job's background processes were ended, because %d earlier jobs of "+
+			"this account still have background processes, which is the limit", maxBackground)
 		return false
 	}
 	orphans.spare(remaining)
@@ -412,7 +416,8 @@ func (r *run) awaitEnd(p proc) {
 	defer unix.Close(pidfd)
 	for p.stillAlive() {
 		pipes := r.pollFds()
-		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
+		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
+			{Fd: int32(r.w.wake), Events: unix.POLLIN}}
 		wait := time.Until(r.killDue())
 		if wait <= 0 {
 			return

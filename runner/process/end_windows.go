@@ -60,7 +60,8 @@ func (r *run) end() {
 // anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs
 // of a session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of
 // memory error").
-const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
+const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the " +
+	"desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
 // drain waits until both pipes are at end of file, at most until a deadline.
 func (r *run) drain(deadline time.Time) {
@@ -145,7 +146,8 @@ func (r *run) endLeftovers(forced bool) {
 // disk or a server that does not answer.
 func (r *run) giveUp(count int, first uint32) {
 	r.r.StuckPID = int(first)
-	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after they were ended; the first has pid %d", count, r.c.Patience, first)
+	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after they were ended; the first has pid %d", count,
+		r.c.Patience, first)
 	r.w.stuck = r.tree
 }
 
@@ -245,8 +247,10 @@ func isForRunner(event, session uint32) bool {
 func Enforcements(*Cgroups) []Enforcement {
 	const by = "the job object"
 	return []Enforcement{
-		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"}, {"nice", Exact, by + " (its priority class)"},
-		{"nofile", Unenforced, "Windows cannot limit open files"}, {"no_new_privileges", Unenforced, "Windows has no equivalent of this option"},
+		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"},
+		{"nice", Exact, by + " (its priority class)"},
+		{"nofile", Unenforced, "Windows cannot limit open files"},
+		{"no_new_privileges", Unenforced, "Windows has no equivalent of this option"},
 	}
 }
 
@@ -315,7 +319,8 @@ func BootID() (string, error) {
 		zoneID, reserved uint32
 		bootBias, asleep int64
 	}
-	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)), nil); err != nil {
+	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)),
+		nil); err != nil {
 		return "", fmt.Errorf("cannot read the boot time: %w", err)
 	}
 	return strconv.FormatInt(day.boot-day.bootBias, 10), nil

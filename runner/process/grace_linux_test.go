@@ -32,13 +32,19 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 		want       Result
 	}{
 		{"a child", child + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanup, `"`, `\"`) + "'; echo after\"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true, Result{Cause: 4, ExitCode: 3}},
+		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanup, `"`, `\"`) + "'; echo after\"; echo after", nil,
+			true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true,
+			Result{Cause: 4, ExitCode: 3}},
 		{"in a session of its own", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false, Result{TimedOut: true, Signal: 15, ExitCode: -1}},
-		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false, Result{TimedOut: true, IdleTimedOut: true, Signal: 15, ExitCode: -1}},
+		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) +
+			"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true,
+			Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false,
+			Result{TimedOut: true, Signal: 15, ExitCode: -1}},
+		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false,
+			Result{TimedOut: true, IdleTimedOut: true, Signal: 15, ExitCode: -1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := NewWorker(groups)
@@ -62,7 +68,8 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 			if said := c.output(t); said != want || took < 300*time.Millisecond {
 				t.Errorf("it said %q and took %v, want %q, and 300 ms at least", said, took, want)
 			}
-			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut, Signal: r.Signal, ExitCode: r.ExitCode, Leftovers: r.Leftovers, HasBackground: r.HasBackground, Error: r.Error}
+			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut, Signal: r.Signal,
+				ExitCode: r.ExitCode, Leftovers: r.Leftovers, HasBackground: r.HasBackground, Error: r.Error}
 			if got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
@@ -82,7 +89,8 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	w := NewWorker(groups)
 	defer w.Close()
 	run := func() (c *Command, main int, result chan Result) {
-		c, result = command(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`), make(chan Result, 1)
+		c, result = command(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`),
+			make(chan Result, 1)
 		c.OutputGrace = time.Millisecond
 		pid := make(chan int, 1)
 		c.OnForked = func(p int, _ time.Time) { pid <- p }
@@ -125,7 +133,8 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	up := filepath.Join(t.TempDir(), "up")
-	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done", strings.Replace(slowCleanup, "echo up", ": >"+up, 1), up))
+	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done",
+		strings.Replace(slowCleanup, "echo up", ": >"+up, 1), up))
 	c.OutputGrace, c.Background = time.Millisecond, true
 	c.OnForked = func(pid int, _ time.Time) {
 		waitUntil(t, "the main process has ended", func() bool { return !isAlive(pid) })
@@ -185,7 +194,8 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 		{"terminal", "stty -onlcr; seq -w 0 1999", 10_000, func(c *Command) { c.TTY = true }},
 		{"pipe of a leftover", "sleep 600 & seq -w 0 99999", 600_000, nil},
 		{"pipe of a background process", "sleep 600 & seq -w 0 99999", 600_000, func(c *Command) { c.Background = true }},
-		{"terminal of a leftover", "trap '' HUP; sleep 600 & stty -onlcr; seq -w 0 1999", 10_000, func(c *Command) { c.TTY = true }},
+		{"terminal of a leftover", "trap '' HUP; sleep 600 & stty -onlcr; seq -w 0 1999", 10_000,
+			func(c *Command) { c.TTY = true }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := command(t, "/bin/sh", "-c", row.line)

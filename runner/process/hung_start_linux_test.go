@@ -154,14 +154,16 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 			return false
 		}
 	})
-	if want := "cannot start " + path + ": it did not start within 1s"; !r.HungStart || r.ExitCode != 126 || r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
+	if want := "cannot start " + path + ": it did not start within 1s"; !r.HungStart || r.ExitCode != 126 ||
+		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	result = runAsync(t, command(t, path))
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	endStarting(t)
 	r = <-result
-	if want := "cannot start " + path + ": the new process was stopped, or ended by signal 9 (SIGKILL), before it could run the program"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
+	if want := "cannot start " + path + ": the new process was stopped, or ended by signal 9 (SIGKILL), before it " +
+		"could run the program"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	if r := <-runAsync(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {

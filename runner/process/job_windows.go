@@ -12,7 +12,8 @@ import (
 // systemCalls are the system calls that tests replace. Some systems, such as Wine, do not support all
 // of them. See docs/decisions/0089.
 type systemCalls struct {
-	create        func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
+	create func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env,
+		dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
 	interrupt     func(group uint32) error
 	terminate     func(job windows.Handle)
 	setJob        func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
@@ -193,8 +194,10 @@ func (t *tree) limit(l Limits) error {
 	}
 	if l.CPUs > 0 {
 		cpus := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
-		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap, uint32(min(max(l.CPUs/cpus*wholeCPU, 1), wholeCPU))}
-		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate), unsafe.Sizeof(rate)); err != nil {
+		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap,
+			uint32(min(max(l.CPUs/cpus*wholeCPU, 1), wholeCPU))}
+		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate),
+			unsafe.Sizeof(rate)); err != nil {
 			return &limitError{"cpus", err}
 		}
 	}
@@ -222,7 +225,8 @@ func (t *tree) setNice(nice int) error {
 }
 
 func (t *tree) setLimits() error {
-	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits), unsafe.Sizeof(t.limits))
+	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits),
+		unsafe.Sizeof(t.limits))
 }
 
 // watchMemoryLimit makes the kernel send a message when the memory limit is reached.

@@ -133,7 +133,8 @@ func fake(refuse uint32) (sys systemCalls, calls *[]string) {
 		switch class {
 		case windows.JobObjectExtendedLimitInformation:
 			l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
-			*calls = append(*calls, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit, l.BasicLimitInformation.ActiveProcessLimit))
+			*calls = append(*calls, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit,
+				l.BasicLimitInformation.ActiveProcessLimit))
 			return kernel.setJob(job, class, info, size)
 		case windows.JobObjectCpuRateControlInformation:
 			rate := (*[2]uint32)(info)

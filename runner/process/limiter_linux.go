@@ -149,7 +149,8 @@ func Limiter() {
 	unix.CloseOnExec(reportFD)
 	x, err := readOrder()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the internal command \"runner exec\"; to run a job, use: queuectl run (file descriptor 3: %v)\n", err)
+		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the internal command \"runner exec\"; to run a job, use: "+
+			"queuectl run (file descriptor 3: %v)\n", err)
 		os.Exit(2)
 	}
 	x.limit()
@@ -243,7 +244,8 @@ func (x *execution) exec() syscall.Errno {
 func (x *execution) maybeScript() bool {
 	var head [scriptHead]byte
 	at := unix.AT_FDCWD
-	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(x.path)), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
+	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(x.path)),
+		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
 	if failed != 0 {
 		return true
 	}
@@ -255,7 +257,8 @@ func (x *execution) maybeScript() bool {
 func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 	pause := unix.Timespec{Nsec: 1_000_000}
 	for tries := 0; ; tries++ {
-		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])))
+		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argv[0])),
+			uintptr(unsafe.Pointer(&env[0])))
 		if failed != unix.ETXTBSY || tries == busyTries {
 			return failed
 		}

@@ -88,7 +88,8 @@ func TestNoNewPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "id")
-	if err := errors.Join(os.WriteFile(path, id, 0o755), os.Chmod(path, 0o755|os.ModeSetuid), os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(path, id, 0o755), os.Chmod(path, 0o755|os.ModeSetuid),
+		os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for want, no := range map[string]bool{"0": false, "65534": true} {
@@ -165,7 +166,8 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := runLimited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it could run the program") {
+	if r, _ := runLimited(t, c); !r.HungStart || r.ExitCode != 126 ||
+		!strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("%+v", r)
 	}
 	c = command(t, leasedProgram(t, "/bin/true"))

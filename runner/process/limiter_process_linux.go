@@ -50,7 +50,8 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 			l.close()
 		}
 	}()
-	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)), name: l.name, path: path, texts: slices.Concat(r.c.Argv, env)}
+	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)),
+		name: l.name, path: path, texts: slices.Concat(r.c.Argv, env)}
 	if r.c.NoNewPrivileges {
 		o.noNew = 1
 	}
@@ -192,7 +193,8 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	case l.ready: // the limiter could not report the reason
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.RunAs == nil: // the Go runtime got no thread or no memory
-		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus())})
+		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d",
+			status.ExitStatus())})
 	default: // the job's account can cause this error itself
 		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))
 	}
@@ -214,9 +216,12 @@ func (e *limitError) Unwrap() error { return e.error }
 func (r *run) limiterError(p report) error {
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
+		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
+			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno,
+			cleanstart.Nice())}
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
-		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
+		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
+			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
 	case p.step == stepNoFile:
 		return &limitError{"nofile", p.errno}
 	case p.step == stepMemory:
@@ -224,7 +229,8 @@ func (r *run) limiterError(p report) error {
 	case p.step == stepNoNew:
 		return &limitError{"no_new_privileges", p.errno}
 	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
-		return &limitError{"memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0], p.errno)}
+		return &limitError{"memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0],
+			p.errno)}
 	}
 	return p.errno
 }

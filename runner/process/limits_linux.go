@@ -134,5 +134,6 @@ func checkSpace(limit, size uint64) error {
 	if limit >= need {
 		return nil
 	}
-	return fmt.Errorf("the address space limit (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but this process needs %d MiB for its threads; raise or remove it, and limit jobs with --memory", limit>>20, need>>20+1)
+	return fmt.Errorf("the address space limit (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but this process needs %d "+
+		"MiB for its threads; raise or remove it, and limit jobs with --memory", limit>>20, need>>20+1)
 }

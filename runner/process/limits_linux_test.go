@@ -16,7 +16,8 @@ import (
 // An address space limit that leaves no room for threads is rejected, with advice.
 func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	const size = 1 << 30
-	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpace - 1: false, size + spareSpace: true, math.MaxUint64: true} {
+	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpace - 1: false, size + spareSpace: true,
+		math.MaxUint64: true} {
 		if err := checkSpace(limit, size); (err == nil) != good {
 			t.Errorf("a limit of %d for %d bytes: %v", limit, size, err)
 		}
@@ -28,7 +29,8 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	if err := CheckLimits(); err != nil {
 		t.Errorf("with a large limit: %v", err)
 	}
-	if err := checkSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") || !strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise or remove it") {
+	if err := checkSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") ||
+		!strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise or remove it") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -73,7 +75,8 @@ func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	} {
 		t.Run(c.limit+" "+c.job, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command("/bin/bash", "-c", "ulimit "+c.limit+`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
+			cmd := exec.Command("/bin/bash", "-c", "ulimit "+c.limit+
+				`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
 			cmd.Env = append(os.Environ(), limitedRole+"="+c.job)
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
 				t.Errorf("%v, %s; want %q", err, out, c.want)

@@ -286,7 +286,8 @@ const execTime = 20 * time.Millisecond
 func unidentifiedOrphans(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)
-		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && IsOwnedBy(uid, pid) && cookieOf(pid) == "" {
+		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && IsOwnedBy(uid, pid) &&
+			cookieOf(pid) == "" {
 			list = append(list, p)
 		}
 	}

@@ -69,7 +69,8 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 	if b := r.w.cgroup; r.frozen && b != nil {
 		r.frozen = false
 		b.freeze(false)
-		for pause := time.Millisecond / 10; !b.isFrozen(false) && time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
+		for pause := time.Millisecond / 10; !b.isFrozen(false) &&
+			time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
 			time.Sleep(pause)
 		}
 		return 0

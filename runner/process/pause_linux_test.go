@@ -32,7 +32,8 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	w := NewWorker(groups)
 	defer w.Close()
 	const limit, pauses = 500 * time.Millisecond, 3
-	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = limit }, func(c *Command) { c.IdleTimeout = limit }} {
+	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = limit },
+		func(c *Command) { c.IdleTimeout = limit }} {
 		c := command(t, "/bin/sh", "-c", "echo up; sleep 600 & wait")
 		c.Timeout = 0
 		set(c)
@@ -60,7 +61,8 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 // If another process ends the main process of a paused command, no process stays stopped. A background
 // process continues.
 func TestEndOfPausedCommandResumesTree(t *testing.T) {
-	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil }, "by control group": cgroupsFor} {
+	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil },
+		"by control group": cgroupsFor} {
 		t.Run(name, func(t *testing.T) {
 			setSubreaper(t)
 			w := NewWorker(groups(t))

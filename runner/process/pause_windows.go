@@ -71,7 +71,8 @@ func (r *run) thawTree(time.Time) (stillStopped int) {
 func (t *tree) pids() (list []uint32) {
 	for room := firstListedPIDs; room <= maxListedPIDs; room *= 4 {
 		buf := make([]uintptr, 1+room) // two 32-bit counts come first
-		err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]), uintptr(len(buf))*unsafe.Sizeof(buf[0]))
+		err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]),
+			uintptr(len(buf))*unsafe.Sizeof(buf[0]))
 		counts := (*[2]uint32)(unsafe.Pointer(&buf[0]))
 		if err == windows.ERROR_MORE_DATA && room < maxListedPIDs {
 			continue

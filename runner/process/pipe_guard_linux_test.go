@@ -150,7 +150,8 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, pipesEmpty: true, reapedBefore: orphans.reaped.Load()}
+	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, pipesEmpty: true,
+		reapedBefore: orphans.reaped.Load()}
 	if alone := r.noneRemain(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reaped.Load() {
 		t.Errorf("alone: %v, and the pipes are not looked into again", alone)
 	}

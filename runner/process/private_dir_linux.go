@@ -120,7 +120,8 @@ func (f *PrivateDir) Used() bool {
 	var now unix.Stat_t
 	// Fstat never blocks.
 	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
-	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim || now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
+	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
+		now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
 }
 
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,

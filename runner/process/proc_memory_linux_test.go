@@ -17,10 +17,12 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 		m := memoryReaders{hung: map[uint32]int{}}
 		answer := make(chan struct{})
 		began := time.Now()
-		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok || time.Since(began) != memoryReadTimeout {
+		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok ||
+			time.Since(began) != memoryReadTimeout {
 			t.Errorf("one that does not answer: %t after %v", ok, time.Since(began))
 		}
-		if _, ok := m.read(os.Getpid(), func() string { t.Error("another one is read meanwhile"); return "" }); ok || time.Since(began) != memoryReadTimeout {
+		if _, ok := m.read(os.Getpid(), func() string { t.Error("another one is read meanwhile"); return "" }); ok ||
+			time.Since(began) != memoryReadTimeout {
 			t.Errorf("another one: %t after %v", ok, time.Since(began))
 		}
 		close(answer)
@@ -44,7 +46,8 @@ func TestPeakMemoryBelongsToCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := own.Maxrss<<10 + 100<<20
-	for line, least := range map[string]int64{"true": 0, fmt.Sprintf("head -c %d /dev/zero | tail -c %[1]d | wc -c", more): more} {
+	for line, least := range map[string]int64{"true": 0,
+		fmt.Sprintf("head -c %d /dev/zero | tail -c %[1]d | wc -c", more): more} {
 		c := command(t, "/bin/sh", "-c", line)
 		w := NewWorker(nil)
 		r := w.Run(c)

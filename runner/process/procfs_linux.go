@@ -170,7 +170,8 @@ func (b *procBuffer) open(pid int, name string) (fd int, ok bool) {
 	path := append(strconv.AppendInt(append(b.path[:0], "/proc/"...), int64(pid), 10), '/')
 	path = append(append(path, name...), 0)
 	at := unix.AT_FDCWD
-	n, _, failed := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&path[0])), unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+	n, _, failed := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&path[0])),
+		unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
 	return int(n), failed == 0
 }
 

@@ -112,7 +112,10 @@ func cmdLine(argv []string, at int) (string, error) {
 func quietPowerShell(argv []string, at int) []string {
 	var add []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
-		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return abbreviates(strings.ToLower(a), strings.ToLower(option), minLength) }) {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool {
+			return abbreviates(strings.ToLower(a),
+				strings.ToLower(option), minLength)
+		}) {
 			add = append(add, option)
 		}
 	}
@@ -134,7 +137,8 @@ func batchLine(argv []string) (string, error) {
 	var line []string
 	for i, a := range argv {
 		if strings.ContainsAny(a, "\"%\r\n") {
-			return "", fmt.Errorf("%q: a quote, percent sign or line break cannot be passed to a batch file; use a cmd.exe command instead", a)
+			return "", fmt.Errorf("%q: a quote, percent sign or line break cannot be passed to a batch file; use a "+
+				"cmd.exe command instead", a)
 		}
 		if i > 0 && a != "" && strings.Trim(a, plainInCmd) == "" {
 			line = append(line, a)

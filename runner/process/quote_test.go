@@ -20,11 +20,13 @@ func TestCommandLine(t *testing.T) {
 
 		{[]string{"cmd.exe", "/C", `echo "a & b" & dir`}, `cmd.exe /D /S /V:OFF /C "echo "a & b" & dir"`},
 		{[]string{"cmd", "/d", "/V:ON", "/c", `"C:\a b\x.exe" "y"`}, `cmd /S /d /V:ON /c ""C:\a b\x.exe" "y""`},
-		{[]string{`C:\Windows\System32\CMD.EXE`, "/K", "echo", "a", "b"}, `C:\Windows\System32\CMD.EXE /D /S /V:OFF /K "echo a b"`},
+		{[]string{`C:\Windows\System32\CMD.EXE`, "/K", "echo", "a", "b"},
+			`C:\Windows\System32\CMD.EXE /D /S /V:OFF /K "echo a b"`},
 		{[]string{"cmd", "/D", "/S", "/C", "echo 100%^\r\n"}, `cmd /V:OFF /D /S /C "echo 100%^"`},
 		{[]string{"cmd", "/Q"}, "cmd /Q"},
 
-		{[]string{"powershell", "-Command", `Write-Output "a  b"`}, `powershell -NoProfile -NonInteractive -Command "Write-Output \"a  b\""`},
+		{[]string{"powershell", "-Command", `Write-Output "a  b"`},
+			`powershell -NoProfile -NonInteractive -Command "Write-Output \"a  b\""`},
 		{[]string{"pwsh.exe", "-nop", "-c", "exit 3"}, `pwsh.exe -nop -NonInteractive -c "exit 3"`},
 		{[]string{"powershell", "-noni", "-nologo", "-C", "1\n2"}, "powershell -noni -nologo -NoProfile -C \"1\n2\""},
 		{[]string{"powershell", "-File", "x.ps1", "-c"}, "powershell -File x.ps1 -c"},

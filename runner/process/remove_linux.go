@@ -94,7 +94,8 @@ func (r *removal) enter(parent int, name string, depth int) error {
 // openBelow opens a directory inside another one. It refuses links and mount points.
 func openBelow(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
-	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
 	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
 	if err == unix.ENOSYS || err == unix.EPERM {
 		fd, err = unix.Openat(parent, name, flags, 0)

@@ -122,7 +122,8 @@ func roleSpin(args []string) {
 func roleHog(args []string) {
 	n, _ := strconv.Atoi(args[0])
 	for range n {
-		if _, err := windows.VirtualAlloc(0, 1<<20, windows.MEM_COMMIT|windows.MEM_RESERVE, windows.PAGE_READWRITE); err != nil {
+		if _, err := windows.VirtualAlloc(0, 1<<20, windows.MEM_COMMIT|windows.MEM_RESERVE,
+			windows.PAGE_READWRITE); err != nil {
 			fmt.Print(err)
 			os.Exit(3)
 		}
@@ -257,7 +258,8 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 		}
 	}
 	for _, pid := range notedPIDs(dir) {
-		h, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
+		h, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION,
+			false, pid)
 		if err != nil {
 			t.Fatalf("open process %d: %v", pid, err)
 		}

@@ -159,7 +159,8 @@ func TestStuckProcess(t *testing.T) {
 		}
 		r, _, _ := runWith(t, w, c)
 		main := role == "sleep"
-		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main && (r.StuckPID != int(notedPIDs(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
+		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main &&
+			(r.StuckPID != int(notedPIDs(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
 			t.Errorf("%s: %+v", role, r)
 		}
 		stop := make(chan struct{})
@@ -264,7 +265,8 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		if !handlesBreak {
 			want, left = "", 1
 		}
-		if r.Cause != 5 || r.ExitCode != 3221225786 || stdout != want || r.Leftovers != left || r.EndedAt.Sub(r.StartedAt) < 300*time.Millisecond {
+		if r.Cause != 5 || r.ExitCode != 3221225786 || stdout != want || r.Leftovers != left ||
+			r.EndedAt.Sub(r.StartedAt) < 300*time.Millisecond {
 			t.Errorf("it hears: %v: %+v, %q", handlesBreak, r, stdout)
 		}
 	}
@@ -282,7 +284,8 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 		} else {
 			w.sys = &kernel // with the real system calls, the session is not ending
 		}
-		fails, succeeds, late, missing := command(t, "exit", "1"), command(t, "exit", "0"), command(t, "sleep"), command(t, "exit", "0")
+		fails, succeeds, late, missing := command(t, "exit", "1"), command(t, "exit", "0"), command(t, "sleep"),
+			command(t, "exit", "0")
 		late.Timeout = 50 * time.Millisecond
 		missing.Dir = filepath.Join(t.TempDir(), "gone")
 		for c, want := range map[*Command]bool{fails: ends, succeeds: false, late: false, missing: ends} {
@@ -300,7 +303,8 @@ func TestConsoleEventsForRunner(t *testing.T) {
 		event, session uint32
 		want           bool
 	}{
-		{windows.CTRL_C_EVENT, 1, false}, {windows.CTRL_BREAK_EVENT, 1, false}, {windows.CTRL_LOGOFF_EVENT, 1, true}, {windows.CTRL_SHUTDOWN_EVENT, 2, true},
+		{windows.CTRL_C_EVENT, 1, false}, {windows.CTRL_BREAK_EVENT, 1, false}, {windows.CTRL_LOGOFF_EVENT, 1, true},
+		{windows.CTRL_SHUTDOWN_EVENT, 2, true},
 		{windows.CTRL_BREAK_EVENT, 0, false}, {windows.CTRL_LOGOFF_EVENT, 0, false}, {windows.CTRL_SHUTDOWN_EVENT, 0, false},
 	} {
 		if got := isForRunner(c.event, c.session); got != c.want {

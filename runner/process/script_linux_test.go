@@ -60,12 +60,15 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 		code   int64
 		says   []string
 	}{
-		"carriage return": {"#!/bin/sh\r\necho hi\r\n", 127, []string{`interpreter "/bin/sh\r": no such file`, "carriage return", "Unix line endings"}},
-		"missing":         {"#! /no/such/python -u\n", 127, []string{`interpreter "/no/such/python": no such file`}},
-		"no newline":      {"#!/no/such/python", 127, []string{`interpreter "/no/such/python": no such file`}},
-		"not executable":  {"#!" + unrunnable + "\n", 126, []string{`interpreter "` + unrunnable + `": permission denied`}},
-		"its interpreter": {"#!" + executable(t, "middle", "#!/no/such/perl\n") + "\n", 127, []string{`interpreter "/no/such/perl": no such file`}},
-		"dynamic loader":  {elfNeeding(t, "/lib/ld-musl-none.so.1"), 127, []string{`interpreter "/lib/ld-musl-none.so.1": no such file`}},
+		"carriage return": {"#!/bin/sh\r\necho hi\r\n", 127,
+			[]string{`interpreter "/bin/sh\r": no such file`, "carriage return", "Unix line endings"}},
+		"missing":        {"#! /no/such/python -u\n", 127, []string{`interpreter "/no/such/python": no such file`}},
+		"no newline":     {"#!/no/such/python", 127, []string{`interpreter "/no/such/python": no such file`}},
+		"not executable": {"#!" + unrunnable + "\n", 126, []string{`interpreter "` + unrunnable + `": permission denied`}},
+		"its interpreter": {"#!" + executable(t, "middle", "#!/no/such/perl\n") + "\n", 127,
+			[]string{`interpreter "/no/such/perl": no such file`}},
+		"dynamic loader": {elfNeeding(t, "/lib/ld-musl-none.so.1"), 127,
+			[]string{`interpreter "/lib/ld-musl-none.so.1": no such file`}},
 	} {
 		path := executable(t, "job", c.script)
 		withAndWithoutLimits(t, []string{path}, func(r Result, said string) {
@@ -100,9 +103,11 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 		code         int64
 		says         string
 	}{
-		"itself":            {"./job", dir, 126, `cannot start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
-		"itself, by a path": {job, dir, 126, `cannot start ` + job + `: interpreter "./job" leads back to ` + job + `; after #!, name a program such as /bin/sh`},
-		"another one":       {"./a", dir, 126, `cannot start ./a: interpreter "` + dir + `/a" leads back to ./a; after #!, name a program such as /bin/sh`},
+		"itself": {"./job", dir, 126, `cannot start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
+		"itself, by a path": {job, dir, 126, `cannot start ` + job + `: interpreter "./job" leads back to ` + job +
+			`; after #!, name a program such as /bin/sh`},
+		"another one": {"./a", dir, 126, `cannot start ./a: interpreter "` + dir +
+			`/a" leads back to ./a; after #!, name a program such as /bin/sh`},
 		"relative": {job, elsewhere, 127, `cannot start ` + job + `: interpreter "./job": no such file or directory; ` +
 			`it is relative to the working directory, not to ` + job + `; write its whole path after #!`},
 		"a directory": {inRoot, dir, 126, `cannot start ` + inRoot + `: interpreter "/": is a directory`},

@@ -67,7 +67,8 @@ func setFileIdentity(id *Identity) error {
 	if len(id.Groups) > 0 {
 		groups = &id.Groups[0]
 	}
-	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)), 0); failed != 0 {
+	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)),
+		0); failed != 0 {
 		return fmt.Errorf("cannot switch to the groups of uid %d: %w", id.UID, failed)
 	}
 	// These calls return the previous id and never an error, so the ids are read back below.

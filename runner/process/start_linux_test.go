@@ -26,7 +26,8 @@ func command(t *testing.T, argv ...string) *Command {
 	return &Command{
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
 		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
-		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies.Add(1)), Log: output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
+		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), cookies.Add(1)),
+		Log:       output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
 }
@@ -84,12 +85,18 @@ func TestUnusableFileIsNoShortage(t *testing.T) {
 		{"a leased input", func(c *Command) { c.StdinFile = leasedProgram(t, "/bin/true") }, 126, "stdin_file: open ", false},
 		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file", true},
 		{"a directory as input", func(c *Command) { c.StdinFile = "/etc" }, 126, "stdin_file: /etc is not", true},
-		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126, "env_secret A: open", true},
-		{"a secret with NUL", func(c *Command) { c.Secrets = []Secret{{Name: "A", Value: []byte{0}}} }, 126, "env_secret A: the value contains a NUL", true},
-		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127, "cannot start /no/such/program: no such file", true},
-		{"no program, limited", func(c *Command) { c.Argv[0], c.NoFile = "/no/such/program", 100 }, 127, "cannot start /no/such/program: no such file", true},
-		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "cannot start no-such-program: ", true},
-		{"a directory as program", func(c *Command) { c.Argv[0] = "/etc" }, 126, "cannot start /etc: permission denied", true},
+		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126,
+			"env_secret A: open", true},
+		{"a secret with NUL", func(c *Command) { c.Secrets = []Secret{{Name: "A", Value: []byte{0}}} }, 126,
+			"env_secret A: the value contains a NUL", true},
+		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127,
+			"cannot start /no/such/program: no such file", true},
+		{"no program, limited", func(c *Command) { c.Argv[0], c.NoFile = "/no/such/program", 100 }, 127,
+			"cannot start /no/such/program: no such file", true},
+		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "cannot start no-such-program: ",
+			true},
+		{"a directory as program", func(c *Command) { c.Argv[0] = "/etc" }, 126, "cannot start /etc: permission denied",
+			true},
 		{"no directory", func(c *Command) { c.Dir = "/no/such/dir" }, 126, "cwd: stat /no/such/dir", true},
 	} {
 		w := NewWorker(nil)

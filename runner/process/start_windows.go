@@ -123,7 +123,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 		}
 	}
 	if isCmd(path) && isUNCPath(r.c.Dir) {
-		return &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s &&\" and use --no-cwd", r.c.Dir)}
+		return &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s "+
+			"&&\" and use --no-cwd", r.c.Dir)}
 	}
 	line, err := CommandLine(argv)
 	if err != nil {
@@ -160,7 +161,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	info.StdInput, info.StdOutput, info.StdErr = std[0], std[1], std[2]
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
-	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
+	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo,
+		&started); err != nil {
 		return r.memoryLimitError(ExplainBlocked(path, err))
 	}
 	windows.CloseHandle(started.Thread)
@@ -182,7 +184,8 @@ func isAny(err error, list []syscall.Errno) bool {
 }
 
 // inherited makes a handle inheritable. A command still inherits only the handles that its start lists.
-var inherited = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), InheritHandle: 1}
+var inherited = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
+	InheritHandle: 1}
 
 // openInherited opens a file that a command may inherit. If the path leads to a pipe of another
 // program, that program cannot impersonate this account.
@@ -192,7 +195,8 @@ func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 		return 0, err
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(path16, access, share, &inherited, windows.OPEN_EXISTING, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
+	h, err := windows.CreateFile(path16, access, share, &inherited, windows.OPEN_EXISTING,
+		flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -209,7 +213,8 @@ var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}, nil
+	return &windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
+		SecurityDescriptor: sd}, nil
 })
 
 // pipe creates a pipe to or from a command. Closing this process's end unblocks its reads and writes at
@@ -327,11 +332,14 @@ func (r *run) startFailed(err error) {
 // lack of memory for a program.
 var (
 	shortages = []syscall.Errno{
-		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES,
-		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_INTERNAL_ERROR,
+		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,
+		windows.ERROR_NO_SYSTEM_RESOURCES,
+		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES,
+		windows.ERROR_INTERNAL_ERROR,
 	}
 	memoryErrors = []syscall.Errno{
-		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA, windows.ERROR_PAGEFILE_QUOTA,
+		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA,
+		windows.ERROR_PAGEFILE_QUOTA,
 		windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
 	}
 )
@@ -360,7 +368,8 @@ func openCwd(dir string) (windows.Handle, error) {
 		return 0, err
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(dir16, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, share, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
+	h, err := windows.CreateFile(dir16, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, share, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
@@ -373,7 +382,8 @@ func isCmd(path string) bool { return strings.EqualFold(filepath.Base(path), "cm
 // isUNCPath reports whether a directory has a UNC path.
 func isUNCPath(dir string) bool {
 	dir = strings.ToUpper(strings.ReplaceAll(dir, "/", `\`))
-	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) && !strings.HasPrefix(dir, `\\.\`)
+	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) &&
+		!strings.HasPrefix(dir, `\\.\`)
 }
 
 // environment returns a command's environment, sorted. If a name occurs several times, in upper or

@@ -44,7 +44,8 @@ func TestPipeIsPrivate(t *testing.T) {
 	}
 	sd, err := windows.GetSecurityInfo(theirs, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
 	user, err2 := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil || err2 != nil || strings.Count(sd.String(), "(") != 1 || !strings.Contains(sd.String(), user.User.Sid.String()) {
+	if err != nil || err2 != nil || strings.Count(sd.String(), "(") != 1 ||
+		!strings.Contains(sd.String(), user.User.Sid.String()) {
 		t.Errorf("%v, %v, %v", sd, err, err2)
 	}
 }
@@ -129,7 +130,8 @@ func TestStartFails(t *testing.T) {
 func TestUNCPathsAreRecognised(t *testing.T) {
 	for dir, of := range map[string]bool{
 		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
-		`\\server\share`: true, `\\server\share\x`: true, `//server/share/x`: true, `\\?\UNC\server\share\x`: true, `\\?\unc\server\share`: true,
+		`\\server\share`: true, `\\server\share\x`: true, `//server/share/x`: true, `\\?\UNC\server\share\x`: true,
+		`\\?\unc\server\share`: true,
 	} {
 		if isUNCPath(dir) != of {
 			t.Errorf("%q: %v", dir, !of)
@@ -157,7 +159,8 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 // A program that ends because the desktop heap is full, without printing anything, is a shortage. If it
 // has printed something, its exit code is its own.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
-	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "desktop heap") {
+	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
+		!strings.Contains(r.Error, "desktop heap") {
 		t.Errorf("without a word: %+v", r)
 	}
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794", "said")); r.Shortage || r.ExitCode != 3221225794 {
@@ -171,7 +174,8 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 // Lack of memory or handles is a shortage, not the fault of the command. It is a shortage too if
 // another process has created a job object with the name that the command needs.
 func TestShortage(t *testing.T) {
-	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
+	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES,
+		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
 		w := NewWorker(nil)
 		defer w.Close()
 		sys := kernel
@@ -195,17 +199,20 @@ func TestShortage(t *testing.T) {
 // If a policy of the machine blocks a program, the error names the policy and the event log with the
 // details.
 func TestErrorNamesBlockingPolicy(t *testing.T) {
-	for code, want := range map[syscall.Errno]string{1260: "AppLocker", 4551: "WDAC", 225: "virus scanner", windows.ERROR_ACCESS_DENIED: ""} {
+	for code, want := range map[syscall.Errno]string{1260: "AppLocker", 4551: "WDAC", 225: "virus scanner",
+		windows.ERROR_ACCESS_DENIED: ""} {
 		w := NewWorker(nil)
 		defer w.Close()
 		sys := kernel
-		sys.create = func(_, _ *uint16, _, _ *windows.SecurityAttributes, _ bool, _ uint32, _, _ *uint16, _ *windows.StartupInfo, _ *windows.ProcessInformation) error {
+		sys.create = func(_, _ *uint16, _, _ *windows.SecurityAttributes, _ bool, _ uint32, _, _ *uint16,
+			_ *windows.StartupInfo, _ *windows.ProcessInformation) error {
 			return code
 		}
 		w.sys = &sys
 		c := command(t, "exit", "0")
 		r, _, _ := runWith(t, w, c)
-		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) || strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
+		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) ||
+			strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
 			t.Errorf("%d: %+v", code, r)
 		}
 	}
@@ -235,7 +242,8 @@ func TestLimitTooLowToStart(t *testing.T) {
 		r := &run{w: w, r: &result, c: &Command{Argv: []string{"x"}, Limits: Limits{Memory: c.limit}}}
 		result.ExitCode = -1
 		r.startFailed(r.memoryLimitError(c.errno))
-		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "the limit is too low")) {
+		if result.Shortage == c.own || c.own && (result.ExitCode != 126 ||
+			!strings.Contains(result.Error, "the limit is too low")) {
 			t.Errorf("%+v: %+v", c, result)
 		}
 	}
@@ -246,7 +254,8 @@ func TestLimitTooLowToStart(t *testing.T) {
 
 // Arguments reach the program unchanged.
 func TestArgumentsReachTheProgram(t *testing.T) {
-	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀", `"a" "b"`}
+	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀",
+		`"a" "b"`}
 	_, stdout, _ := runCommand(t, command(t, "args", want...))
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) {
@@ -266,7 +275,8 @@ func TestCmdParsesItsText(t *testing.T) {
 		c := command(t, "")
 		c.Argv, c.Env = []string{"cmd.exe", "/C", text}, append(c.Env, "QUEUECTL_X=a value")
 		r, stdout, stderr := runCommand(t, c)
-		if !strings.HasPrefix(stdout, want) || strings.Contains(text, "exit") && (r.ExitCode != 5 || !strings.HasPrefix(stderr, "(a)")) {
+		if !strings.HasPrefix(stdout, want) || strings.Contains(text, "exit") &&
+			(r.ExitCode != 5 || !strings.HasPrefix(stderr, "(a)")) {
 			t.Errorf("%s: %q, %q, %+v", text, stdout, stderr, r)
 		}
 	}
@@ -284,7 +294,8 @@ func TestBatchFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"plain", "a b", "", "&echo", "a|b<c>d^e", "a,b;c=d", `c:\a dir\`, `c:\dir\`, "(x)"}
-	for _, name := range []string{filepath.Join(dir, "echoes.bat"), filepath.Join(dir, "echoes"), `.\echoes.bat`, "echoes"} {
+	for _, name := range []string{filepath.Join(dir, "echoes.bat"), filepath.Join(dir, "echoes"), `.\echoes.bat`,
+		"echoes"} {
 		c := command(t, "")
 		c.Argv, c.Dir, c.Env = append([]string{name}, want...), dir, append(c.Env, "path="+dir)
 		r, stdout, stderr := runCommand(t, c)

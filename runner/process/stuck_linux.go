@@ -11,7 +11,8 @@ import (
 // does not answer. See docs/decisions/0047.
 func (r *run) giveUp(remaining []proc) {
 	r.r.StuckPID = remaining[0].pid
-	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(remaining), r.c.Patience, r.r.StuckPID)
+	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(remaining),
+		r.c.Patience, r.r.StuckPID)
 	r.w.stuck = remaining
 	for _, p := range remaining {
 		r.endTracer(p.pid)
@@ -46,7 +47,8 @@ func (r *run) giveUpMain(remaining []proc) {
 // a process uses only a pid, so no worker waits for it.
 func (r *run) abandonTraced() {
 	r.r.HeldByTracer, r.exited = true, true
-	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status", r.pid)
+	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status",
+		r.pid)
 	r.w.mu.Lock()
 	r.w.running = false
 	r.w.mu.Unlock()

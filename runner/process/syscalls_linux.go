@@ -27,7 +27,8 @@ type siginfo struct {
 func exitState(pid int) (signal unix.Signal, ended bool) {
 	const exited = 1 // CLD_EXITED
 	var info siginfo
-	_, _, failed := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
+	_, _, failed := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)),
+		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
 	if failed == 0 && info.code != exited {
 		signal = unix.Signal(info.status)
 	}
@@ -37,7 +38,8 @@ func exitState(pid int) (signal unix.Signal, ended bool) {
 // reapNow reaps a child. It returns ok=false if the child has not ended.
 func reapNow(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	var word int32
-	got, _, failed := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), uintptr(unsafe.Pointer(&word)), unix.WNOHANG, uintptr(unsafe.Pointer(&usage)), 0, 0)
+	got, _, failed := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), uintptr(unsafe.Pointer(&word)), unix.WNOHANG,
+		uintptr(unsafe.Pointer(&usage)), 0, 0)
 	if failed != 0 {
 		return 0, usage, true, failed
 	}

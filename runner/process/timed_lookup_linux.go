@@ -41,7 +41,8 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	case l.byUID[uid] >= maxAbandoned:
 		return fmt.Errorf("%w; %d other lookups of this account are still waiting", errHung, maxAbandoned)
 	case l.total >= maxAbandonedTotal:
-		return &shortageError{fmt.Errorf("the lookup was not started, because %d other lookups are still waiting (%w)", l.total, errHung)}
+		return &shortageError{fmt.Errorf("the lookup was not started, because %d other lookups are still waiting (%w)",
+			l.total, errHung)}
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func restart() error {
 // runtime's handler would only interrupt them once for each command. See docs/decisions/0039.
 func defaultSIGCHLD() error {
 	var action [8]uintptr // larger than the kernel's struct sigaction
-	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0); failed != 0 {
+	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0,
+		8, 0, 0); failed != 0 {
 		return fmt.Errorf("cannot set SIGCHLD to its default: %w", failed)
 	}
 	return nil

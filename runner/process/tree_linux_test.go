@@ -120,7 +120,8 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	w.session = true
 	setSubreaper(t)
 	// timeout(1) starts a new process group.
-	if r := w.Run(command(t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 {
+	if r := w.Run(command(
+		t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 {
 		t.Errorf("got %+v, want two processes left behind", r)
 	}
 }
@@ -164,7 +165,8 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 			t.Fatalf("tree %d: %+v, want it spared", i+1, r)
 		}
 	}
-	if r := run(plain); r.HasBackground || r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(r.Error, "64 earlier jobs") {
+	if r := run(plain); r.HasBackground || r.Leftovers != 1 || r.ExitCode != 0 ||
+		!strings.Contains(r.Error, "64 earlier jobs") {
 		t.Errorf("one tree more: %+v, want it ended", r)
 	}
 	own := trees()
@@ -338,7 +340,8 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		}
 	}
 	if isAlive(member) || !isAlive(other) || !isAlive(spared) {
-		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", isAlive(member), isAlive(other), isAlive(spared))
+		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", isAlive(member),
+			isAlive(other), isAlive(spared))
 	}
 }
 

@@ -35,7 +35,8 @@ func (r *run) openTerminal() error {
 	}
 	// Do not open the other end by its path: /dev/pts may belong to another devpts mount than
 	// /dev/ptmx.
-	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(ours), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(ours), unix.TIOCGPTPEER,
+		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return noTerminal(errno)
 	}

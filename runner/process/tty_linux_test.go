@@ -25,7 +25,8 @@ type onTerminal struct {
 // runOnTerminal runs a line of the shell on a terminal.
 func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal {
 	t.Helper()
-	o := &onTerminal{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pid: make(chan int, 1), ended: make(chan Result, 1)}
+	o := &onTerminal{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pid: make(chan int, 1),
+		ended: make(chan Result, 1)}
 	o.TTY = true
 	o.OnForked = func(pid int, _ time.Time) { o.pid <- pid }
 	for _, s := range set {
@@ -81,7 +82,8 @@ func (o *onTerminal) end() Result {
 // A command with a terminal has it as standard input, output and error and as its controlling terminal.
 // It is alone in its session. Other accounts may not open the terminal.
 func TestTerminalIsControllingAndPrivate(t *testing.T) {
-	o := runOnTerminal(t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
+	o := runOnTerminal(
+		t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
 	r := o.end()
 	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.at)
 	if got := o.output(t); r.ExitCode != 0 || got != want {
@@ -113,7 +115,8 @@ func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 	unix.Getrusage(unix.RUSAGE_SELF, &before)
 	r := o.end()
 	unix.Getrusage(unix.RUSAGE_SELF, &after)
-	if used := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()); !r.TimedOut || used > 100*time.Millisecond {
+	if used := time.Duration(after.Utime.Nano() +
+		after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()); !r.TimedOut || used > 100*time.Millisecond {
 		t.Errorf("got %+v and %v of processor time", r, used)
 	}
 }
@@ -125,7 +128,8 @@ func TestTerminalKeepsModes(t *testing.T) {
 		script string
 		want   Typed
 	}{
-		{`printf '\033[?1049h\033[?25l'; seq 100000; printf '\033[1;1Hup'; sleep 600`, Typed{Controls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
+		{`printf '\033[?1049h\033[?25l'; seq 100000; printf '\033[1;1Hup'; sleep 600`,
+			Typed{Controls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
 		{`printf '\033[5 q'; echo up; sleep 600`, Typed{Controls: "\x1b[5 q"}},
 	} {
 		o := runOnTerminal(t, c.script)

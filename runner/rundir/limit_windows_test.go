@@ -16,7 +16,8 @@ func allocated(t *testing.T, f *os.File) int64 {
 		links           uint32
 		deleted, folder bool
 	}
-	if err := windows.GetFileInformationByHandleEx(windows.Handle(f.Fd()), windows.FileStandardInfo, (*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info))); err != nil {
+	if err := windows.GetFileInformationByHandleEx(windows.Handle(f.Fd()), windows.FileStandardInfo,
+		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info))); err != nil {
 		t.Fatal(err)
 	}
 	return info.allocation

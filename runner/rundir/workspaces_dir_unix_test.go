@@ -40,7 +40,8 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v, want no error", c.name, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want)):
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), path+": ") ||
+			!strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %s and %q", c.name, err, path, c.want)
 		}
 	}
@@ -55,7 +56,8 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 	if err := os.Chown(path, 61300, 61300); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MakeWorkspaces(root, "", "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, but the runner has uid 0; run: chown 0 "+path) {
+	if _, err := MakeWorkspaces(root, "", "runner", true); err == nil ||
+		!strings.Contains(err.Error(), "belongs to uid 61300, but the runner has uid 0; run: chown 0 "+path) {
 		t.Errorf("of another account: %v", err)
 	}
 }
@@ -94,10 +96,12 @@ func TestTmpdirIsChecked(t *testing.T) {
 		{"missing", filepath.Join(inner, "none"), 0o755, 0o700, false, "no such file or directory; create this directory"},
 		{"a file", file, 0o755, 0o700, false, "is not a directory"},
 		{"through a link", filepath.Join(link, "inner"), 0o755, 0o700, false, "use the real path, " + inner},
-		{"writable by others", inner, 0o755, 0o702, false, "other accounts can write to it (mode 702); run: chmod go-w " + inner},
+		{"writable by others", inner, 0o755, 0o702, false, "other accounts can write to it (mode 702); run: chmod go-w " +
+			inner},
 		{"writable by others, sticky", inner, 0o755, 0o777 | os.ModeSticky, false, "run: chmod go-w " + inner},
 		{"in a directory of all", inner, 0o777, 0o700, false, outer + " is writable by other accounts; fix it"},
-		{"closed to other accounts", inner, 0o755, 0o700, true, inner + " cannot be entered by the accounts that jobs run as"},
+		{"closed to other accounts", inner, 0o755, 0o700, true,
+			inner + " cannot be entered by the accounts that jobs run as"},
 		{"in a closed directory", inner, 0o700, 0o711, true, outer + " cannot be entered by the accounts that jobs run as"},
 		{"the runners' directory", root, 0o755, 0o700, false, "is inside the runner directory"},
 		{"in the runners' directory", filepath.Join(root, "in"), 0o755, 0o700, false, "is inside the runner directory"},
@@ -106,7 +110,8 @@ func TestTmpdirIsChecked(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := CheckTmpdir(c.path, root, c.pass)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "job_tmpdir: ") || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.HasPrefix(err.Error(), "job_tmpdir: ") || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -116,7 +121,8 @@ func TestTmpdirIsChecked(t *testing.T) {
 	if err := errors.Join(os.Chmod(outer, 0o755), os.Chmod(inner, 0o711), os.Chown(outer, 61300, -1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckTmpdir(inner, root, true); err == nil || !strings.Contains(err.Error(), outer+" belongs to another account; fix it") {
+	if err := CheckTmpdir(inner, root, true); err == nil ||
+		!strings.Contains(err.Error(), outer+" belongs to another account; fix it") {
 		t.Errorf("in a directory of another account: %v", err)
 	}
 }

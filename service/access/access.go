@@ -116,9 +116,11 @@ func (r *Rights) PeerName(uid int) string {
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, r.Directory.UserName(accounts.CurrentUser()), r.HowToGetRight(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you,
+			r.Directory.UserName(accounts.CurrentUser()), r.HowToGetRight(control.Submit, you))
 	}
-	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right, r.HowToGetRight(needs, ""))
+	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right,
+		r.HowToGetRight(needs, ""))
 }
 
 // HowToGetRight returns advice on how a user can get a right. name is the user's name if the user has no
@@ -137,7 +139,8 @@ func (r *Rights) HowToGetRight(needs control.Right, name string) string {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroup+"), or %s", group, right, group, name, grant)
+				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroup+"), or %s", group,
+					right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
 			}
@@ -159,7 +162,8 @@ func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) err
 	needs := control.RequiredRight(method, isOwner)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
-		return g.Rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID), control.Admin)
+		return g.Rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID),
+			control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}
@@ -274,8 +278,9 @@ func (r *RunAs) mayRunAs(p *control.Peer, user JobUser) error {
 	case r.Account.PerJob:
 		return r.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
-	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
-		user.Name, r.JobsRunAs(p), r.Places.File)}
+	return &queue.Error{Code: queue.CodeDenied, Field: "user",
+		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
+			user.Name, r.JobsRunAs(p), r.Places.File)}
 }
 
 // JobsRunAs returns the name of the user that the peer's jobs run as.
@@ -287,7 +292,8 @@ func (r *RunAs) JobsRunAs(p *control.Peer) string {
 }
 
 // ExecutionFields lists the fields that define what a job executes, and its input and environment.
-var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
+var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
+	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // EditScope describes the parts of an edit that need more than ownership of the job.
 type editScope struct {
@@ -338,7 +344,8 @@ func (r *RunAs) MayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{PerJob: true}
 	switch {
 	case e.hasPlaceholder && j.UID != p.UID:
-		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables that you do not change")
+		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables "+
+			"that you do not change")
 	case e.changesExecution && r.Home.External() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
 		return r.Rights.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}

@@ -37,7 +37,8 @@ func (r *RunAs) MayRun(uid int) error {
 // user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
 // another user, if an admin has chosen that user.
 func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
-	if each := (worker.Account{PerJob: true}); r.Home.External() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
+	if each := (worker.Account{PerJob: true}); r.Home.External() && each.RunsAs(j) != p.UID &&
+		!p.Right.Covers(control.Admin) {
 		return r.Rights.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
 	}
 	return nil

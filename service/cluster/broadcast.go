@@ -104,7 +104,8 @@ func (l *NodeList) LostNodes(ctx context.Context) (list []string) {
 	}
 	for i := range nodes {
 		if n := &nodes[i]; !n.IsSelf && !n.Alive && !n.Stopped {
-			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.ShellWord(n.Name)))
+			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node "+
+				"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.ShellWord(n.Name)))
 		}
 	}
 	return list

@@ -86,7 +86,8 @@ type NodeReply struct {
 
 // namedErrors contains the errors that nodes send by name, so that the requesting node can compare them with
 // errors.Is.
-var namedErrors = map[string]error{"moved": store.ErrStateChanged, "leased": store.ErrLeased, "runs": worker.ErrAttemptStarted, "otherwise": worker.ErrAttemptEnded, "none": os.ErrNotExist}
+var namedErrors = map[string]error{"moved": store.ErrStateChanged, "leased": store.ErrLeased,
+	"runs": worker.ErrAttemptStarted, "otherwise": worker.ErrAttemptEnded, "none": os.ErrNotExist}
 
 // livePiece is a piece of a running attempt's output, encoded by output.AppendChunks.
 type livePiece struct {
@@ -96,7 +97,8 @@ type livePiece struct {
 }
 
 // readLocal reads output of an attempt that runs on this node.
-func (r *JobRouter) readLocal(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
+func (r *JobRouter) readLocal(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool,
+	error) {
 	chunk, ok, err := r.Pool.Read(ctx, seq, cursor, wait)
 	if err != nil || !ok {
 		return nil, ok, err
@@ -173,7 +175,8 @@ func (r *JobRouter) sendRequest(ctx context.Context, node int64, req NodeRequest
 	defer cancel(nil)
 	if req.Command == "read" || req.Command == "output" {
 		timeout := time.AfterFunc(2*readTimeout, func() {
-			cancel(queue.Errorf(queue.CodeUnavailable, "the node that has the job's output does not answer; see: queuectl node list"))
+			cancel(queue.Errorf(queue.CodeUnavailable,
+				"the node that has the job's output does not answer; see: queuectl node list"))
 		})
 		defer timeout.Stop()
 	}
@@ -247,9 +250,11 @@ func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error
 		}
 		list, err := r.NodeList.Nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that runs the job was removed; another node takes over the job soon")})
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
+				"the node that runs the job was removed; another node takes over the job soon")})
 		} else if err == nil && !list[i].Alive {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that runs the job, %s, does not answer; another node takes over the job soon", list[i].Name)})
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
+				"the node that runs the job, %s, does not answer; another node takes over the job soon", list[i].Name)})
 		}
 	}
 }
@@ -319,7 +324,9 @@ func (r *JobRouter) execLocal(ctx context.Context, req *NodeRequest) (reply Node
 			break
 		}
 		g := req.Change
-		reply.Held, err = p.Change(ctx, req.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout, KeepDependants: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser, MaxBytesUser: g.MaxBytesUser})
+		reply.Held, err = p.Change(ctx, req.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout,
+			KeepDependants: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser,
+			MaxBytesUser: g.MaxBytesUser})
 	case "read":
 		timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
@@ -328,7 +335,8 @@ func (r *JobRouter) execLocal(ctx context.Context, req *NodeRequest) (reply Node
 			reply.TryAgain, reply.Held, err = true, true, nil
 		}
 	default:
-		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request %q; upgrade node %[1]s",
+		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
+			"%q; upgrade node %[1]s",
 			r.Node, queue.Clip(req.Command))
 	}
 	return reply, err
@@ -367,7 +375,8 @@ func (r *JobRouter) Change(ctx context.Context, seq int64, g store.Change) (bool
 	if done || err != nil {
 		return done, err
 	}
-	change := &changeRequest{g.Verb, g.UID, g.Timeout, g.KeepDependants, g.Only, g.MaxPending, g.MaxPendingUser, g.MaxBytesUser}
+	change := &changeRequest{g.Verb, g.UID, g.Timeout, g.KeepDependants, g.Only, g.MaxPending, g.MaxPendingUser,
+		g.MaxBytesUser}
 	if g.Edit != nil {
 		change.Verb = ""
 	}

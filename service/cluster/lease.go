@@ -57,8 +57,10 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a keeper of the node lease. Without a cluster, its methods do nothing.
-func NewLeaseKeeper(c store.Cluster, log *slog.Logger, pool *worker.Pool, d *Drains, l *NodeList, settings *settings.Keeper) *LeaseKeeper {
-	return &LeaseKeeper{cluster: c, log: log, pool: pool, drains: d, nodeList: l, settings: settings, workersChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1)}
+func NewLeaseKeeper(c store.Cluster, log *slog.Logger, pool *worker.Pool, d *Drains, l *NodeList,
+	settings *settings.Keeper) *LeaseKeeper {
+	return &LeaseKeeper{cluster: c, log: log, pool: pool, drains: d, nodeList: l, settings: settings,
+		workersChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1)}
 }
 
 // ExtendLease renews the node lease and extends the time for which the runners may run jobs.
@@ -130,7 +132,8 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 				byNode[list[i].NodeName]++
 			}
 			for _, name := range slices.Sorted(maps.Keys(byNode)) {
-				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name, "jobs", byNode[name])
+				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
+					"jobs", byNode[name])
 			}
 			k.pool.SettleLost(list)
 		}
@@ -178,7 +181,9 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 			})
 			if !failing {
 				failing = true
-				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(), "on_partition", k.settings.Current().OnPartition)
+				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
+					"setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(),
+					"on_partition", k.settings.Current().OnPartition)
 			}
 		}
 	}

@@ -45,7 +45,8 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: l.Self.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.Started, LastHeartbeat: l.Store.Now()}
+	n := store.NodeState{Node: l.Self.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.Started,
+		LastHeartbeat: l.Store.Now()}
 	n.Workers, n.Running, n.Drained = l.Pool.Workers(), l.Pool.Busy(), l.Pool.Draining()
 	return []store.NodeState{n}, nil
 }
@@ -55,7 +56,8 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 func (l *NodeList) load() store.Load {
 	byQueue := l.Pool.Throughputs()
 	if len(byQueue) > store.MaxLoadQueues {
-		names := slices.SortedFunc(maps.Keys(byQueue), func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
+		names := slices.SortedFunc(maps.Keys(byQueue),
+			func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
 		for _, name := range names[store.MaxLoadQueues:] {
 			delete(byQueue, name)
 		}
@@ -114,7 +116,8 @@ func (l *NodeList) NameNodes(ctx context.Context, views []control.Job) {
 // that suggests a command, which the parameter instead holds.
 func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
-		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s", instead)
+		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",
+			instead)
 	}
 	nodes, err := l.Nodes(ctx)
 	if err != nil {
@@ -126,12 +129,14 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store
 			return nodes[i], nil
 		}
 	}
-	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, names), "; see: queuectl node list"))
+	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name),
+		cmp.Or(queue.Nearest(name, names), "; see: queuectl node list"))
 }
 
 // nodeRecord describes this node as the settings define it.
 func (t *ThisNode) nodeRecord() store.Node {
-	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{}, UnknownUIDs: t.Owners.Strangers()}
+	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
+		UnknownUIDs: t.Owners.Strangers()}
 	for name, r := range t.Settings.Current().ResourcesByName() {
 		n.Resources[name] = len(r.IDs)
 	}

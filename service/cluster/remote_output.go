@@ -41,7 +41,8 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (f 
 		switch {
 		case n.Name != a.Node:
 		case !n.Alive:
-			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
+			return nil, 0, queue.Errorf(queue.CodeUnavailable,
+				"the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
 		default:
 			remote := &remoteOutput{ctx: ctx, router: r, node: n.ID, ref: a.OutputRef}
 			size, err := remote.readSize()
@@ -73,7 +74,8 @@ func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		skip := off + int64(n) - f.offset
 		if skip < 0 || skip >= int64(len(f.cached)) {
-			reply, err := f.router.sendRequest(f.ctx, f.node, NodeRequest{Command: "output", Ref: f.ref, Offset: off + int64(n), Length: maxOutputPiece})
+			reply, err := f.router.sendRequest(f.ctx, f.node,
+				NodeRequest{Command: "output", Ref: f.ref, Offset: off + int64(n), Length: maxOutputPiece})
 			if err != nil {
 				return n, err
 			}

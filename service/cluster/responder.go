@@ -106,7 +106,8 @@ func (r *Responder) answerRequests(ctx context.Context) {
 			var req NodeRequest
 			var reply NodeReply
 			if err := json.Unmarshal(one.Payload, &req); err != nil || req.Command == "change" && req.Change == nil {
-				reply.fail(queue.Errorf(queue.CodeUnsupported, "node %s cannot read the request; run the same version of queuectl on all nodes", r.Node))
+				reply.fail(queue.Errorf(queue.CodeUnsupported,
+					"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node))
 			} else {
 				reply, err = r.Answer(timeoutCtx, &req)
 				reply.fail(err)
@@ -114,7 +115,8 @@ func (r *Responder) answerRequests(ctx context.Context) {
 			text, err := json.Marshal(reply)
 			if len(text) > store.MaxReplyBytes {
 				reply = NodeReply{}
-				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.Node, store.MaxReplyBytes))
+				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.Node,
+					store.MaxReplyBytes))
 				text, err = json.Marshal(reply)
 			}
 			for err == nil && timeoutCtx.Err() == nil {

@@ -25,7 +25,8 @@ func (b *BootAdvisor) BootNotes() []string {
 	if advice == "" {
 		return nil
 	}
-	return []string{"this service does not start at boot, so no job runs after a reboot until you start it; to change that: " + advice}
+	return []string{"this service does not start at boot, so no job runs after a reboot until you start " +
+		"it; to change that: " + advice}
 }
 
 // ExamineBoot reports a service that does not start at boot.

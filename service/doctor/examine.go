@@ -55,7 +55,8 @@ type Examiner struct {
 const doctorTimeout = 2 * time.Second
 
 // Doctor implements control.API.
-func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
+func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
+	error) {
 	var list []store.Finding
 	if known, can := d.Store.(store.Examiner); can {
 		list = known.Examine(ctx)
@@ -84,7 +85,8 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		if failing {
 			level = store.LevelFailure
 		}
-		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
+		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "),
+			Next: "see: queuectl status"})
 	}
 	if p.Verify && d.Files == nil {
 		return control.Diagnosis{}, ErrNoFiles
@@ -101,7 +103,8 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
-			found, err = []store.Finding{{Check: "integrity", Level: store.LevelWarning, Message: "the queue was not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
+			found, err = []store.Finding{{Check: "integrity", Level: store.LevelWarning, Message: "the queue was not checked: " +
+				e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -121,7 +124,8 @@ func Diagnose(list []store.Finding) control.Diagnosis {
 		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.Level == string(store.LevelOK) {
 			d.Level = string(f.Level)
 		}
-		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message, Next: f.Next})
+		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message,
+			Next: f.Next})
 	}
 	return d
 }
@@ -129,7 +133,8 @@ func Diagnose(list []store.Finding) control.Diagnosis {
 // ExamineAccess checks whether the names in [access] exist.
 func (d *Examiner) ExamineAccess() []store.Finding {
 	if unknown := d.Rights.UnknownNames(); unknown != "" {
-		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
+		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown,
+			Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
 	}
 	return nil
 }
@@ -138,8 +143,10 @@ func (d *Examiner) ExamineAccess() []store.Finding {
 func (d *Examiner) examineInherited() (list []store.Finding) {
 	for _, attribute := range d.Inherited {
 		list = append(list, store.Finding{
-			Check: "start", Level: store.LevelWarning, Message: attribute + "; the service inherited this from the process that started it",
-			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
+			Check: "start", Level: store.LevelWarning,
+			Message: attribute + "; the service inherited this from the process that started it",
+			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop " +
+				"--runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}
 	return list
@@ -152,7 +159,8 @@ func ExamineStoreFile(path string) []store.Finding {
 		// On Windows, the directory's access rights protect the file.
 		return nil
 	}
-	return []store.Finding{{Check: "store", Level: store.LevelWarning, Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
+	return []store.Finding{{Check: "store", Level: store.LevelWarning,
+		Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
 }
 
 // ProgramFile is the file of a program as it was when the service started.
@@ -167,13 +175,18 @@ func (d *Examiner) examinePrograms() (list []store.Finding) {
 		now, err := os.Stat(p.path)
 		switch {
 		case err != nil:
-			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install queuectl again; this file is needed to start the service and its runners"})
+			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
+				Message: fmt.Sprintf("the file of a running program is missing: %v", err),
+				Next:    "install queuectl again; this file is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
-			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
+				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version),
+				Next:    "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.LevelOK, Message: fmt.Sprintf("the running version and the installed version are both %s", d.Version)})
+		list = append(list, store.Finding{Check: "program", Level: store.LevelOK,
+			Message: fmt.Sprintf("the running version and the installed version are both %s", d.Version)})
 	}
 	return list
 }
@@ -185,7 +198,8 @@ func (d *Examiner) enforcement(grouped bool) string {
 		return enforcementInGroups
 	}
 	if d.Home.Socket != "" && d.Unit != "" {
-		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees, unless the runner's log reports otherwise"
+		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process " +
+			"trees, unless the runner's log reports otherwise"
 	}
 	return enforcement
 }
@@ -204,10 +218,12 @@ func (d *Examiner) examineRunners() []store.Finding {
 	live, unresponsive := d.Pool.Runners(doctorTimeout)
 	var list []store.Finding
 	for _, pid := range unresponsive {
-		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: HowToEnd(pid)})
+		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.NameRunner(pid) +
+			" does not answer, so the state of its jobs is unknown", Next: HowToEnd(pid)})
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "runner", Level: store.LevelOK, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.Busy())})
+		list = append(list, store.Finding{Check: "runner", Level: store.LevelOK,
+			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.Busy())})
 	}
 	return list
 }
@@ -224,7 +240,8 @@ func ProgramFiles(runner string) (list []ProgramFile) {
 }
 
 // ErrNoFiles is the error of operations that need a store in files.
-var ErrNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
+var ErrNoFiles = queue.Errorf(queue.CodeUnsupported,
+	"this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
 // ProgressInterval is the minimum interval between two progress messages.
 const ProgressInterval = 100 * time.Millisecond
@@ -244,7 +261,8 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 			return err
 		})
 		if err != nil {
-			return []store.Finding{{Check: "owners", Level: store.LevelWarning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
+			return []store.Finding{{Check: "owners", Level: store.LevelWarning,
+				Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
 			if name, isFormer := former[ref.UID]; isFormer {
@@ -263,8 +281,10 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	}
 	return []store.Finding{{
 		Check: "owners", Level: store.LevelWarning,
-		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " + strings.Join(list, ", "),
-		Next:    "list them: queuectl list --user NAME; run a job as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove a job: queuectl rm ID",
+		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " +
+			strings.Join(list, ", "),
+		Next: "list them: queuectl list --user NAME; run a job as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', " +
+			"then queuectl release ID; remove a job: queuectl rm ID",
 	}}
 }
 
@@ -273,8 +293,9 @@ func (d *Examiner) examineUsers() (list []store.Finding) {
 	most := d.Quota.MaxBytesUser()
 	for _, u := range d.Quota.NearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.LevelWarning,
-			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused", d.Owners.UserName(u.UID), u.Bytes, most),
-			Next:    "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
+			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
+				d.Owners.UserName(u.UID), u.Bytes, most),
+			Next: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
 	return list
 }

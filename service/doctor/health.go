@@ -50,10 +50,12 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 	}
 	for _, w := range h.Pool.List(ctx) {
 		if w.Stuck {
-			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
+			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what "+
+				"this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}
 		if w.Stale {
-			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); check the runners: queuectl doctor", w.ID, w.Job,
+			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); "+
+				"check the runners: queuectl doctor", w.ID, w.Job,
 				queue.FormatDuration(h.Settings.Current().WorkerTimeout)))
 		}
 	}
@@ -65,9 +67,11 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 		list = append(list, "the service is stopping, so no jobs start")
 	case waiting == 0 || h.Pool.Draining() || h.Pool.AllPaused():
 	case workers == 0:
-		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start",
+			jobsWait(waiting)))
 	case len(unresponsive) > 0 && h.Pool.Busy() >= workers:
-		list = append(list, fmt.Sprintf("%s, but all workers are busy with jobs of a runner that does not answer; add workers with: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but all workers are busy with jobs of a runner that does not answer; add "+
+			"workers with: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range unresponsive {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), HowToEnd(pid)))
@@ -124,7 +128,8 @@ func (h *HealthCheck) pausedHealth() string {
 	if all == nil {
 		return ""
 	}
-	return fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all", h.Owners.UserName(all.UID), all.At)
+	return fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
+		h.Owners.UserName(all.UID), all.At)
 }
 
 // NoRunner explains that no job can start because there is no runner. It returns the cause and the next

@@ -25,7 +25,8 @@ const limitsTimeout = 5 * time.Second
 // UnenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
 // has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
 // job is not enforced.
-func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
+func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string,
+	err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
 	}
@@ -38,7 +39,8 @@ func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, r
 	defer cancel()
 	known, ok := r.Pool.Limits(timeoutCtx)
 	if !ok && require {
-		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
+		return nil, queue.Errorf(queue.CodeUnavailable,
+			"no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
 	lacks := queue.Shortfalls(jobs, known)
 	for _, short := range lacks {
@@ -61,7 +63,8 @@ func limitError(short queue.Shortfall, others []string, jobs int) error {
 	if len(others) > 0 {
 		what += "; also not fully enforced: " + strings.Join(others, ", ")
 	}
-	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit or parameter \"require_limits\"; see: queuectl doctor", what)
+	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit or parameter \"require_limits\"; "+
+		"see: queuectl doctor", what)
 	e.Field = short.Limit
 	if jobs > 1 {
 		return e.WithIndex(short.Index + 1)
@@ -76,7 +79,8 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 	defer cancel()
 	known, ok := d.Pool.Limits(timeoutCtx)
 	if !ok {
-		return []store.Finding{{Check: "enforcement", Level: store.LevelWarning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
+		return []store.Finding{{Check: "enforcement", Level: store.LevelWarning,
+			Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
@@ -90,7 +94,8 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 
 // enforcementFinding returns the finding about one limit.
 func enforcementFinding(e queue.Enforcement) store.Finding {
-	f := store.Finding{Check: "enforcement", Level: store.LevelWarning, Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
+	f := store.Finding{Check: "enforcement", Level: store.LevelWarning,
+		Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
 	switch e.Extent {
 	case queue.Enforced:
 		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: e.Limit + " is enforced by " + e.Mechanism}

@@ -15,10 +15,13 @@ import (
 
 // enforcement describes how jobs are limited without control groups.
 // See docs/decisions/0072.
-const enforcement = "the runner enforces timeouts and output limits, and finds the processes that it must end by their process group, session and a marker in the environment; to use control groups instead, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
+const enforcement = "the runner enforces timeouts and output limits, and finds the processes that it must end by " +
+	"their process group, session and a marker in the environment; to use control groups instead, install the service " +
+	"(queuectl service install) or enable lingering (loginctl enable-linger)"
 
 // enforcementInGroups describes how jobs are limited with control groups.
-const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker to end process trees"
+const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker " +
+	"to end process trees"
 
 // These are the numbers of file descriptors and connections that the service needs. CheckFileLimits and
 // examineLimits compare them with its resource limits (setrlimit(2)).
@@ -41,7 +44,8 @@ func limitOf(resource int) (n uint64, ok bool) {
 // work.
 func CheckFileLimits() error {
 	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+minConnections {
-		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+minConnections)
+		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit "+
+			"(LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+minConnections)
 	}
 	return process.CheckLimits()
 }
@@ -61,20 +65,29 @@ func Connections(c *config.Config) (all, user int) {
 // examineLimits checks whether the process's resource limits suffice for the settings.
 func examineLimits(c *config.Config) (list []store.Finding) {
 	warn := func(next, format string, args ...any) {
-		list = append(list, store.Finding{Check: "limits", Level: store.LevelWarning, Message: fmt.Sprintf(format, args...), Next: next})
+		list = append(list, store.Finding{Check: "limits", Level: store.LevelWarning, Message: fmt.Sprintf(format, args...),
+			Next: next})
 	}
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
 	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
-		warn(`raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting "workers"`, "the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(), need)
+		warn(`raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting "workers"`,
+			"the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(),
+			need)
 	}
 	if all, user := Connections(c); all < c.MaxConnections {
-		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting max_connections", "the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)", n, all, user, c.MaxConnections)
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting max_connections",
+			"the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)",
+			n, all, user, c.MaxConnections)
 	}
 	if n, ok := limitOf(unix.RLIMIT_FSIZE); ok {
-		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s, so new jobs are refused once the database file is nearly that large", queue.DescribeSize(int64(n)))
+		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)",
+			"files are limited to %s, so new jobs are refused once the database file is nearly that large",
+			queue.DescribeSize(int64(n)))
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "limits", Level: store.LevelOK, Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})
+		list = append(list, store.Finding{Check: "limits", Level: store.LevelOK,
+			Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(),
+				c.MaxConnections)})
 	}
 	return list
 }

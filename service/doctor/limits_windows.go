@@ -6,7 +6,8 @@ import (
 )
 
 // enforcement describes how jobs are limited.
-const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, contain the process trees of jobs and limit memory, processors and the number of processes"
+const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
+	"contain the process trees of jobs and limit memory, processors and the number of processes"
 
 // enforcementInGroups equals enforcement, because job objects are always available.
 const enforcementInGroups = enforcement

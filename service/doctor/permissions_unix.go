@@ -23,10 +23,13 @@ func ExaminePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	for _, c := range []struct {
 		path string
 		mode fs.FileMode
-	}{{p.Socket, socket}, {cluster.RunnersDir(p), 0o700}, {filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
+	}{{p.Socket, socket}, {cluster.RunnersDir(p), 0o700},
+		{filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			list = append(list, store.Finding{Check: "permissions", Level: store.LevelFailure, Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, queue.ShellWord(c.path))})
+			list = append(list, store.Finding{Check: "permissions", Level: store.LevelFailure,
+				Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()),
+				Next:    fmt.Sprintf("run: chmod %03o %s", c.mode, queue.ShellWord(c.path))})
 		}
 	}
 	return append(list, examineStateDir(p)...)
@@ -41,8 +44,11 @@ func examineStateDir(p config.Places) []store.Finding {
 		return nil
 	}
 	mode := fs.FileMode(0o700)
-	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.State && socket.Mode().Perm()&0o066 != 0 {
+	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.State &&
+		socket.Mode().Perm()&0o066 != 0 {
 		mode |= info.Mode().Perm() & 0o011
 	}
-	return []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: fmt.Sprintf("other users can list %s (mode %03o)", p.State, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", mode, queue.ShellWord(p.State))}}
+	return []store.Finding{{Check: "permissions", Level: store.LevelWarning,
+		Message: fmt.Sprintf("other users can list %s (mode %03o)", p.State, info.Mode().Perm()),
+		Next:    fmt.Sprintf("run: chmod %03o %s", mode, queue.ShellWord(p.State))}}
 }

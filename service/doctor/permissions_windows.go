@@ -25,7 +25,10 @@ func ExaminePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	case err != nil:
 		return []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: err.Error()}}
 	case len(others) > 0:
-		return []store.Finding{{Check: "permissions", Level: store.LevelFailure, Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
+		return []store.Finding{{Check: "permissions", Level: store.LevelFailure,
+			Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(others, ", ")),
+			Next: fmt.Sprintf(
+				`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
 	}
 	return nil
 }

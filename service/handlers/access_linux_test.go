@@ -13,8 +13,10 @@ import (
 // dora simulates the answers of getent on a machine with a network directory.
 func dora(database, key string) (string, error) {
 	return map[string]string{
-		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd DORA": "dora:*:61400:61410::/:/bin/sh",
-		"initgroups dora": "dora 61410 61411", "group dirgroup": "dirgroup:*:61411:dora", "group 61411": "dirgroup:*:61411:dora",
+		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
+		"passwd DORA":     "dora:*:61400:61410::/:/bin/sh",
+		"initgroups dora": "dora 61410 61411", "group dirgroup": "dirgroup:*:61411:dora",
+		"group 61411": "dirgroup:*:61411:dora",
 	}[database+" "+key], nil
 }
 
@@ -27,24 +29,28 @@ func TestUsersOfADirectory(t *testing.T) {
 		d.Lookup = dora
 		return newRig(t, rigOptions{settings: settings, policy: "/etc/no.policy", directory: d})
 	}
-	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "access.admin": "none"})
+	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora",
+		"access.admin": "none"})
 	if got := s.Rights.UnknownNames(); got != "" {
 		t.Error(got)
 	}
-	for want, p := range map[control.Right]*control.Peer{control.Submit: {UID: 61401, GID: 1, Groups: []int{61411}}, control.Operate: {UID: 61400}, control.None: {UID: 61402}} {
+	for want, p := range map[control.Right]*control.Peer{control.Submit: {UID: 61401, GID: 1, Groups: []int{61411}},
+		control.Operate: {UID: 61400}, control.None: {UID: 61402}} {
 		if got := s.Rights.Right(p); got != want {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
 	as, err := (&access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.Admin)}).Resolve("dora")
-	if f, failed := s.filters.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
+	if f, failed := s.filters.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
+		as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
 	if w := s.Owners.UserName(61400); w != "dora" {
 		t.Errorf("she is called %s", w)
 	}
 	s = with(map[string]string{"run_as": "fixed:dora"})
-	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" || s.RunAs.JobsRunAs(peer(61300, control.Submit)) != "dora" {
+	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" ||
+		s.RunAs.JobsRunAs(peer(61300, control.Submit)) != "dora" {
 		t.Errorf("jobs run as %+v", a)
 	}
 	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
@@ -70,7 +76,8 @@ func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if v, err := s.administration.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil || v.Value != "dora" {
+		if v, err := s.administration.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil ||
+			v.Value != "dora" {
 			t.Errorf("%+v, %v", v, err)
 		}
 	}()

@@ -50,13 +50,16 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}{
 		{"service", peer(61300, control.Submit), self, "", ""},
 		{"service", peer(61300, control.Admin), "61377", `there is no user "61377"`, queue.CodeInvalid},
-		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as ", queue.CodeDenied},
+		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as ",
+			queue.CodeDenied},
 		{"submitter", peer(0, control.Submit), "root", "", ""},
 		{"submitter", peer(61300, control.Admin), "0", "", ""},
 		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
-		{"submitter", peer(61300, control.Operate), "root", `a job that runs as another user (root) needs the right "admin", but you (61300) have "operate"`, queue.CodeDenied},
+		{"submitter", peer(61300, control.Operate), "root",
+			`a job that runs as another user (root) needs the right "admin", but you (61300) have "operate"`, queue.CodeDenied},
 		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
-		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
+		{"fixed:daemon", peer(61300, control.Admin), "root",
+			`jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		if !runsAs(c.runAs) {
 			continue
@@ -113,13 +116,19 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		want  error
 	}{
 		{"submitter", control.Operate, `{"priority":1,"timeout":5,"labels":{"a":"b"}}`, nil},
-		{"submitter", control.Operate, `{"command":"id"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"argv":["id"]}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"cwd":"/tmp"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"env":{"LD_PRELOAD":"x"}}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"shell":"sh"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"stdin":"x"}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"stdin_file":"/x"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"umask":"000"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"command":"id"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"argv":["id"]}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"cwd":"/tmp"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"env":{"LD_PRELOAD":"x"}}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"shell":"sh"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"stdin":"x"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"stdin_file":"/x"}`, queue.ErrDenied},
+		{"submitter", control.Operate, `{"umask":"000"}`, queue.ErrDenied},
 		{"submitter", control.Admin, `{"command":"id"}`, nil}, {"service", control.Operate, `{"command":"id"}`, nil},
-		{"fixed:daemon", control.Operate, `{"command":"id"}`, queue.ErrDenied}, {"fixed:daemon", control.Operate, `{"priority":1}`, nil}, {"fixed:daemon", control.Admin, `{"command":"id"}`, nil},
-		{"service", control.Operate, `{"env":{"A":"***"}}`, queue.ErrInvalid}, {"service", control.Operate, `{"env":{"A":"x"}}`, nil},
+		{"fixed:daemon", control.Operate, `{"command":"id"}`, queue.ErrDenied},
+		{"fixed:daemon", control.Operate, `{"priority":1}`, nil}, {"fixed:daemon", control.Admin, `{"command":"id"}`, nil},
+		{"service", control.Operate, `{"env":{"A":"***"}}`, queue.ErrInvalid},
+		{"service", control.Operate, `{"env":{"A":"x"}}`, nil},
 	} {
 		if !runsAs(c.runAs) {
 			continue
@@ -134,7 +143,8 @@ func TestEditsOfOthersJobs(t *testing.T) {
 			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
 		if err := s.RunAs.MayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
-			t.Errorf("%s by %s with %s, of one's own job that names another user: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
+			t.Errorf("%s by %s with %s, of one's own job that names another user: got %v, want %v", c.set, c.right, c.runAs, err,
+				c.want)
 		}
 		if err := s.RunAs.MayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
 			t.Errorf("%s of one's own job: %v", c.set, err)
@@ -147,15 +157,19 @@ func TestEditsOfOthersJobs(t *testing.T) {
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	s := newSettingsRig(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.Settings.RecordStartConfig()
-	if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"store": "postgres://q:three@h2/d"}}); err != nil {
+	if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+		Values: map[string]string{"store": "postgres://q:three@h2/d"}}); err != nil {
 		t.Fatal(err)
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
-		control.Operate: {Key: "store", Value: "***", Origin: "file", Note: "changed to ***, which takes effect after a restart of the service"},
-		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx", Origin: "file",
-			Note: "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
+		control.Operate: {Key: "store", Value: "***", Origin: "file",
+			Note: "changed to ***, which takes effect after a restart of the service"},
+		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx",
+			Origin: "file",
+			Note:   "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
 	} {
-		if got, err := s.administration.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
+		if got, err := s.administration.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil ||
+			got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
 		}
 	}

@@ -37,7 +37,8 @@ func otherUserName(*testing.T) string {
 // applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
 // service's own user always have all rights.
 func TestNamesAreResolved(t *testing.T) {
-	s := newSettingsRig(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
+	s := newSettingsRig(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group",
+		"access.operate", "daemon", "access.admin", "none")
 	daemon, ok := s.Directory.UserID("daemon")
 	if !ok {
 		daemon = 61377 // this machine has no user named daemon, so use any uid
@@ -46,8 +47,10 @@ func TestNamesAreResolved(t *testing.T) {
 		peer control.Peer
 		want control.Right
 	}{
-		{control.Peer{UID: 61300}, control.Read}, {control.Peer{UID: 61301}, control.Submit}, {control.Peer{UID: 61302, Groups: []int{61310}}, control.Read},
-		{control.Peer{UID: 61303}, control.None}, {control.Peer{UID: os.Geteuid()}, control.Admin}, {control.Peer{}, control.Admin},
+		{control.Peer{UID: 61300}, control.Read}, {control.Peer{UID: 61301}, control.Submit},
+		{control.Peer{UID: 61302, Groups: []int{61310}}, control.Read},
+		{control.Peer{UID: 61303}, control.None}, {control.Peer{UID: os.Geteuid()}, control.Admin},
+		{control.Peer{}, control.Admin},
 	} {
 		if got := s.Rights.Right(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
@@ -77,17 +80,23 @@ func TestRefusalsHelp(t *testing.T) {
 		right, needs control.Right
 		what, want   string
 	}{
-		{control.Submit, control.Operate, "cancel on another user's job", `cancel on another user's job needs the right "operate", but you (61300) have "submit"; join the group ops, which has the right "operate", or ask an admin to grant it in the section [access] of /etc/q.toml`},
+		{control.Submit, control.Operate, "cancel on another user's job",
+			`cancel on another user's job needs the right "operate", but you (61300) have "submit"; join the group ops, which has the right "operate", or ask an admin to grant it in the section [access] of /etc/q.toml`},
 		{control.Operate, control.Admin, "drain", `drain needs the right "admin", but you (61300) have "operate"; join the group queuectl-admin, which has the right "admin", or ask an admin to grant it in the section [access] of /etc/q.toml`},
-		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` + new(accounts.Directory).UserName(os.Geteuid()) + `; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
+		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` +
+			new(accounts.Directory).UserName(os.Geteuid()) +
+			`; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
 	} {
 		var e *queue.Error
-		if err := s.Rights.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
+		if err := s.Rights.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied ||
+			e.Message != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
 	own := newSettingsRig(t)
-	if err := own.Rights.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+"; ask an admin to grant you a right in the section [access]") {
+	if err := own.Rights.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(),
+		"which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+
+			"; ask an admin to grant you a right in the section [access]") {
 		t.Errorf("of a service of one's own: %v", err)
 	}
 }
@@ -106,10 +115,12 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		t.Error("the spec of the job names another user")
 	}
 	plain := queue.Spec{Command: new("true")}
-	if j, err := s.intake.draft(&plain, s.Settings.Current().Defaults(), "61300", a); err != nil || j.User != "61300" || j.AsUID != nil || queue.SpecOf(&j).User != nil {
+	if j, err := s.intake.draft(&plain, s.Settings.Current().Defaults(), "61300", a); err != nil || j.User != "61300" ||
+		j.AsUID != nil || queue.SpecOf(&j).User != nil {
 		t.Errorf("without a user: %+v, %v", j, err)
 	}
-	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.Settings.Current().Defaults()); err != nil || j.User != "root" || j.AsUID == nil {
+	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.Settings.Current().Defaults()); err != nil || j.User != "root" ||
+		j.AsUID == nil {
 		t.Errorf("after an edit of something else: %+v, %v", j, err)
 	}
 	for set, want := range map[string]struct {
@@ -128,7 +139,8 @@ func TestJobsKeepTheirUser(t *testing.T) {
 			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
 		}
 	}
-	if _, err := s.RunAs.EditScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
+	if _, err := s.RunAs.EditScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err,
+		queue.ErrDenied) {
 		t.Errorf("the user edited by an operator: %v", err)
 	}
 }
@@ -136,7 +148,8 @@ func TestJobsKeepTheirUser(t *testing.T) {
 // Doctor warns if the socket is more accessible than the settings or its systemd unit say.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	p := config.PlacesIn(t.TempDir())
-	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
+	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600),
+		os.Chmod(p.Socket, 0o660)); err != nil {
 		t.Fatal(err)
 	}
 	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
@@ -160,10 +173,13 @@ func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 		{0o700, 0o600, ""}, {0o711, 0o600, ""}, {0o755, 0o600, "700"}, {0o750, 0o600, "700"}, {0o704, 0o600, "700"},
 		{0o755, 0o666, "711"}, {0o750, 0o660, "710"}, {0o711, 0o666, ""},
 	} {
-		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket), os.Chmod(p.State, c.dir)); err != nil {
+		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket),
+			os.Chmod(p.State, c.dir)); err != nil {
 			t.Fatal(err)
 		}
-		want := []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
+		want := []store.Finding{{Check: "permissions", Level: store.LevelWarning,
+			Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" +
+				p.State + "'"}}
 		if c.advice == "" {
 			want = nil
 		}

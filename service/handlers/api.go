@@ -36,10 +36,11 @@ type Dependencies struct {
 	Page                *WebPage    // nil in read-only mode
 	Endpoint            Endpoint
 	Hooks               *hooks.Hooks
-	Reloading, Reloaded func()                                         // called when the settings are read again, before and after that
-	SetTraces           func() (trouble string)                        // makes the exporter of traces follow the settings
-	AccountBy           func(*config.Settings) (worker.Account, error) // returns the account that jobs run as with other settings
-	ExamineStoreDir     func(dir string) []store.Finding               // checks the state directory of a store on a server
+	Reloading, Reloaded func()                  // called when the settings are read again, before and after that
+	SetTraces           func() (trouble string) // makes the exporter of traces follow the settings
+	AccountBy           func(*config.Settings) (worker.Account,
+		error) // returns the account that jobs run as with other settings
+	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
 }
 
 // Endpoint is the control socket.

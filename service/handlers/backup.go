@@ -15,7 +15,8 @@ import (
 const backupPiece = 256 << 10
 
 // Backup implements control.API.
-func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
+func (h *Administration) Backup(ctx context.Context, _ control.Nothing,
+	each func(control.BackupPiece) error) (control.BackupEnd, error) {
 	if err := h.guard.Audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err
 	}
@@ -23,13 +24,14 @@ func (h *Administration) Backup(ctx context.Context, _ control.Nothing, each fun
 		return control.BackupEnd{}, doctor.ErrNoFiles
 	}
 	var lastReport time.Time
-	made, err := h.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.outputFiles.OpenOutput(ref) }, func(done, total int64) error {
-		if time.Since(lastReport) < doctor.ProgressInterval {
-			return nil
-		}
-		lastReport = time.Now()
-		return each(control.BackupPiece{Done: done, Total: total})
-	})
+	made, err := h.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.outputFiles.OpenOutput(ref) },
+		func(done, total int64) error {
+			if time.Since(lastReport) < doctor.ProgressInterval {
+				return nil
+			}
+			lastReport = time.Now()
+			return each(control.BackupPiece{Done: done, Total: total})
+		})
 	if err != nil {
 		return control.BackupEnd{}, err
 	}

@@ -39,18 +39,21 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
+		many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+			Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for how, notes := range map[string][]string{"alone": one.Notes, "in a batch": many.Notes} {
-			if noted := len(notes) == 1 && strings.HasSuffix(notes[0], "; to change that: do"); noted != c.noted || !noted && len(notes) > 0 {
+			if noted := len(notes) == 1 && strings.HasSuffix(notes[0], "; to change that: do"); noted != c.noted || !noted &&
+				len(notes) > 0 {
 				t.Errorf("%s, %s: got %q, want a note: %v", c.name, how, notes, c.noted)
 			}
 		}
 	}
 	advice = "do"
-	d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", Spec: queue.Spec{Command: new("true")}})
+	d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC",
+		Spec: queue.Spec{Command: new("true")}})
 	if err != nil || len(d.Notes) != 1 {
 		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
 	}
@@ -65,14 +68,17 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for set, noted := range map[string]bool{
-		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false, `{"priority":1}`: false,
+		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false,
+		`{"priority":1}`: false,
 	} {
-		got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{one.ID}}, Set: json.RawMessage(set)})
+		got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{one.ID}},
+			Set: json.RawMessage(set)})
 		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
 			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
 		}
 	}
-	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"nobody"}}, Set: json.RawMessage(`{"delay":"2h"}`)})
+	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"nobody"}},
+		Set: json.RawMessage(`{"delay":"2h"}`)})
 	if err != nil || len(got.Notes) > 0 {
 		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
 	}
@@ -94,7 +100,8 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 	if err != nil || !again.Duplicate || again.MaxAttempts != 0 {
 		t.Errorf("again: got %+v, %v", again, err)
 	}
-	many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
+	many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+		Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
 	if err != nil || many.MaxAttempts != 5 {
 		t.Errorf("batch: got %d attempts, %v, want 5", many.MaxAttempts, err)
 	}
@@ -107,10 +114,12 @@ func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 		t.Errorf("if it is not known: %+v", list)
 	}
 	s.boot.AdviseBoot = func() string { return "do" }
-	if list := s.doctor.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" || list[0].Next != "do" {
+	if list := s.doctor.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
+		list[0].Next != "do" {
 		t.Errorf("got %+v, want a warning", list)
 	}
-	if !slices.ContainsFunc(doctor.Diagnose(s.doctor.ExamineBoot()).Findings, func(f control.Finding) bool { return f.Next == "do" }) {
+	if !slices.ContainsFunc(doctor.Diagnose(s.doctor.ExamineBoot()).Findings,
+		func(f control.Finding) bool { return f.Next == "do" }) {
 		t.Error("the diagnosis leaves it out")
 	}
 }

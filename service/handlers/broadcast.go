@@ -31,7 +31,8 @@ func mergeReasons(thisNode string, local []control.Reason, others []cluster.Node
 			}
 		}
 	}
-	all := append(slices.Clone(others), cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: thisNode}}, NodeReply: cluster.NodeReply{Reasons: local}})
+	all := append(slices.Clone(others), cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: thisNode}},
+		NodeReply: cluster.NodeReply{Reasons: local}})
 	// Sort the answers, so that the result is the same whichever node merges them.
 	slices.SortFunc(all, func(a, b cluster.NodeResult) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for i := range all {
@@ -39,7 +40,8 @@ func mergeReasons(thisNode string, local []control.Reason, others []cluster.Node
 		reasons := o.Reasons
 		switch {
 		case o.Failed != nil:
-			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job does not start there", Next: "queuectl node list"}}
+			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
+				"does not start there", Next: "queuectl node list"}}
 		case len(reasons) == 0:
 			return nil
 		}

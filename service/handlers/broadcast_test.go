@@ -14,7 +14,8 @@ import (
 // In a shared queue, why combines the reasons of all nodes. The result is the same whichever node gets the
 // request.
 func TestReasonsOfAllNodes(t *testing.T) {
-	const busy, drains, barred = "all workers are busy", "the service is draining", "the job runs only on x, which does not match this node"
+	const busy, drains, barred = "all workers are busy", "the service is draining",
+		"the job runs only on x, which does not match this node"
 	says := func(texts ...string) (list []control.Reason) {
 		for _, text := range texts {
 			list = append(list, control.Reason{Kind: "node", Text: text})
@@ -22,21 +23,27 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		return list
 	}
 	from := func(name string, err error, texts ...string) cluster.NodeResult {
-		return cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: name}}, NodeReply: cluster.NodeReply{Reasons: says(texts...)}, Failed: err}
+		return cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: name}},
+			NodeReply: cluster.NodeReply{Reasons: says(texts...)}, Failed: err}
 	}
 	for name, c := range map[string]struct {
 		here   []control.Reason
 		others []cluster.NodeResult
 		want   []string
 	}{
-		"alone":            {says(barred), nil, []string{barred}},
-		"nothing here":     {nil, []cluster.NodeResult{from("a", nil, busy)}, nil},
-		"nothing there":    {says(busy), []cluster.NodeResult{from("a", nil), from("c", nil, drains)}, nil},
-		"all the same":     {says(busy, barred), []cluster.NodeResult{from("a", nil, barred, busy)}, []string{"the job runs only on x, which matches no available node", busy}},
-		"each its own":     {says(busy), []cluster.NodeResult{from("c", nil, drains), from("a", nil, barred)}, []string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
-		"one is silent":    {says(busy), []cluster.NodeResult{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
-		"of many a few":    {says(drains), []cluster.NodeResult{from("c", nil, busy), from("d", nil, busy), from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
-		"some in addition": {says(busy, drains), []cluster.NodeResult{from("c", nil, busy)}, []string{busy, "on b: " + drains}},
+		"alone":         {says(barred), nil, []string{barred}},
+		"nothing here":  {nil, []cluster.NodeResult{from("a", nil, busy)}, nil},
+		"nothing there": {says(busy), []cluster.NodeResult{from("a", nil), from("c", nil, drains)}, nil},
+		"all the same": {says(busy, barred), []cluster.NodeResult{from("a", nil, barred, busy)},
+			[]string{"the job runs only on x, which matches no available node", busy}},
+		"each its own": {says(busy), []cluster.NodeResult{from("c", nil, drains), from("a", nil, barred)},
+			[]string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
+		"one is silent": {says(busy), []cluster.NodeResult{from("a", errors.New("away"))},
+			[]string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
+		"of many a few": {says(drains), []cluster.NodeResult{from("c", nil, busy), from("d", nil, busy),
+			from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
+		"some in addition": {says(busy, drains), []cluster.NodeResult{from("c", nil, busy)},
+			[]string{busy, "on b: " + drains}},
 	} {
 		list := mergeReasons("b", c.here, c.others)
 		same := len(list) == len(c.want)

@@ -34,7 +34,8 @@ const (
 )
 
 // bulkByID is like bulkByRef, but first looks up the jobs by their ids.
-func (h *bulk) bulkByID(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+func (h *bulk) bulkByID(ctx context.Context, method string, ids []string,
+	do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	b := h.newBulk(ctx, method, ids, do)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
 		refs, errs, err := h.reader.readRefs(ctx, ids[done:min(done+readStep, len(ids))])
@@ -51,7 +52,8 @@ func (h *bulk) bulkByID(ctx context.Context, method string, ids []string, do fun
 
 // bulkByRef applies an operation to jobs and returns the results in the order of the request. It stops when
 // ctx ends, for example because the client disconnects.
-func (h *bulk) bulkByRef(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+func (h *bulk) bulkByRef(ctx context.Context, method string, refs []store.Ref,
+	do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
@@ -91,8 +93,10 @@ type bulkOperation struct {
 	calls  sync.WaitGroup
 }
 
-func (h *bulk) newBulk(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *bulkOperation {
-	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
+func (h *bulk) newBulk(ctx context.Context, method string, ids []string,
+	do func(context.Context, *queue.Job) error) *bulkOperation {
+	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids,
+		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
 }
 
 // apply applies the operation to the i-th job. If err is not nil, the job could not be read, and apply

@@ -26,12 +26,13 @@ import (
 
 // Changer stores changed settings and puts them into effect.
 type Changer struct {
-	effects             *effects
-	logs                *logFiles
-	log                 *slog.Logger
-	pool                *worker.Pool
-	store               store.Store
-	accountBy           func(*config.Settings) (worker.Account, error) // returns the account that jobs run as with other settings
+	effects   *effects
+	logs      *logFiles
+	log       *slog.Logger
+	pool      *worker.Pool
+	store     store.Store
+	accountBy func(*config.Settings) (worker.Account,
+		error) // returns the account that jobs run as with other settings
 	directory           *access.Directory
 	drains              *cluster.Drains
 	endpoint            Endpoint
@@ -98,8 +99,10 @@ func ApplyUserLimit(ctx context.Context, s store.Store, settings *settings.Keepe
 func (ch *Changer) apply(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := ch.applyToStore(ctx); err != nil {
-		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is changed again or the service restarts", err)
-		ch.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect when a setting is changed again or the service restarts", "error", err)
+		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is "+
+			"changed again or the service restarts", err)
+		ch.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect "+
+			"when a setting is changed again or the service restarts", "error", err)
 	}
 	return cmp.Or(pending, ch.effects.apply())
 }
@@ -124,7 +127,8 @@ func (e *effects) apply() (pending string) {
 
 // applyToStore passes the settings to the store.
 func (ch *Changer) applyToStore(ctx context.Context) error {
-	return errors.Join(ch.store.SetOrder(ctx, ch.settings.Current().Order()), ApplyUserLimit(ctx, ch.store, ch.settings), ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
+	return errors.Join(ch.store.SetOrder(ctx, ch.settings.Current().Order()), ApplyUserLimit(ctx, ch.store, ch.settings),
+		ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
 }
 
 // Reload reads the settings file again, and reports the begin and the end of that. If the file is invalid, the old settings stay in effect. It returns a
@@ -181,7 +185,8 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 	ch.owners.Users.Clear()
 	pending = ch.apply(ctx)
 	if hidden := ch.settings.Current().Overridden(config.FromFile); len(hidden) > 0 {
-		ch.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
+		ch.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
+			"setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
 	ch.log.Info("settings reloaded")
 	var waits []string
@@ -189,7 +194,8 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
-		pending = strings.TrimPrefix(pending+"; these take effect after a restart of the service: "+strings.Join(waits, ", "), "; ")
+		pending = strings.TrimPrefix(pending+"; these take effect after a restart of the service: "+strings.Join(waits, ", "),
+			"; ")
 	}
 	return pending, nil
 }
@@ -200,7 +206,8 @@ func (ch *Changer) unknownRoles() string {
 	var list []string
 	for role, name := range ch.settings.Current().RoleUsers() {
 		if _, err := ch.directory.PeerNamed(name); err != nil {
-			list = append(list, fmt.Sprintf("user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(role), err))
+			list = append(list, fmt.Sprintf("user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(role),
+				err))
 		}
 	}
 	if list == nil {
@@ -213,7 +220,8 @@ func (ch *Changer) unknownRoles() string {
 // change stores a setting, or removes it if text is empty, and puts it into effect.
 func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
 	if k.PerNode() {
-		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
+		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
+			"it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
 	err = ch.applyOnAllNodes(ctx, func() error {
 		if text != "" {
@@ -250,7 +258,8 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 // put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
 // where a user may have set the number of workers. The caller holds the settings lock.
 func (ch *Changer) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
-	if err := ch.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
+	if err := ch.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID,
+		Secret: k.Secret}); err != nil {
 		return control.ConfigValue{}, err
 	}
 	if err := ch.settings.ReplaceValue(k.Name, text, ""); err != nil {
@@ -275,7 +284,8 @@ func (ch *Changer) storeSetting(ctx context.Context, set store.Setting) error {
 func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
 	err = ch.applyOnAllNodes(ctx, func() error {
 		if ch.pool.Stopping() { // reject the change, since the stop has already removed all workers
-			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
+			return queue.Errorf(queue.CodeUnavailable,
+				"the service is stopping; change the number of workers after its next start")
 		}
 		n = count(ch.pool.Workers())
 		return ch.putWorkers(ctx, n)
@@ -288,7 +298,8 @@ func (ch *Changer) putWorkers(ctx context.Context, n int) error {
 		return queue.Invalid("count", "must be between 0 and %[2]d, not %[1]d", n, worker.MaxWorkers)
 	}
 	text := strconv.Itoa(n)
-	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text,
+		UID: control.PeerFrom(ctx).UID}); err != nil {
 		return err
 	}
 	err := ch.settings.ReplaceValue("workers", text, text)
@@ -313,7 +324,8 @@ func (ch *Changer) notifyNodes(ctx context.Context, req cluster.NodeRequest) []c
 	list, err := ch.router.Broadcast(ctx, req)
 	ch.warnUnconfirmed(list)
 	if err != nil {
-		ch.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database", "error", err)
+		ch.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database",
+			"error", err)
 	}
 	return list
 }
@@ -322,7 +334,8 @@ func (ch *Changer) notifyNodes(ctx context.Context, req cluster.NodeRequest) []c
 func (ch *Changer) warnUnconfirmed(list []cluster.NodeResult) {
 	for i := range list {
 		if list[i].Failed != nil {
-			ch.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database", "node", list[i].Node.Name, "error", list[i].Failed)
+			ch.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
+				"node", list[i].Node.Name, "error", list[i].Failed)
 		}
 	}
 }

@@ -19,7 +19,8 @@ func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 		<-answer
 	})
 	change := func(readers string) {
-		if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"access.read": readers}}); err != nil {
+		if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+			Values: map[string]string{"access.read": readers}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -30,7 +30,8 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, e
 		value = ""
 	}
 	err := h.lock.With(ctx, func() error {
-		err := h.changes.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value, UID: control.PeerFrom(ctx).UID})
+		err := h.changes.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
+			UID: control.PeerFrom(ctx).UID})
 		if err == nil {
 			h.drainState.SetAll(!p.Off)
 			h.drains.ApplyDrain()
@@ -71,7 +72,8 @@ func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
 }
 
 // errDrainEnded is returned by a drain that another request ended while it waited.
-var errDrainEnded = queue.Errorf(queue.CodeWrongState, "the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
+var errDrainEnded = queue.Errorf(queue.CodeWrongState,
+	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
 // NodeDrain implements control.API.
 func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
@@ -145,7 +147,8 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 		case result.Node.IsSelf || result.Error != "":
 			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start there for up to %v (setting node_lease)", result.Node.Name, h.cluster.Lease()))
+			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start "+
+				"there for up to %v (setting node_lease)", result.Node.Name, h.cluster.Lease()))
 		}
 	}
 	if more := len(problems) - maxNamedNodes; more > 0 {

@@ -94,9 +94,11 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			answers map[int64]string
 			want    string
 		}{
-			"it confirms":          {map[int64]string{2: `{"held":true}`}, ""},
-			"its start hangs":      {map[int64]string{2: hangs}, "on b: job 7 is still starting; draining has begun, but this job may still start"},
-			"it does not answer":   {nil, "draining has begun, but node b does not answer, so jobs may still start there for up to 30s (setting node_lease)"},
+			"it confirms": {map[int64]string{2: `{"held":true}`}, ""},
+			"its start hangs": {map[int64]string{2: hangs},
+				"on b: job 7 is still starting; draining has begun, but this job may still start"},
+			"it does not answer": {nil, "draining has begun, but node b does not answer, so jobs may still start there for " +
+				"up to 30s (setting node_lease)"},
 			"its lease has ended":  {map[int64]string{}, ""},
 			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
 		} {
@@ -154,7 +156,8 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	_, err2 := s.nodes.Drain(ctx, control.Drain{Off: true})
 	_, err3 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"})
 	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
-	if got, want := strings.Join(c.requests, " "), "drained obey drained obey"; got != want || errors.Join(err, err2, err3, err4) != nil {
+	if got, want := strings.Join(c.requests, " "), "drained obey drained obey"; got != want ||
+		errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
 	}
 }

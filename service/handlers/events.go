@@ -33,7 +33,8 @@ const (
 )
 
 // Events implements control.API.
-func (h *EventLog) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
+func (h *EventLog) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
+	error) {
 	after, _ := h.store.LastEvent()
 	switch {
 	case p.Since != nil:
@@ -45,7 +46,8 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 	if p.Audit && !peer.Right.Covers(control.Admin) {
 		return control.EventsEnd{}, h.rights.Refuse(&peer, "reading audit events", control.Admin)
 	}
-	sender := &eventSender{h: h, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
+	sender := &eventSender{h: h, p: p, peer: peer, each: each, after: after, ids: map[string]bool{},
+		unknown: map[string]bool{}}
 	for _, id := range p.ID {
 		sender.ids[id] = true
 		switch _, err := h.reader.findJob(ctx, control.Name(id)); {
@@ -68,7 +70,8 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 		case more:
 			continue
 		case !p.Follow && len(sender.unknown) > 0:
-			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it", queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
+				queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
 		case !p.Follow:
 			return control.EventsEnd{Last: sender.after}, nil
 		}
@@ -104,7 +107,8 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 		first = list[0].Seq
 	}
 	if t.after > 0 && t.after < first-1 {
-		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (setting retention_events); continue with since = %d", t.after+1, first-1, first-1)
+		return false, queue.Errorf(queue.CodeNotFound,
+			"events %d to %d were removed (setting retention_events); continue with since = %d", t.after+1, first-1, first-1)
 	}
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
@@ -129,7 +133,9 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 }
 
 func (t *eventSender) selects(e *queue.Event) bool {
-	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !isOmitted(t.p.Audit, e)
+	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) &&
+		(len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) &&
+		!isOmitted(t.p.Audit, e)
 }
 
 // isOmitted reports whether an event is left out of a reply. An audit leaves out events that no user
@@ -153,7 +159,8 @@ func (w *viewer) viewEvent(e *queue.Event) control.Event {
 const cleanupStep = 200
 
 // Cleanup implements control.API.
-func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed, error) {
+func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed,
+	error) {
 	var out control.Removed
 	days := 7.0
 	if p.Days != nil {
@@ -196,7 +203,8 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
-		n, err := h.store.Purge(ctx, store.EndedFilter{States: states, Before: before}, int(min(remaining, cleanupStep)), &uid)
+		n, err := h.store.Purge(ctx, store.EndedFilter{States: states, Before: before}, int(min(remaining, cleanupStep)),
+			&uid)
 		if err != nil {
 			return out, err
 		}
@@ -224,5 +232,6 @@ func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control
 	if err != nil {
 		return control.Reloaded{}, err
 	}
-	return control.Reloaded{Hidden: append([]string{}, h.settings.Current().Overridden(config.FromFile)...), Note: pending}, nil
+	return control.Reloaded{Hidden: append([]string{}, h.settings.Current().Overridden(config.FromFile)...),
+		Note: pending}, nil
 }

@@ -114,7 +114,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 	ids[150] = "none"
 	v, err := s.actions.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
-	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 || v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
+	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 ||
+		v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
 		t.Errorf("%d done, refused %+v, %v", len(v.Done), v.Refused, err)
 	}
 	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))

@@ -50,7 +50,8 @@ func asPeer(t testing.TB, uid int, right control.Right) context.Context {
 
 // jobNamed returns a draft that belongs to owner.
 func jobNamed(id string) queue.Job {
-	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
+	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000,
+		Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
 }
 
 // enqueueJobs enqueues jobs that belong to owner.
@@ -86,7 +87,8 @@ func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out que
 	for i := range jobs {
 		a := out
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
-		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a, Decision: queue.Decision{State: state, UsesAttempt: true, Started: true}})
+		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
+			Decision: queue.Decision{State: state, UsesAttempt: true, Started: true}})
 	}
 	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
 		t.Fatalf("%+v, %v", turned, err)

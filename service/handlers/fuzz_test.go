@@ -43,7 +43,8 @@ func FuzzSelection(f *testing.F) {
 		state, label, value, glob string
 		older, limit              int64
 		right                     bool
-	}{{"waiting", "", "", "", 0, 3, true}, {"dead", "k", "v1", "", 0, 1000, true}, {"", "k", "", "*1", 0, 2, false}, {"", "", "", "[a-b]?", 3_600_000, 7, true}, {"done", "", "", "", 1, 5, false}, {"x", "", "", "", 0, 1, true}} {
+	}{{"waiting", "", "", "", 0, 3, true}, {"dead", "k", "v1", "", 0, 1000, true}, {"", "k", "", "*1", 0, 2, false},
+		{"", "", "", "[a-b]?", 3_600_000, 7, true}, {"done", "", "", "", 1, 5, false}, {"x", "", "", "", 0, 1, true}} {
 		f.Add(seed.state, seed.label, seed.value, seed.glob, seed.older, seed.limit, seed.right)
 	}
 	s := newServiceWithStore(f)
@@ -91,7 +92,8 @@ func FuzzSelection(f *testing.F) {
 				at = j.EndedAt
 			}
 			got, labelled := j.Labels[label]
-			if bad == nil && slices.Contains(states, j.State) && (label == "" || labelled && got == value) && (right || j.UID == owner) &&
+			if bad == nil && slices.Contains(states, j.State) && (label == "" || labelled && got == value) &&
+				(right || j.UID == owner) &&
 				(glob == "" || match(j.ID)) && (p.OlderThan == 0 || at < now.Add(-time.Duration(p.OlderThan))) {
 				want++
 			}
@@ -124,7 +126,8 @@ func FuzzSelection(f *testing.F) {
 		}
 		for i := range jobs {
 			got, labelled := jobs[i].Labels[label]
-			if in := (state == "" || slices.Contains(states, jobs[i].State)) && (label == "" || labelled && got == value); in != slices.Contains(seen, -jobs[i].Seq) {
+			if in := (state == "" || slices.Contains(states, jobs[i].State)) &&
+				(label == "" || labelled && got == value); in != slices.Contains(seen, -jobs[i].Seq) {
 				t.Fatalf("%+v: job %s is listed: %t", list, jobs[i].ID, !in)
 			}
 		}

@@ -24,15 +24,18 @@ var gateTexts = map[queue.GateKind]struct {
 	describe func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Used, o.Limit), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
+		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Used, o.Limit),
+			fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 	}},
 	queue.GateUser: {"user", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		if o.Limit == 0 {
 			r.Used, r.Limit = nil, nil
-			r.Text, r.Next = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")), "use the same accounts on all nodes"
+			r.Text, r.Next = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")),
+				"use the same accounts on all nodes"
 			return
 		}
-		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Used, o.Limit), "queuectl config set max_running_per_user N"
+		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Used, o.Limit),
+			"queuectl config set max_running_per_user N"
 	}},
 	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Used, r.Limit = nil, nil
@@ -48,9 +51,11 @@ var gateTexts = map[queue.GateKind]struct {
 	queue.GateResource: {"resource", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		switch {
 		case o.Need > o.Limit:
-			r.Text, r.Next = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.Need, o.Limit), fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
+			r.Text, r.Next = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.Need, o.Limit),
+				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
 		case o.KeptForOther:
-			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units", o.Key, o.Used, o.Limit)
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units",
+				o.Key, o.Used, o.Limit)
 		default:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Used, o.Limit, o.Need)
 		}

@@ -144,7 +144,8 @@ func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err er
 	}
 	for name, r := range all {
 		if _, known := used[name]; !known { // the resource has no state in the store, because no job uses it
-			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.SharedOwner}
+			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)},
+				UID: queue.SharedOwner}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {

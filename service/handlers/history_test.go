@@ -19,7 +19,8 @@ func TestShowPagesTheHistory(t *testing.T) {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Pending, queue.Attempt{Error: "exit code 1"})
 	}
 	ctx := asPeer(t, owner, control.Submit)
-	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0}, {1000, 151, 250}} {
+	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0},
+		{1000, 151, 250}} {
 		d, err := s.jobs.Show(ctx, control.Show{ID: "a", HistoryBefore: c.before})
 		if err != nil || d.HistoryTotal != attempts {
 			t.Fatalf("before %d: %d in all, %v", c.before, d.HistoryTotal, err)
@@ -59,7 +60,8 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	if n := s.Store.Counts().States[queue.Pending]; len(seen) != dead || n != dead || steps != 2 {
 		t.Errorf("%d jobs in %d steps; %d wait", len(seen), steps+1, n)
 	}
-	if _, err := s.actions.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
+	if _, err := s.actions.DLQRetry(asPeer(t, owner, control.Submit),
+		control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
 		t.Error(fmt.Errorf("a wrong cursor: %w", err))
 	}
 }

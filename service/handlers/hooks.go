@@ -25,7 +25,8 @@ func (h *Administration) HookTest(ctx context.Context, p control.HookName) (cont
 				names = append(names, "on_"+moment.String())
 			}
 		}
-		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name, cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
+		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
+			cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
 	}
 	if err := h.runAs.MayRun(h.account.RunsAs(&drafts[0])); err != nil {
 		return control.Enqueued{}, err

@@ -27,13 +27,15 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		{"an operator", asPeer(t, 3003, control.Operate), true}, {"its user", asPeer(t, owner, control.Submit), true},
 	} {
 		listed := map[string]bool{}
-		if _, err := s.events.Events(c.ctx, control.Events{}, func(e control.Event) error { listed[e.ID] = true; return nil }); err != nil {
+		if _, err := s.events.Events(c.ctx, control.Events{},
+			func(e control.Event) error { listed[e.ID] = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if !listed["own"] || listed["hook"] != c.sees {
 			t.Errorf("events for %s list %v", c.who, listed)
 		}
-		worker := viewWorkers([]worker.Status{{Job: "hook", Private: hook.Private()}}, "n", new(control.PeerFrom(c.ctx))).Workers[0]
+		worker := viewWorkers([]worker.Status{{Job: "hook", Private: hook.Private()}}, "n",
+			new(control.PeerFrom(c.ctx))).Workers[0]
 		if worker.State != "busy" || (worker.Job != nil) != c.sees {
 			t.Errorf("the list of workers for %s contains %+v", c.who, worker)
 		}

@@ -86,12 +86,14 @@ type Batches struct {
 
 // Enqueue implements control.API.
 func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
+	receipt, notes, err := h.intake.enqueue(ctx,
+		enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: notes.unenforced, NewQueues: h.intake.newQueues(ctx, &receipt)}
+	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate ||
+		found, Unenforced: notes.unenforced, NewQueues: h.intake.newQueues(ctx, &receipt)}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
@@ -135,15 +137,17 @@ func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 			h.intake.nextBatches.remove(uid, p.Batch)
 		}
 		out := control.EnqueuedBatch{
-			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt), Unenforced: notes.unenforced,
-			NewQueues: h.intake.newQueues(ctx, &receipt),
+			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt),
+			Unenforced: notes.unenforced,
+			NewQueues:  h.intake.newQueues(ctx, &receipt),
 		}
 		if !out.Duplicate {
 			out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 		}
 		return out, err
 	}
-	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
+	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits,
+		next: p.Next})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
@@ -155,7 +159,8 @@ func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		h.owners.Note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: notes.unenforced, NewQueues: h.intake.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: notes.unenforced,
+		NewQueues: h.intake.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
 }
 
 // enqueueRequest holds the jobs of a request, with its options.
@@ -202,7 +207,9 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	c := in.settings.Current()
 	peer := control.PeerFrom(ctx)
 	uid, users := peer.UID, access.UserResolver{RunAs: in.runAs, Peer: &peer}
-	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: in.quota.MaxBytesUser(), Submission: peer.Submission}
+	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key,
+		MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: in.quota.MaxBytesUser(),
+		Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
@@ -277,7 +284,8 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 }
 
 // draft returns the job for a spec. name is the name of the user who enqueues it.
-func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job, error) {
+func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
+	error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
 		err = checkTerminal(&j)
@@ -296,7 +304,8 @@ func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 
 // view converts a job, with all its fields, to its form in a reply.
 func (w *viewer) view(j *queue.Job) control.Job {
-	v := control.View{Units: w.units.UnitNames(j), Now: w.store.Now(), Order: w.store.Order(), Enqueued: w.store.Counts().Enqueued, TypicalRuntime: w.store.Usual(j.Fingerprint())}
+	v := control.View{Units: w.units.UnitNames(j), Now: w.store.Now(), Order: w.store.Order(),
+		Enqueued: w.store.Counts().Enqueued, TypicalRuntime: w.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = w.runAs.Names(j)
 	if pausedAt, pausedBy := w.pauses.PauseOf(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, w.owners.UserName(pausedBy)
@@ -344,7 +353,8 @@ const batchLabel = "batch"
 
 // filter converts the parameters of a list request to a filter of the store.
 func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, error) {
-	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
+	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
+		Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
 		f.Limit = store.MaxPage
 	}
@@ -378,7 +388,8 @@ func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid("batch", `selects only your own jobs, but the parameter "user" names another user; leave out one of them`)
+			return f, queue.Invalid(
+				"batch", `selects only your own jobs, but the parameter "user" names another user; leave out one of them`)
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {

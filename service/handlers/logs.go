@@ -124,7 +124,8 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 				return end, nil
 			}
 			if f.p.Ends && (j.Runs > f.n || !j.State.Ended()) {
-				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, At: control.Time(j.UpdatedAt), Ended: true}); err != nil {
+				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, At: control.Time(j.UpdatedAt),
+					Ended: true}); err != nil {
 					return end, err
 				}
 			}
@@ -274,7 +275,8 @@ func cursorBefore(end output.Cursor, bytes int) output.Cursor {
 
 // readNow reads the output of a running attempt from the cursor c up to the position end. It stops there,
 // because the attempt may print faster than the caller reads.
-func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
+func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cursor,
+	each func(output.Chunk) error) error {
 	start := c
 	within := func(chunk output.Chunk) error {
 		length := chunk.Length()
@@ -303,7 +305,8 @@ func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cur
 
 // readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
 // output. more is false when the attempt no longer runs or all output was read.
-func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
+func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
+	each func(output.Chunk) error) (more bool, err error) {
 	chunk, ok, err := r.router.Read(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
@@ -319,7 +322,8 @@ func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor
 // readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
 // least tail bytes at the end of each stream. For output that is damaged or missing in its file, it passes
 // a chunk that says so.
-func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
+func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
+	each func(output.Chunk) error) error {
 	var a queue.Attempt
 	err := r.shares.Do(ctx, control.ClassOne, func() (err error) {
 		a, err = r.store.Attempt(ctx, seq, n)
@@ -333,7 +337,8 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 		if a.OutputBytes == queue.OutputOverQuota {
 			setting = "max_bytes_per_user"
 		}
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.N, setting)
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.N,
+			setting)
 	}
 	sendRest := func(chunk output.Chunk) error {
 		if chunk, some := chunkAfter(chunk, &c); some {
@@ -348,7 +353,8 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	f, _, err := r.router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		if a.Node != "" && a.Node != r.node {
-			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state directory of node %s", a.N, a.Node)
+			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state "+
+				"directory of node %s", a.N, a.Node)
 		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
 	}
@@ -407,7 +413,8 @@ const chunkCost = 64
 
 // eachChunk calls the function each with every chunk. It handles a bounded number of chunks in each turn of
 // the fair scheduler.
-func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
+func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error],
+	each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {

@@ -55,7 +55,8 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 // Logs sends exactly the last n lines of an output, whichever streams they belong to and however they were
 // split into chunks.
 func TestLogsSendsTheLastLines(t *testing.T) {
-	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500), "\xff\n"}
+	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
+		"\xff\n"}
 	for seed := range uint64(40) {
 		s := newServiceWithStore(t)
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -63,7 +64,8 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 		at := int64(100)
 		for range r.IntN(30) {
 			at += r.Int64N(3)
-			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: at, Data: []byte(words[r.IntN(len(words))])})
+			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: at,
+				Data: []byte(words[r.IntN(len(words))])})
 		}
 		out := queue.Attempt{}
 		if out.Output, _ = output.AppendChunks(nil, 0, chunks); len(out.Output) > 4096 {
@@ -97,7 +99,8 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 				p := c.p
 				p.N = &n
 				if got, want := readLogs(t, s, p), lastLinesOf(chunks, n, c.wanted); got != want {
-					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want), want)
+					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want),
+						want)
 				}
 			}
 		}
@@ -242,7 +245,8 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 		t.Error(err)
 	}
 	damagedAt := int64(len(raw) - 2<<20)
-	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < damagedAt || damage[0].Bytes > damagedAt+64<<10 {
+	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < damagedAt ||
+		damage[0].Bytes > damagedAt+64<<10 {
 		t.Errorf("the damage in its middle is %+v, want about %d bytes at 1 MiB", damage, damagedAt)
 	}
 }
@@ -265,8 +269,9 @@ func TestCutOutputIsReported(t *testing.T) {
 		}
 		for name, p := range map[string]control.Logs{
 			"all": {ID: "a"}, "the last lines": {ID: "a", N: new(2)},
-			"stdout": {ID: "a", Stdout: true}, "stderr": {ID: "a", Stderr: true}, "the last lines of stderr": {ID: "a", Stderr: true, N: new(2)},
-			"a later time": {ID: "a", Since: size, Stdout: true},
+			"stdout": {ID: "a", Stdout: true}, "stderr": {ID: "a", Stderr: true},
+			"the last lines of stderr": {ID: "a", Stderr: true, N: new(2)},
+			"a later time":             {ID: "a", Since: size, Stdout: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
 			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
@@ -291,10 +296,13 @@ func TestCutOutputIsReported(t *testing.T) {
 				t.Errorf("%d bytes left, %s: the last loss is of stream %q; it cannot be known", kept, name, stream)
 			}
 			if lost < want || lost > want+64<<10 || last != lost {
-				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", kept, name, lost, last, want)
+				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", kept, name, lost, last,
+					want)
 			}
 		}
-		if d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 && len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr, "bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
+		if d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 &&
+			len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr,
+			"bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
 			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
 		}
 	}

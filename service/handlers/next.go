@@ -129,6 +129,8 @@ func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 	if best.Bound {
 		verb = "may still"
 	}
-	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of your jobs %s start "+
-		`earlier because they have waited longer; ask a user with the right "operate" to raise the priority`, j.Priority, j.Queue, verb)}
+	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of "+
+		"your jobs %s start "+
+		`earlier because they have waited longer; ask a user with the right "operate" to raise the priority`, j.Priority,
+		j.Queue, verb)}
 }

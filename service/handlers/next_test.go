@@ -47,13 +47,15 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.Submit, low)
 	first := check("one waits that has earned one point, and earns another", control.Submit, 8, "")
-	if again := check("one waits that has earned one point, and earns another", control.Submit, 8, ""); again.ID != first.ID {
+	if again := check("one waits that has earned one point, and earns another", control.Submit, 8,
+		""); again.ID != first.ID {
 		t.Errorf("the key was repeated: job %s, then %s", first.ID, again.ID)
 	}
 	for range 20 {
 		add(other, control.Submit, low)
 	}
-	check("ageing raised one to 28", control.Submit, 15, "next: priority 15 is the highest that you may set in queue default")
+	check("ageing raised one to 28", control.Submit, 15,
+		"next: priority 15 is the highest that you may set in queue default")
 	check("ageing raised one to 29", control.Operate, 31, "")
 	order.Scheduling = queue.ByArrival
 	if err := s.Store.SetOrder(t.Context(), order); err != nil {
@@ -70,7 +72,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 	if _, err := s.batches.Enqueue(ctx, low); err != nil {
 		t.Fatal(err)
 	}
-	batch := control.EnqueueBatch{Commit: true, Next: true, Jobs: []queue.Spec{{Command: new("true")}, {Command: new("true")}}}
+	batch := control.EnqueueBatch{Commit: true, Next: true,
+		Jobs: []queue.Spec{{Command: new("true")}, {Command: new("true")}}}
 	got, err := s.batches.EnqueueBatch(ctx, batch)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +165,8 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	var n nextBatches
 	n.put(batchName{1, "other user"}, nextBatch{jobs: 1})
 	for i := range store.MaxStagedUser + 1 {
-		n.put(batchName{2, strconv.Itoa(i)}, nextBatch{store.WaitingPriority{Priority: int64(i), Found: true}, queue.Millis(i), 1})
+		n.put(batchName{2, strconv.Itoa(i)}, nextBatch{store.WaitingPriority{Priority: int64(i), Found: true},
+			queue.Millis(i), 1})
 	}
 	_, first := n.priority(batchName{2, "0"}, 20, 1)
 	b, second := n.priority(batchName{2, "1"}, 20, 3)
@@ -184,7 +188,8 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 // batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	s := newServiceWithStore(t)
-	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}); err != nil {
+	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,
+		Aging: queue.AgingEnqueue}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := asPeer(t, owner, control.Operate)

@@ -29,7 +29,8 @@ type Nodes struct {
 }
 
 func viewNode(n *store.NodeState) control.NodeView {
-	v := control.NodeView{Name: n.Name, State: "alive", This: n.IsSelf, Workers: n.Workers, Running: n.Running, Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
+	v := control.NodeView{Name: n.Name, State: "alive", This: n.IsSelf, Workers: n.Workers, Running: n.Running,
+		Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
 		Version: n.Version, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
 	switch {
 	case n.Stopped:

@@ -63,7 +63,8 @@ func withOwnersOn(t *testing.T, o rigOptions) *rig {
 			}
 		}
 		if then == "-done" {
-			s.endJobs(t, s.claimJobs(t, len(ownerNames)), queue.Completed, queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
+			s.endJobs(t, s.claimJobs(t, len(ownerNames)), queue.Completed,
+				queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
 		}
 	}
 	if err := s.Owners.Load(t.Context()); err != nil {
@@ -134,7 +135,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 			}
 		}
 		for id, want := range map[string]string{
-			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(keptUID, " completed "), "bob-waits": fmt.Sprint(keptUID, " pending "),
+			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(keptUID, " completed "),
+			"bob-waits":   fmt.Sprint(keptUID, " pending "),
 			"carol-waits": fmt.Sprint(unknown, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
 		} {
 			if got := s.jobState(t, id); got != want {
@@ -174,7 +176,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
-		if _, err := s.actions.Remove(asPeer(t, keptUID, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
+		if _, err := s.actions.Remove(asPeer(t, keptUID, control.Admin),
+			control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,7 +243,8 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
-	if d, err := s.jobs.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
+	if d, err := s.jobs.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil ||
+		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("one's own: %+v, %v", d, err)
 	}
 	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
@@ -274,7 +278,8 @@ func TestAllUIDsAreLookedUp(t *testing.T) {
 	}
 	j := jobNamed("again")
 	j.UID, j.User = reusedUID, "alicia"
-	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: reusedUID, Owner: "alicia", Drafts: []queue.Job{j}}); err != nil {
+	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: reusedUID, Owner: "alicia",
+		Drafts: []queue.Job{j}}); err != nil {
 		t.Fatal(err)
 	}
 	s.Owners.Note(reusedUID, "alicia")
@@ -292,11 +297,15 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		as   *int
 		may  bool
 	}{
-		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true}, {reusedUID, "", nil, true},
-		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true}, {accounts.CurrentUser(), "other", nil, true}, {-1, "alice", new(keptUID), false},
-		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true}, {reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
+		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true},
+		{reusedUID, "", nil, true},
+		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true},
+		{accounts.CurrentUser(), "other", nil, true}, {-1, "alice", new(keptUID), false},
+		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true},
+		{reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
 	} {
-		if err := s.Owners.CheckOwner(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
+		if err := s.Owners.CheckOwner(&queue.Job{UID: c.uid,
+			Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}

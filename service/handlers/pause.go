@@ -25,20 +25,21 @@ func (h *Actions) pause(ctx context.Context, method string, p control.Selection,
 	if p.All {
 		return h.pauseAll(ctx, method, p, on)
 	}
-	return h.bulk.onJobs(ctx, method, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		runs, err := h.router.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
-		switch {
-		case err != nil || runs:
-			return err
-		case len(only) > 0:
-			return store.ErrStateChanged
-		}
-		now, err := h.reader.rereadOutline(ctx, j)
-		if err != nil {
-			return err
-		}
-		return notPaused(&now, on)
-	})
+	return h.bulk.onJobs(ctx, method, p, []queue.State{queue.Processing},
+		func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			runs, err := h.router.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+			switch {
+			case err != nil || runs:
+				return err
+			case len(only) > 0:
+				return store.ErrStateChanged
+			}
+			now, err := h.reader.rereadOutline(ctx, j)
+			if err != nil {
+				return err
+			}
+			return notPaused(&now, on)
+		})
 }
 
 // notPaused returns the error for a job that cannot be paused because it does not run, or cannot be resumed
@@ -58,7 +59,8 @@ func notPaused(j *queue.Job, on bool) error {
 
 // pauseAll begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
 // individually. The pause also lasts across restarts of the service.
-func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
+func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+	error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	if !peer.Right.Covers(control.Operate) {

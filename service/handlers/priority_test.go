@@ -46,7 +46,8 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		one := spec(c.queue, c.priority)
 		_, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: one})
 		check("enqueue", err)
-		_, err = s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, one}})
+		_, err = s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+			Jobs: []queue.Spec{{Command: new("true")}, one}})
 		check("batch", err)
 		made, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
 		if err != nil {
@@ -71,7 +72,8 @@ func (s *rig) editJob(ctx context.Context, id, set string) error {
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.setDefaults(t, "night", `{"priority":-100}`)
-	made, err := s.batches.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	made, err := s.batches.Enqueue(asPeer(t, owner, control.Submit),
+		control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,8 @@ func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	if err := edit(control.Submit, `{"timeout":"2m"}`); err != nil {
 		t.Error(err)
 	}
-	if err := edit(control.Submit, `{"queue":"night"}`); err == nil || !strings.Contains(err.Error(), "outside the range -110 to -90") {
+	if err := edit(control.Submit, `{"queue":"night"}`); err == nil ||
+		!strings.Contains(err.Error(), "outside the range -110 to -90") {
 		t.Errorf("the owner took priority 500 to the queue night: %v", err)
 	}
 	if err := edit(control.Submit, `{"queue":"night","priority":null}`); err != nil {

@@ -92,7 +92,8 @@ func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err 
 func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
-		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
+		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency,
+		Weight: r.Weight, MaxPending: r.MaxPending,
 		Defaults: json.RawMessage(cmp.Or(r.Defaults, "{}")), Paused: r.Paused,
 		RetentionMaxJobs: r.Keep.MaxJobs, RetentionOutput: r.Keep.Output,
 	}
@@ -261,7 +262,8 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 	}
 	raw, err = json.Marshal(setFields)
 	if len(raw) > control.MaxQueueDefaults {
-		return "", queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the maximum is %d bytes", len(raw), control.MaxQueueDefaults)
+		return "", queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
+			"maximum is %d bytes", len(raw), control.MaxQueueDefaults)
 	}
 	return string(raw), err
 }
@@ -298,7 +300,9 @@ func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.
 	return h.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
 		if rule.Frozen && until != 0 {
-			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s", q.Name, q.Name)
+			return rule, queue.Errorf(queue.CodeWrongState,
+				"queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s",
+				q.Name, q.Name)
 		}
 		if !rule.Frozen { // if the queue was frozen before, keep the time since which its jobs are paused
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
@@ -427,7 +431,9 @@ func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.
 func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
 	return h.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
-			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState, "queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
+			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState,
+				"queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit "+
+					"--where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
 		}
 		return store.DefaultQueueRule, nil
 	}, func(*store.QueueState) error { return nil })
@@ -435,7 +441,9 @@ func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (contro
 
 // onQueues changes the settings of one queue or of all queues. After that, it calls the function then for
 // each changed queue.
-func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool, newRule func(*store.QueueState) (store.QueueRule, error), afterChange func(*store.QueueState) error) (control.QueueList, error) {
+func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool,
+	newRule func(*store.QueueState) (store.QueueRule, error),
+	afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := h.changes.applyOnAllNodes(ctx, func() error {
 		list, err := h.queueList.queues(ctx)
@@ -460,7 +468,8 @@ func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool, newR
 			changed[q.Name] = *q
 		}
 		if len(changed) == 0 {
-			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has settings (queuectl queue set) or waiting or running jobs", name, queue.Nearest(name, names))
+			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has settings (queuectl "+
+				"queue set) or waiting or running jobs", name, queue.Nearest(name, names))
 		}
 		return nil
 	})

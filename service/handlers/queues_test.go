@@ -52,12 +52,14 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 // configure queues could choose what other users' jobs execute.
 func TestNoDefaultForWhatRuns(t *testing.T) {
 	for _, f := range queue.Fields() {
-		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
+		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
+			queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
 		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		// A default for these fields is allowed, since it only restricts what a job can do.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
-		runs := slices.Contains(access.ExecutionFields, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
+		runs := slices.Contains(access.ExecutionFields, f.Name) && !bounds ||
+			slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {
 			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)
 		}

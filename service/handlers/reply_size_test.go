@@ -31,8 +31,10 @@ func largest(id string) queue.Job {
 	}
 	j.Error, j.Reason = sixfoldText(queue.MaxErrorBytes), queue.ReasonNotRunnable
 	j.Execution = queue.Execution{
-		Argv:  []string{sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand)},
-		Stdin: sixfoldText(queue.MaxStdin), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096), OutputLimit: queue.MaxOutput, AsUID: new(61377),
+		Argv: []string{sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand),
+			sixfoldText(queue.MaxCommand)},
+		Stdin: sixfoldText(queue.MaxStdin), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
+		OutputLimit: queue.MaxOutput, AsUID: new(61377),
 		OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes, OnLost: queue.OnLostRetry, Labels: map[string]string{},
 	}
 	for i := range queue.MaxLabels {
@@ -52,14 +54,16 @@ func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.
 			t.Fatal(err)
 		}
 		for _, name := range []string{"a", "b"} {
-			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", Zone: "UTC", Spec: string(spec), Draft: j}
+			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", Zone: "UTC",
+				Spec: string(spec), Draft: j}
 			sched, _, _ := s.Store.Schedule(ctx, one.Name)
 			sched, err = s.Store.PutSchedule(ctx, store.SchedulePut{Schedule: one, Replaces: sched.Gen})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range runsShown {
-				f := store.OccurrenceRequest{Name: sched.Name, Gen: sched.Gen, Runs: []queue.Millis{1}, MaxPending: 1, IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
+				f := store.OccurrenceRequest{Name: sched.Name, Gen: sched.Gen, Runs: []queue.Millis{1}, MaxPending: 1,
+					IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
 				if _, err := s.Store.Fire(ctx, f); err != nil {
 					t.Fatal(err)
 				}
@@ -95,14 +99,16 @@ func TestAnswersFit(t *testing.T) {
 	admin := asPeer(t, 0, control.Admin)
 	s.enqueueJobs(t, largest("first"))
 	for range 20 {
-		s.endJobs(t, s.claimJobs(t, 1), queue.Pending, queue.Attempt{Error: sixfoldText(queue.MaxErrorBytes), Worker: sixfoldText(64), Node: sixfoldText(64)})
+		s.endJobs(t, s.claimJobs(t, 1), queue.Pending,
+			queue.Attempt{Error: sixfoldText(queue.MaxErrorBytes), Worker: sixfoldText(64), Node: sixfoldText(64)})
 	}
 	id := largest("first").ID
 	largestJob, err := s.Store.GetFull(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	largestJob.Error, largestJob.State, largestJob.WorkerID = sixfoldText(queue.MaxErrorBytes), queue.Processing, sixfoldText(64)
+	largestJob.Error, largestJob.State, largestJob.WorkerID = sixfoldText(queue.MaxErrorBytes), queue.Processing,
+		sixfoldText(64)
 	env := largestJob
 	env.Command, env.Argv, env.Env = sixfoldText(queue.MaxCommand), nil, nil
 	for i := range 4 {
@@ -122,28 +128,34 @@ func TestAnswersFit(t *testing.T) {
 	}
 	refused := make([]control.Refusal, control.MaxNames)
 	for i := range refused {
-		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)), Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusal)}
+		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)),
+			Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusal)}
 	}
 	verdict := func() []any { return []any{control.BulkResult{Done: names}, control.BulkResult{Refused: refused}} }
 	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Total: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
-	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Origin: "environment", Note: sixfoldText(queue.MaxErrorBytes)}
+	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Origin: "environment",
+		Note: sixfoldText(queue.MaxErrorBytes)}
 
 	queues := func() []any {
 		var list control.QueueList
 		for range control.MaxQueueList {
-			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName), Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`), PausedBy: new(sixfoldText(256)), PauseReason: new(sixfoldText(256))})
+			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName),
+				Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`),
+				PausedBy: new(sixfoldText(256)), PauseReason: new(sixfoldText(256))})
 		}
 		return []any{list}
 	}
 	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
-			all = append(all, s.schedules.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName), Cron: sixfoldText(1024), Zone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
+			all = append(all, s.schedules.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName),
+				Cron: sixfoldText(1024), Zone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
 		}
 		return all
 	}
-	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256), Labels: map[string]string{}, Resources: map[string]int{}}
+	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256),
+		Labels: map[string]string{}, Resources: map[string]int{}}
 	for i := range 64 { // the settings can define at most 64 of these
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
@@ -151,7 +163,8 @@ func TestAnswersFit(t *testing.T) {
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.overview.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
-			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096), JobsRunAs: sixfoldText(256), Next: sixfoldText(8192)}
+			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096),
+				JobsRunAs: sixfoldText(256), Next: sixfoldText(8192)}
 			for i := range maxGroups {
 				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: sixfoldText(256)})
 			}
@@ -165,7 +178,8 @@ func TestAnswersFit(t *testing.T) {
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))), tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
+				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))),
+					tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
 				d.Hide(control.VisibleWhole)
 				all = append(all, d)
 			}
@@ -180,7 +194,10 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"dlq.list": func() (all []any) {
 			for cursor := new(""); cursor != nil; {
-				page, err := retryTimeouts(func() (control.JobPage, error) { return s.jobs.List(admin, control.List{Cursor: *cursor}) })
+				page, err := retryTimeouts(func() (control.JobPage,
+					error) {
+					return s.jobs.List(admin, control.List{Cursor: *cursor})
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -196,7 +213,8 @@ func TestAnswersFit(t *testing.T) {
 				v.Nodes = append(v.Nodes, control.TreeNode{ID: names[0], Seq: 1 << 62, State: "processing"})
 			}
 			for range maxEdges {
-				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, Condition: "completed", Status: "failed"})
+				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, Condition: "completed",
+					Status: "failed"})
 			}
 			return []any{v}
 		},
@@ -220,9 +238,11 @@ func TestAnswersFit(t *testing.T) {
 				periods int
 				buckets bool
 			}{{int(store.Minute.Retention()/store.Minute.Length()) + 1, false}, {control.MaxBucketPeriods, true}} {
-				v := control.Stats{Queues: make([]control.QueueStats, store.MaxStatsQueues+1), Periods: make([]control.PeriodStats, most.periods)}
+				v := control.Stats{Queues: make([]control.QueueStats, store.MaxStatsQueues+1),
+					Periods: make([]control.PeriodStats, most.periods)}
 				for i := range v.Queues {
-					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueName), Figures: viewFigures(&f, most.buckets)}
+					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueName),
+						Figures: viewFigures(&f, most.buckets)}
 				}
 				for i := range v.Periods {
 					v.Periods[i] = control.PeriodStats{At: 1, Figures: viewFigures(&f, most.buckets)}
@@ -234,7 +254,8 @@ func TestAnswersFit(t *testing.T) {
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
 			for range maxLinks + queue.MaxDemands + 4 {
-				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512), Next: sixfoldText(256), Used: new(1 << 62), Limit: new(1 << 62)})
+				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512),
+					Next: sixfoldText(256), Used: new(1 << 62), Limit: new(1 << 62)})
 			}
 			return []any{w}
 		},
@@ -244,13 +265,15 @@ func TestAnswersFit(t *testing.T) {
 				list[i] = sixfoldText(500)
 			}
 			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldText(256), Bytes: 1 << 62}}, maxNearQuota)
-			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: doctor.Health(list, true), Storage: control.Storage{Database: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
+			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: doctor.Health(list, true),
+				Storage: control.Storage{Database: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
 		},
 		"screen": func() []any {
 			screen, err := retryTimeouts(func() (control.Screen, error) {
 				return s.overview.Screen(admin, control.ScreenRows{Rows: store.MaxScreen})
 			})
-			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Timed)+len(screen.Running) == 0 {
+			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Timed)+
+				len(screen.Running) == 0 {
 				t.Errorf("a screen: %+v, %v", screen, err)
 			}
 			return []any{screen}
@@ -259,7 +282,8 @@ func TestAnswersFit(t *testing.T) {
 			return []any{control.Ended{Job: s.views.view(&largestJob)}, control.Waited{Open: names[:control.MaxWaits]}}
 		},
 		"logs": func() (all []any) {
-			f := &follower{h: s.output, p: control.Logs{ID: control.Name(id)}, each: func(p control.Piece) error { all = append(all, p); return nil }}
+			f := &follower{h: s.output, p: control.Logs{ID: control.Name(id)},
+				each: func(p control.Piece) error { all = append(all, p); return nil }}
 			for _, text := range []string{sixfoldText(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
 				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {
 					t.Error(err)
@@ -268,7 +292,8 @@ func TestAnswersFit(t *testing.T) {
 			return append(all, control.LogsEnd{State: "processing"})
 		},
 		"attach": func() []any { return []any{control.Attached{Attempt: 1 << 30, Written: 1 << 30}} },
-		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict, "requeue": verdict, "kill": verdict, "edit": verdict,
+		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict,
+		"requeue": verdict, "kill": verdict, "edit": verdict,
 		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
 		"clear": removed, "dlq.clear": removed, "cleanup": removed,
 		"worker.start": count, "worker.stop": count, "worker.scale": count,
@@ -290,18 +315,22 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{list}
 		},
-		"config.get": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
-		"config.set": func() []any { return []any{value} }, "config.unset": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
+		"config.get":   func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
+		"config.set":   func() []any { return []any{value} },
+		"config.unset": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
 		"events": func() []any {
-			return []any{control.Event{ID: names[0], User: sixfoldText(256), Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Verb: "show", Target: sixfoldText(8192)}, control.EventsEnd{Last: 1 << 62}}
+			return []any{control.Event{ID: names[0], User: sixfoldText(256), Key: sixfoldText(64),
+				Value: sixfoldText(control.MaxScalar), Verb: "show", Target: sixfoldText(8192)}, control.EventsEnd{Last: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Total: 1 << 62}, control.BackupEnd{SHA256: sixfoldText(64)}}
+			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Total: 1 << 62},
+				control.BackupEnd{SHA256: sixfoldText(64)}}
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
 			for range 100 { // each check reports at most ten findings
-				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: sixfoldText(8192), Next: sixfoldText(1024)})
+				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: sixfoldText(8192),
+					Next: sixfoldText(1024)})
 			}
 			return []any{control.Progress{Done: 1 << 62}, d}
 		},
@@ -319,7 +348,8 @@ func TestAnswersFit(t *testing.T) {
 		"gate.list": func() []any {
 			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: sixfoldText(256)}
 			for i := range list.Gates {
-				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Limit: 1 << 30, Rate: sixfoldText(16), Used: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
+				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Limit: 1 << 30, Rate: sixfoldText(16),
+					Used: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
 			}
 			return []any{list}
 		},
@@ -332,7 +362,8 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"node.drain": func() []any { return []any{node} }, "node.rm": func() []any { return []any{node} },
 		"gate.set": func() []any {
-			return []any{control.GateView{Key: sixfoldText(129), Kind: "resource", Rate: sixfoldText(16), User: sixfoldText(256)}}
+			return []any{control.GateView{Key: sixfoldText(129), Kind: "resource", Rate: sixfoldText(16),
+				User: sixfoldText(256)}}
 		},
 		"hook.test":    func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
 		"web.start":    func() []any { return []any{control.WebState{Listen: sixfoldText(4096)}} },

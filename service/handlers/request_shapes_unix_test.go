@@ -46,8 +46,11 @@ func members(n int, value string) string {
 
 // shapes contains values that are expensive to parse, each for another reason.
 var shapes = map[string]func() string{
-	"nested":             func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
-	"nested objects":     func() string { return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28), "]") },
+	"nested": func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
+	"nested objects": func() string {
+		return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28),
+			"]")
+	},
 	"members":            func() string { return members(1<<30, "1") },
 	"members of text":    func() string { return members(16_000, `"`+strings.Repeat("x", 400)+`"`) },
 	"a member repeated":  func() string { return repeatToSize("{", `"a":1`, "}") },
@@ -95,12 +98,18 @@ var lines = map[string]func() string{
 	"a long method":          func() string { return envelope(strings.Repeat("x", shapeSize), "{}") },
 	"a long id":              func() string { return `{"id":"` + strings.Repeat("x", shapeSize) + `","method":"hello"}` },
 	"padding":                func() string { return strings.Repeat(" ", shapeSize) + envelope("list", "{}") },
-	"no JSON at the end":     func() string { return strings.TrimSuffix(envelope("list", repeatToSize("[", "1", "]")), "}") },
-	"a text without end":     func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
-	"too deep":               func() string { return strings.Repeat("[", shapeSize) },
-	"not UTF-8 at the end":   func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
-	"jobs of nothing":        func() string { return batchOf(1<<30, func(int) string { return "{}" }) },
-	"jobs, all there may be": func() string { return batchOf(queue.MaxBatch, func(int) string { return `{"command":"true"}` }) },
+	"no JSON at the end": func() string {
+		return strings.TrimSuffix(envelope("list", repeatToSize("[", "1", "]")),
+			"}")
+	},
+	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
+	"too deep":             func() string { return strings.Repeat("[", shapeSize) },
+	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
+	"jobs of nothing":      func() string { return batchOf(1<<30, func(int) string { return "{}" }) },
+	"jobs, all there may be": func() string {
+		return batchOf(queue.MaxBatch,
+			func(int) string { return `{"command":"true"}` })
+	},
 	"jobs with much to be set": func() string {
 		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxBatch-50) + `"}}`
 		return batchOf(queue.MaxBatch, func(int) string { return env })
@@ -122,12 +131,14 @@ var lines = map[string]func() string{
 		return batchOf(queue.MaxBatch, func(int) string { return job })
 	},
 	"the largest jobs": func() string {
-		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` + strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
+		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` +
+			strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
 		return batchOf(queue.MaxBatch, func(int) string { return job })
 	},
 	"the largest jobs of escapes": func() string {
 		e := func(n int) string { return strings.Repeat(`\u0001`, n) }
-		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` + e(256<<10) + `"}`
+		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` +
+			e(256<<10) + `"}`
 		return batchOf(queue.MaxBatch, func(int) string { return job })
 	},
 	"jobs with faults, the last of them": func() string {
@@ -149,7 +160,8 @@ var lines = map[string]func() string{
 		return envelope("cancel", `{"ids":[`+b.String()[1:]+`]}`)
 	},
 	"names that are none": func() string {
-		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+`"`, "]")+`}`)
+		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+
+			`"`, "]")+`}`)
 	},
 }
 
@@ -187,7 +199,8 @@ func inputs() map[string]func() string {
 		}
 	}
 	for _, f := range queue.Fields() {
-		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`, "}", common...)
+		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`,
+			"}", common...)
 	}
 	add("unknown", "list", `{"nosuch":`, "}", every...)
 	add("ids", "cancel", `{"ids":`, "}", every...)

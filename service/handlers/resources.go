@@ -58,7 +58,8 @@ func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
 			all = append(all, d.String())
 		}
 	}
-	return queue.Invalid("resources", "no single node has everything that the job needs: %s; see: queuectl node list", strings.Join(all, ", "))
+	return queue.Invalid("resources", "no single node has everything that the job needs: %s; see: queuectl node list",
+		strings.Join(all, ", "))
 }
 
 // checkResource returns an error if no node has enough units of a resource.
@@ -74,7 +75,8 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	}
 	switch {
 	case !all[d.Key]:
-		return queue.Invalid("resources", "there is no resource %q%s; define it in the settings: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
+		return queue.Invalid("resources", "there is no resource %q%s; define it in the settings: [resources.%s] count = N",
+			d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
 	case d.N > most:
 		return queue.Invalid("resources", "the job needs %d units of the resource %s, but only %d exist", d.N, d.Key, most)
 	}
@@ -91,7 +93,9 @@ func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 		names = append(names, nodes[i].Name)
 	}
 	if label, _, labelled := strings.Cut(d.Key, "="); labelled {
-		return queue.Invalid("on", "no node of this queue has the label %s; see: queuectl node list (a node's setting node_labels defines its labels)", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
+		return queue.Invalid("on", "no node of this queue has the label %s; see: queuectl node list (a node's setting "+
+			"node_labels defines its labels)", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
 	}
-	return queue.Invalid("on", "this queue has no node %q%s", queue.Clip(d.Key), cmp.Or(queue.Nearest(d.Key, names), "; see: queuectl node list"))
+	return queue.Invalid("on", "this queue has no node %q%s", queue.Clip(d.Key),
+		cmp.Or(queue.Nearest(d.Key, names), "; see: queuectl node list"))
 }

@@ -106,7 +106,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	d.OutputFiles = &cluster.OutputFiles{Home: d.Home, Places: d.Places}
 	d.Pool = worker.New(d.Store, worker.Config{
-		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner, Units: d.Units.UnitVariables,
+		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner,
+		Units:     d.Units.UnitVariables,
 		UserQuota: d.Quota.MaxBytesUser, Frozen: d.QueueRules.IsFrozen, HungRunnerAdvice: doctor.HowToEnd, Node: d.Node,
 		Policy:      func() queue.Policy { return d.Settings.Current().Policy() },
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },

@@ -177,7 +177,8 @@ func (a *requestedSchedule) complete() (err error) {
 	case a.Jitter != 0 && a.AtBoot:
 		return queue.Invalid("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
 	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
-		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
+		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
+			queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
 	case a.AtBoot && a.Boot == "":
 		return queue.Invalid("cron", "@reboot is not supported on this system, which cannot tell one boot from the next")
 	}
@@ -207,9 +208,12 @@ func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule,
 	case isOwner && len(differs) == 0 && !sched.Damaged:
 		return true, nil
 	case !replace && isOwner:
-		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists with a different " + strings.Join(differs, ", ") + "; replace it with --replace"}
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
+			Message: sched.Name + " already exists with a different " + strings.Join(differs, ", ") +
+				"; replace it with --replace"}
 	case !replace:
-		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: sched.Name + " already exists and belongs to another user; choose another name"}
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
+			Message: sched.Name + " already exists and belongs to another user; choose another name"}
 	}
 	return false, h.guard.MayActOn(&peer, "schedule.add", "schedule", &j)
 }
@@ -292,8 +296,10 @@ func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
 	user, _ := h.runAs.Names(&j)
 	v := control.Schedule{
-		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter), CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
-		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note, NextAt: control.Time(sched.NextAt), User: user, Created: control.Time(sched.CreatedAt),
+		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter),
+		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
+		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note,
+		NextAt: control.Time(sched.NextAt), User: user, Created: control.Time(sched.CreatedAt),
 		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
 	}
 	if sched.PausedBy != nil {
@@ -309,14 +315,16 @@ func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (c
 
 // showSchedule returns the reply that shows a schedule. Before that, it calls the function more, which may
 // extend the reply.
-func (h *Schedules) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
+func (h *Schedules) showSchedule(ctx context.Context, name string,
+	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, h.shares, control.ClassOne, func() (control.ScheduleDetail, error) {
 		sched, runs, err := h.store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
-		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), Next: h.nextTimes(&sched), Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
+		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), Next: h.nextTimes(&sched),
+			Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
 		for i := range runs[:min(len(runs), runsShown)] {
 			run, err := h.viewRun(ctx, &runs[i])
 			if err != nil {
@@ -353,7 +361,8 @@ func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
 
 // viewRun converts a past occurrence and the state of its job to their form in a reply.
 func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
-	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome), Note: r.Note}
+	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome),
+		Note: r.Note}
 	if r.RequestedBy != nil {
 		v.RequestedBy = new(h.owners.UserName(*r.RequestedBy))
 	}
@@ -374,7 +383,8 @@ func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.
 
 // onSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
 // that schedule.
-func (h *Schedules) onSchedule(ctx context.Context, method, name string, do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
+func (h *Schedules) onSchedule(ctx context.Context, method, name string,
+	do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
 	err := retryIfChanged(func() (err error) {
@@ -414,7 +424,8 @@ func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) 
 // SchedulePause implements control.API.
 func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Pause: true})
+		return h.store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
+			Pause: true})
 	})
 }
 
@@ -424,9 +435,11 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 		line, err := schedule.Parse(sched.Cron)
 		zone, err2 := zone.Load(sched.Zone)
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name, cmp.Or(sched.Note, fmt.Sprint(err)))
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name,
+				cmp.Or(sched.Note, fmt.Sprint(err)))
 		}
-		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
+		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
+			LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
 		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
 		return h.store.PauseSchedule(ctx, resume)
 	})
@@ -439,11 +452,13 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 		c := h.settings.Current()
 		now := h.store.Now()
 		f := store.OccurrenceRequest{
-			Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Runs: []queue.Millis{now}, Owner: h.owners.OwnerName(sched.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.MaxBytesUser(),
+			Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Runs: []queue.Millis{now}, Owner: h.owners.OwnerName(sched.UID),
+			MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.MaxBytesUser(),
 			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name, sched.Note)
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name,
+				sched.Note)
 		}
 		for {
 			var run store.OccurrenceResult

@@ -14,7 +14,8 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.Submit)
 	add := func(cron string) control.ScheduleDetail {
-		d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true, Spec: queue.Spec{Command: new("true")}})
+		d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
+			Spec: queue.Spec{Command: new("true")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,17 +29,20 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
 		t.Errorf("it is %+v", d)
 	}
-	if d, err := s.schedules.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused || d.NextAt == 0 {
+	if d, err := s.schedules.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused ||
+		d.NextAt == 0 {
 		t.Errorf("resumed it is %+v, %v", d, err)
 	}
 }
 
 func TestRightsOnSchedules(t *testing.T) {
 	s := newServiceWithStore(t)
-	reader, owner2, other := asPeer(t, 3001, control.Read), asPeer(t, owner, control.Submit), asPeer(t, 3002, control.Submit)
+	reader, owner2, other := asPeer(t, 3001, control.Read), asPeer(t, owner, control.Submit),
+		asPeer(t, 3002, control.Submit)
 	operator, admin := asPeer(t, 3003, control.Operate), asPeer(t, 3004, control.Admin)
 	add := func(ctx context.Context, cron string, replace bool) error {
-		_, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace, Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
+		_, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace,
+			Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
 		return err
 	}
 	want := func(what string, err, code error) {
@@ -67,7 +71,8 @@ func TestRightsOnSchedules(t *testing.T) {
 		page, err := s.schedules.ScheduleList(c.ctx, control.ScheduleList{})
 		want(c.who+" lists", err, nil)
 		_, inSpec := d.Spec["command"]
-		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 || (page.Schedules[0].Command == "secret") != c.shows {
+		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 ||
+			(page.Schedules[0].Command == "secret") != c.shows {
 			t.Errorf("%s sees %+v and %+v", c.who, d, page)
 		}
 		if env, _ := d.Spec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {

@@ -42,7 +42,8 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	// Reply without lists: the status is known even while the store is unavailable.
 	if h.nodeList.IsStoreUnavailable(err) {
 		none := []control.Job{}
-		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, HeldOrBlocked: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
+		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, HeldOrBlocked: none,
+			Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
 	if err != nil {
 		return control.Screen{}, err
@@ -65,7 +66,10 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 			}
 			return list
 		}
-		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), HeldOrBlocked: views(parts.HeldOrBlocked), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready),
+			Timed: views(parts.Timed), HeldOrBlocked: views(parts.HeldOrBlocked),
+			Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{},
+			Done: views(parts.Done)}
 		for _, j := range views(parts.Running) {
 			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
 		}
@@ -175,14 +179,15 @@ func shorten(j *control.Job) {
 // or the runner does not answer in time.
 func (h *Overview) lastLine(ctx context.Context, j *queue.Job) (last string) {
 	var shown []byte // output of the job's terminal
-	if _, err := h.outputReader.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false, func(c output.Chunk) error {
-		if j.TTY {
-			shown = append(shown, c.Data...)
+	if _, err := h.outputReader.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false,
+		func(c output.Chunk) error {
+			if j.TTY {
+				shown = append(shown, c.Data...)
+				return nil
+			}
+			last = cmp.Or(lastLineIn(c.Data), last)
 			return nil
-		}
-		last = cmp.Or(lastLineIn(c.Data), last)
-		return nil
-	}); err != nil {
+		}); err != nil {
 		return ""
 	}
 	return cmp.Or(lastLineIn(terminalText(shown)), last)

@@ -11,7 +11,8 @@ func checkSecrets(j *queue.Job) error {
 	for _, e := range j.Secrets {
 		name, reference, _ := strings.Cut(e, "=")
 		if _, credential := queue.CredentialName(reference); credential {
-			return queue.Invalid("env_secret", "%s refers to a systemd credential, which Windows does not have; name a file instead", queue.Clip(name))
+			return queue.Invalid("env_secret", "%s refers to a systemd credential, which Windows does not have; "+
+				"name a file instead", queue.Clip(name))
 		}
 	}
 	return nil

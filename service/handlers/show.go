@@ -34,12 +34,14 @@ const (
 
 // Show implements control.API.
 func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, maxVisibility: control.VisibleWhole}
+	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore,
+		maxVisibility: control.VisibleWhole}
 	if p.WithoutEnv {
 		req.maxVisibility = control.VisibleInside
 	}
 	for {
-		d, err := control.Answer(ctx, h.shares, control.ClassOne, func() (control.JobDetail, error) { return req.readDetail(ctx) })
+		d, err := control.Answer(ctx, h.shares, control.ClassOne,
+			func() (control.JobDetail, error) { return req.readDetail(ctx) })
 		switch {
 		case errors.Is(err, errTail):
 			req.tails, err = h.tails(ctx, &req.job)
@@ -187,7 +189,8 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 // caller may see. If the record cannot be written, the caller may see everything except the environment.
 func (h *Jobs) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := h.guard.Audit(ctx, "show", "environment", j); err != nil {
-		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
+		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
+			err)
 		return control.VisibleInside
 	}
 	peer := control.PeerFrom(ctx)
@@ -216,7 +219,8 @@ func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.Jo
 	views := []control.Job{h.views.view(j)}
 	h.nodeList.NameNodes(ctx, views)
 	h.waits.setWaitsFor(ctx, []queue.Job{*j}, views)
-	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{}, HistoryTotal: j.Runs}
+	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
+		HistoryTotal: j.Runs}
 	history, err := h.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err

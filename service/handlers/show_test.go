@@ -19,7 +19,9 @@ import (
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
 	s := newServiceWithStore(t)
-	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}}); err != nil {
+	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner,
+		Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1,
+			Execution: queue.Execution{Command: "true"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	turned, err := s.Store.Exchange(t.Context(), store.Report{Want: 1})
@@ -28,7 +30,8 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}
 	l := turned.Jobs[0].Lease()
 	if _, err := s.Store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{
-		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true},
+		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17},
+		Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true},
 	}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +46,8 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 		uid   int
 		right control.Right
 		reads bool
-	}{{61301, control.Read, false}, {61301, control.Submit, false}, {61301, "", false}, {61301, control.Operate, true}, {owner, control.Submit, true}} {
+	}{{61301, control.Read, false}, {61301, control.Submit, false}, {61301, "", false}, {61301, control.Operate, true},
+		{owner, control.Submit, true}} {
 		d, err := s.jobs.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
 		if err != nil || strings.Contains(d.Output, "are damaged]") != c.reads {
 			t.Errorf("shown to %d, who has %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)

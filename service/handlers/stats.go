@@ -21,9 +21,11 @@ const statsRange = 24 * time.Hour
 // Stats implements control.API.
 func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.store.Now()
-	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", AllTime: p.AllTime}
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "",
+		AllTime: p.AllTime}
 	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
-		return control.Stats{}, queue.Invalid("ever", `covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
+		return control.Stats{}, queue.Invalid("ever",
+			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
 	if f.Since == 0 {
 		from := now
@@ -37,22 +39,27 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 			f.Grain = g
 		}
 	}
-	if g, since, until := f.Range(now); p.Buckets && f.Series && time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
-		return control.Stats{}, queue.Invalid("buckets", `histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`, control.MaxBucketPeriods)
+	if g, since, until := f.Range(now); p.Buckets && f.Series &&
+		time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
+		return control.Stats{}, queue.Invalid("buckets",
+			`histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`,
+			control.MaxBucketPeriods)
 	}
 	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Stats, error) {
 		got, err := h.store.Stats(ctx, f)
 		if err != nil {
 			return control.Stats{}, err
 		}
-		out := control.Stats{Grain: got.Grain.String(), Since: control.Time(got.Since), Until: control.Time(got.Until), Queues: []control.QueueStats{}}
+		out := control.Stats{Grain: got.Grain.String(), Since: control.Time(got.Since), Until: control.Time(got.Until),
+			Queues: []control.QueueStats{}}
 		for i := range got.Queues {
 			q := &got.Queues[i]
 			out.Queues = append(out.Queues, control.QueueStats{Queue: q.Queue, Figures: viewFigures(&q.Figures, p.Buckets)})
 		}
 		for i := range got.Periods {
 			q := &got.Periods[i]
-			out.Periods = append(out.Periods, control.PeriodStats{At: control.Time(q.At), Figures: viewFigures(&q.Figures, p.Buckets)})
+			out.Periods = append(out.Periods, control.PeriodStats{At: control.Time(q.At),
+				Figures: viewFigures(&q.Figures, p.Buckets)})
 		}
 		return out, nil
 	})
@@ -61,8 +68,9 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 // viewFigures converts statistics to their form in a reply.
 func viewFigures(f *store.Figures, buckets bool) control.Figures {
 	v := control.Figures{
-		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled, Returned: f.Returned,
-		Wait: spread(&f.Waits, buckets), Run: spread(&f.Runs, buckets),
+		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled,
+		Returned: f.Returned,
+		Wait:     spread(&f.Waits, buckets), Run: spread(&f.Runs, buckets),
 	}
 	if all := f.Completed + f.Failed + f.Dead; all > 0 {
 		v.FailureRate = new(float64(f.Failed+f.Dead) / float64(all))

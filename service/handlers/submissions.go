@@ -44,7 +44,8 @@ func (s *Submissions) TakeSubmissions(ctx context.Context, server *control.Serve
 	if !has {
 		return
 	}
-	poller := &submissionPoller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{}, progress: make(chan struct{}, 1)}
+	poller := &submissionPoller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{},
+		progress: make(chan struct{}, 1)}
 	defer poller.enqueues.Wait()
 	hint := inbox.Arrivals(ctx)
 	roles, rolesSent := "", false // the roles that were last sent to the database, and whether any were
@@ -154,13 +155,15 @@ func (t *submissionPoller) poll(ctx context.Context, users map[string]string) er
 }
 
 // enqueueAll enqueues jobs of a role, up to the first that cannot be enqueued now.
-func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission, users map[string]string) {
+func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission,
+	users map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]
 		err := t.s.submit(ctx, t.server, job, users)
 		if err != nil && !isTransient(err) {
-			t.s.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID, "error", err)
+			t.s.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
+				"error", err)
 			err = t.inbox.Refuse(ctx, job.N, err.Error())
 		}
 		if delay = err; err != nil || ctx.Err() != nil {
@@ -176,7 +179,8 @@ func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []
 	}
 	t.mu.Unlock()
 	if delay != nil && ctx.Err() == nil && previous != delay.Error() {
-		t.s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error", delay)
+		t.s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error",
+			delay)
 	}
 	if enqueued > 0 {
 		select {
@@ -200,12 +204,14 @@ func isTransient(err error) bool {
 }
 
 // submit enqueues one job as the user of its role.
-func (s *Submissions) submit(ctx context.Context, server *control.Server, job *store.Submission, users map[string]string) error {
+func (s *Submissions) submit(ctx context.Context, server *control.Server, job *store.Submission,
+	users map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, submissionTimeout)
 	defer cancel()
 	name, known := users[job.Role]
 	if !known {
-		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles", queue.Clip(job.Role))
+		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles",
+			queue.Clip(job.Role))
 	}
 	peer, err := s.Directory.PeerNamed(name)
 	if err != nil {

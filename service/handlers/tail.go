@@ -120,7 +120,8 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 // to seek, beginning at the cursor at. cut says for each stream whether earlier output may exist. If so, it
 // is unknown where the first line of that stream began. seek reports whether it found enough lines, or all
 // lines there are. It keeps only the positions of at most lines line beginnings.
-func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
+func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool,
+	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	// One more than the lines, because the last beginning of a line may be the end of the output.
 	begins := &ring{ctx: ctx, most: lines + 1}
 	last := at // position after the last byte that the request selects

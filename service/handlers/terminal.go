@@ -21,7 +21,8 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.Attached
 		return control.Attached{}, err
 	}
 	if !j.TTY {
-		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
+		return control.Attached{}, queue.Errorf(queue.CodeWrongState,
+			"job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
 	}
 	running, err := h.startedAttempt(ctx, &j, &p)
 	if err != nil {
@@ -32,11 +33,13 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.Attached
 	}
 	joined := control.Attached{Attempt: running.Runs + 1}
 	if h.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
-		if err := h.guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt), &running); err != nil {
+		if err := h.guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
+			&running); err != nil {
 			return control.Attached{}, err
 		}
 	}
-	errEnded := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
+	errEnded := queue.Errorf(queue.CodeWrongState,
+		"attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
 	if p.Rows != 0 && !h.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
 		return joined, errEnded
 	}
@@ -74,7 +77,8 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 		}
 		if h.cluster != nil && j.State == queue.Processing {
 			if name := h.nodeList.NodeOf(ctx, j.Seq); name != h.node {
-				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID, name)
+				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
+					name)
 			}
 		}
 		timeoutCtx, cancel := ctx, func() {}
@@ -89,7 +93,8 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 		case ok && p.Attempt <= running.Runs, p.Attempt > 0 && p.Attempt <= j.Runs:
 			return running, queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has ended", p.Attempt, j.ID)
 		case j.State.Ended():
-			return running, queue.Errorf(queue.CodeWrongState, "job %s is %s, and its terminal is closed; see its output with: queuectl logs %[1]s", j.ID, j.State)
+			return running, queue.Errorf(queue.CodeWrongState,
+				"job %s is %s, and its terminal is closed; see its output with: queuectl logs %[1]s", j.ID, j.State)
 		case !p.Wait:
 			return running, queue.Errorf(queue.CodeWrongState, "job %s is not running, so it has no terminal yet", j.ID)
 		}

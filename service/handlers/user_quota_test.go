@@ -71,7 +71,8 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s.setQuota(t, 1)
 	st, err := s.overview.Status(asPeer(t, 0, control.Admin), control.Nothing{})
 	if err != nil || len(st.NearQuota) != maxNearQuota || st.NearQuota[0].UID != owner+maxNearQuota {
-		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err, maxNearQuota)
+		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err,
+			maxNearQuota)
 	}
 }
 
@@ -93,7 +94,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.Submit)
-	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *", Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
+	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *",
+		Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
 	_, err := s.schedules.ScheduleAdd(ownerCtx, add)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
@@ -126,7 +128,8 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
 	for n := range 6 {
 		last := n == 5
-		if _, err := s.batches.EnqueueBatch(ownerCtx, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
+		if _, err := s.batches.EnqueueBatch(ownerCtx,
+			control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
 		if used := s.Store.UserBytes(owner); used > s.Quota.MaxBytesUser() {
@@ -155,7 +158,8 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5",
+		"old6", "old7"}}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 	if _, err := s.batches.Enqueue(ownerCtx, spec("new")); err != nil {
@@ -172,11 +176,13 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
 	got, err := s.actions.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
-	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" || !strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
+	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" ||
+		!strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
 	why, err := s.explanations.Why(ownerCtx, control.WhyParams{ID: "old0"})
-	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" || !strings.Contains(why.Reasons[0].Text, store.QuotaField) {
+	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" ||
+		!strings.Contains(why.Reasons[0].Text, store.QuotaField) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
 }
@@ -185,7 +191,8 @@ func TestEnqueueMakesRoom(t *testing.T) {
 func cancelAll(t *testing.T, s *rig) {
 	t.Helper()
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil ||
+		len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
 }
@@ -228,7 +235,8 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 	}
 	got, err := s.actions.Edit(asPeer(t, owner+1, control.Operate), edit)
 	if now := s.Store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaField) || now != before {
-		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now, before)
+		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
+			before)
 	}
 	if got, err := s.actions.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
@@ -246,7 +254,8 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	s.setQuota(t, s.Store.UserBytes(owner)+100)
 	ownerCtx := asPeer(t, owner, control.Submit)
 	for i := range drafts {
-		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
+		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil ||
+			len(got.Refused) > 0 {
 			t.Fatal(got, err)
 		}
 	}

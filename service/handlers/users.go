@@ -28,7 +28,8 @@ const maxGroups = 1000
 func (h *Users) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoami, err error) {
 	p := control.PeerFrom(ctx)
 	w = control.Whoami{
-		UID: p.UID, User: h.rights.PeerName(p.UID), GID: p.GID, Group: h.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
+		UID: p.UID, User: h.rights.PeerName(p.UID), GID: p.GID, Group: h.directory.GroupName(p.GID),
+		Groups: []control.GroupID{}, PID: p.PID,
 		Right: p.Right, Rights: p.Right.Included(), RunAs: h.settings.Current().RunAs,
 		Service: string(h.places.Kind()), Socket: h.places.Socket,
 	}

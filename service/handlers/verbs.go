@@ -126,11 +126,12 @@ func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change
 
 // changeJobs applies a verb from the table of verbs to many jobs.
 func (h *jobChanger) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.ActsIn(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		c := c
-		c.Only = only
-		return h.changeJob(ctx, j, c)
-	})
+	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.ActsIn(),
+		func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			c := c
+			c.Only = only
+			return h.changeJob(ctx, j, c)
+		})
 }
 
 // Hold implements control.API.
@@ -150,9 +151,10 @@ func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResul
 	if p.Chosen() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return h.bulk.onJobs(ctx, "retry", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, KeepDependants: p.Only})
-	})
+	return h.bulk.onJobs(ctx, "retry", p.Selection, takes,
+		func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, KeepDependants: p.Only})
+		})
 }
 
 // maxEdit is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
@@ -162,7 +164,8 @@ const maxEdit = 64 << 10
 // Edit implements control.API.
 func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
-		return control.BulkResult{}, queue.Invalid("set", "too long (%d bytes); when several jobs are edited at once, the maximum is %d bytes", len(p.Set), maxEdit)
+		return control.BulkResult{}, queue.Invalid("set",
+			"too long (%d bytes); when several jobs are edited at once, the maximum is %d bytes", len(p.Set), maxEdit)
 	}
 	d := h.settings.Current().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
@@ -202,9 +205,10 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.ActsIn(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
-	})
+	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.ActsIn(),
+		func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
+		})
 	if err == nil && len(v.Done) > 0 {
 		var notes receiptNotes
 		h.intake.addNotes(&notes, []queue.Job{any})
@@ -220,14 +224,15 @@ func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return h.bulk.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
-		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
-			if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
-				return err
+	return h.bulk.onJobs(ctx, "rm", p.Selection, takes,
+		func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+			if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
+				if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
+					return err
+				}
 			}
-		}
-		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
-	})
+			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
+		})
 }
 
 // Clear implements control.API.
@@ -237,7 +242,8 @@ func (h *Actions) Clear(ctx context.Context, p control.ClearParams) (control.Rem
 
 // removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
 // With p.DryRun, it only counts them.
-func (h *jobChanger) removeAll(ctx context.Context, method string, p control.ClearParams, states []queue.State) (control.Removed, error) {
+func (h *jobChanger) removeAll(ctx context.Context, method string, p control.ClearParams,
+	states []queue.State) (control.Removed, error) {
 	var removed control.Removed
 	peer := control.PeerFrom(ctx)
 	f, err := h.filters.filter(&peer, control.List{Batch: p.Batch})
@@ -273,24 +279,25 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 
 // Requeue implements control.API.
 func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		held, err := h.router.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
-		switch {
-		case errors.Is(err, worker.ErrAttemptEnded):
-			if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
+	return h.bulk.onJobs(ctx, "requeue", p, []queue.State{queue.Processing},
+		func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			held, err := h.router.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+			switch {
+			case errors.Is(err, worker.ErrAttemptEnded):
+				if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
+					return err
+				}
+			case err != nil || held || j.State == queue.Pending:
 				return err
+			case len(only) > 0:
+				return store.ErrStateChanged
 			}
-		case err != nil || held || j.State == queue.Pending:
-			return err
-		case len(only) > 0:
-			return store.ErrStateChanged
-		}
-		next := ""
-		if j.State.Ended() {
-			next = "; put it back in the queue with: queuectl retry " + j.ID
-		}
-		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued%s", j.ID, j.State, next)
-	})
+			next := ""
+			if j.State.Ended() {
+				next = "; put it back in the queue with: queuectl retry " + j.ID
+			}
+			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued%s", j.ID, j.State, next)
+		})
 }
 
 // Kill implements control.API.
@@ -299,26 +306,27 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	return h.bulk.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if h.router.Running(ctx, j) > 0 {
-			if err := h.guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
-				return err
+	return h.bulk.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing},
+		func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			if h.router.Running(ctx, j) > 0 {
+				if err := h.guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
+					return err
+				}
 			}
-		}
-		if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
-			if err := h.router.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
-				return err
+			if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
+				if err := h.router.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+					return err
+				}
 			}
-		}
-		runs, err := h.router.Signal(ctx, j.Seq, number)
-		switch {
-		case err != nil || runs:
-			return err
-		case len(only) > 0:
-			return store.ErrStateChanged
-		}
-		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
-	})
+			runs, err := h.router.Signal(ctx, j.Seq, number)
+			switch {
+			case err != nil || runs:
+				return err
+			case len(only) > 0:
+				return store.ErrStateChanged
+			}
+			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
+		})
 }
 
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
@@ -339,7 +347,8 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 		return v, err
 	}
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := h.filters.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch,
+		Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return control.BulkResult{}, err
 	}
@@ -351,7 +360,8 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 		return control.BulkResult{}, err
 	}
 	if p.DryRun {
-		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)), Next: cursor(page.Next)}, nil
+		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)),
+			Next: cursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
 	v, err := h.bulk.bulkByRef(ctx, "dlq.retry", page.Refs, change)
@@ -381,7 +391,8 @@ type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 // onJobs applies a verb to the selected jobs. If the request names no jobs, these are the jobs that match
 // the selection and are in the requested states, up to a limit per request. If the request names no states,
 // those in takes apply.
-func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State,
+	do verb) (control.BulkResult, error) {
 	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case p.DryRun && !chosen:
@@ -399,10 +410,12 @@ func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, t
 
 // onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller
 // may use the verb only on own jobs, only those match.
-func (h *bulk) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+func (h *bulk) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State,
+	do verb) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
+		Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return v, err
 	}
@@ -425,7 +438,8 @@ func (h *bulk) onSelected(ctx context.Context, method string, p control.Selectio
 	if p.DryRun {
 		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
 	} else {
-		v, err = h.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
+		v, err = h.bulkByRef(ctx, method, page.Refs,
+			func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
 		if err != nil {
 			return v, err
 		}

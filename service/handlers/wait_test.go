@@ -71,7 +71,8 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 	ending.Wait()
 	rest := w.reportedIDs()
 	slices.Sort(rest)
-	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.Open) > 0 || w.result.TimedOut {
+	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.Open) > 0 ||
+		w.result.TimedOut {
 		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.result, w.err)
 	}
 }
@@ -85,17 +86,20 @@ func TestWaitEnds(t *testing.T) {
 	ctx := asPeer(t, owner, control.Read)
 	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
 	w := s.startWait(ctx, control.Wait{IDs: control.Names{"j4", "j2", "j1", "j2"}, Any: true})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.Open) != "[j4 j1 j2]" || w.err != nil {
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.Open) != "[j4 j1 j2]" ||
+		w.err != nil {
 		t.Errorf("any: %q, %+v, %v", got, w.result, w.err)
 	}
 	w = s.startWait(ctx, control.Wait{ID: "j0", IDs: control.Names{"j1", "j4"}, Timeout: control.Span(time.Nanosecond)})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.Open) != "[j0 j4]" || !w.result.TimedOut {
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.Open) != "[j0 j4]" ||
+		!w.result.TimedOut {
 		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
 	<-w.reported
 	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut || len(w.result.Open) > 0 {
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut ||
+		len(w.result.Open) > 0 {
 		t.Errorf("all: %q, %+v, %v", got, w.result, w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
@@ -110,7 +114,8 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("whoever has gone: %v", w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
-	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
+	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit),
+		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {

@@ -138,15 +138,19 @@ func (w *waitReasons) ownReason(j *queue.Job, now queue.Millis) (r control.Reaso
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
 		name := dependencyName(j.DependsOn[0].Job, j.DependsOn[0].ID, j.DependsOn[0].Condition)
 		id, _, _ := strings.Cut(name, ":")
-		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.DependsOn[0].Condition), Next: "queuectl why " + id}, true
+		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.DependsOn[0].Condition),
+			Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
 		return w.pauseReason(j)
 	case !j.State.Runnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
-		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("the retry is not due yet (attempt %d of %d failed)", j.Attempts, j.MaxAttempts), Next: "queuectl retry " + j.ID}, true
+		return control.Reason{Kind: "retry", At: due,
+			Text: fmt.Sprintf("the retry is not due yet (attempt %d of %d failed)", j.Attempts, j.MaxAttempts),
+			Next: "queuectl retry " + j.ID}, true
 	}
-	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"}, true
+	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"},
+		true
 }
 
 // mustEnd returns the end of a sentence about the parent job. It says how the parent must end to meet the
@@ -168,7 +172,8 @@ func (w *waitReasons) pauseReason(j *queue.Job) (control.Reason, bool) {
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.owners.UserName(uid), since), Next: next}, true
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.owners.UserName(uid),
+		since), Next: next}, true
 }
 
 // stopReasons returns what keeps this node from starting any job.
@@ -181,9 +186,11 @@ func (w *waitReasons) stopReasons() (list []control.Reason) {
 		text := "all jobs are paused, by " + w.owners.UserName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
 	case w.pool.Draining():
-		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: w.drainState.EndCommand(w.node)})
+		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
+			Next: w.drainState.EndCommand(w.node)})
 	case w.pool.Workers() == 0:
-		list = append(list, control.Reason{Kind: "workers", Used: new(0), Limit: new(0), Text: "there are no workers", Next: "queuectl worker start"})
+		list = append(list, control.Reason{Kind: "workers", Used: new(0), Limit: new(0), Text: "there are no workers",
+			Next: "queuectl worker start"})
 	}
 	if text, next := w.health.NoRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
@@ -204,14 +211,16 @@ func (w *waitReasons) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []co
 		if workers == 1 {
 			text = "the only worker is busy"
 		}
-		list = append(list, control.Reason{Kind: "workers", Used: &busy, Limit: &workers, Text: text, Next: "queuectl worker start"})
+		list = append(list, control.Reason{Kind: "workers", Used: &busy, Limit: &workers, Text: text,
+			Next: "queuectl worker start"})
 	}
 	return list
 }
 
 // gateReason converts an obstacle to a reason.
 func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
-	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Limit: new(o.Limit), Next: "queuectl list -s processing"}
+	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Limit: new(o.Limit),
+		Next: "queuectl list -s processing"}
 	if o.Paused {
 		r.Used, r.Limit = nil, nil
 		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.ShellWord(o.Key)

@@ -31,9 +31,11 @@ const webListen = "web.listen"
 // NewWebPage returns the web page, which SetWeb opens if the settings say so. The control server answers the
 // requests of the page: as returns a client with the identity of a peer. listeners are those that the system
 // passed to the service for the page.
-func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client, listeners []net.Listener) *WebPage {
+func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client,
+	listeners []net.Listener) *WebPage {
 	web := dashboard.New(dashboard.Options{
-		ClientAs: as, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID}, Scraper: control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
+		ClientAs: as, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
+		Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
 		Listeners: listeners, Log: log,
 	})
 	return &WebPage{log: log, guard: g, settings: settings, web: web, webListeners: listeners}
@@ -57,7 +59,8 @@ func (p *WebPage) SetWeb() (trouble string) {
 
 // dashboardConfig returns the configuration of the web page that the settings define.
 func dashboardConfig(c *config.Settings) dashboard.Config {
-	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
+	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read",
+		Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
 }
 
 // WebStart implements control.API.
@@ -81,7 +84,9 @@ func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v cont
 // of the setting. The caller holds the settings lock.
 func (p *WebPage) runWeb(ctx context.Context, verb, listen string) error {
 	if len(p.webListeners) > 0 {
-		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", p.webListeners[0].Addr())
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it "+
+			"from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo "+
+			"systemctl restart queuectl.service", p.webListeners[0].Addr())
 	}
 	k, text, err := config.FindKey(webListen, listen)
 	if err == nil {

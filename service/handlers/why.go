@@ -111,8 +111,9 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 // whyInput adds the reason why an ended job whose input was removed cannot run again.
 func (h *Explanations) whyInput(j *queue.Job, add func(control.Reason)) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
-		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","), Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
-			") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
+		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","),
+			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
+				") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
 	}
 }
 
@@ -130,21 +131,26 @@ func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(co
 			}
 			failed = true
 			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
-			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State), Next: "queuectl retry " + id}
+			r := control.Reason{Kind: "dependency", Key: id,
+				Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State),
+				Next: "queuectl retry " + id}
 			switch {
 			case l.State == queue.Cancelled:
 				r.Next = "queuectl why " + id
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id, l.State), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id,
+					l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}
 		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
 			// The dependencies were retried. That retry would have included this job, unless another job
 			// had its unique key.
-			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "the job was not retried together with its dependencies, because another job had the same unique key", Next: "queuectl retry " + j.ID})
+			add(control.Reason{Kind: "unique", Key: j.Unique,
+				Text: "the job was not retried together with its dependencies, because another job had the same unique key",
+				Next: "queuectl retry " + j.ID})
 		}
 		return err
 	})
@@ -294,7 +300,8 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 				}
 				if v.More = v.More || len(v.Edges) == maxEdges; len(v.Edges) < maxEdges {
 					known[e] = true
-					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, Condition: l.Condition.String(), Status: dependencyTexts[l.Status]})
+					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, Condition: l.Condition.String(),
+						Status: dependencyTexts[l.Status]})
 				}
 			}
 			v.More = v.More || len(links) == maxLinks
@@ -303,4 +310,5 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 	return v, nil
 }
 
-var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met", store.Broken: "failed"}
+var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
+	store.Broken: "failed"}

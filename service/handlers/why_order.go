@@ -30,7 +30,8 @@ func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Wh
 		} else {
 			w.AheadAtLeast = len(ahead)
 		}
-		w.AheadByUser = h.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead), func(other queue.Job) bool { return h.guard.Hides(&peer, &other) }))
+		w.AheadByUser = h.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead),
+			func(other queue.Job) bool { return h.guard.Hides(&peer, &other) }))
 		return nil
 	})
 }

@@ -55,7 +55,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j.Priority = 5
 	s.enqueueJobs(t, j)
 	put(third, 1, 5) // this job was enqueued later too, but it is its user's turn
-	want = []string{fmt.Sprintf("4 from %d (priority up to 15)", other), fmt.Sprintf("2 from %d (users take turns)", third), fmt.Sprintf("1 from %d (waiting longer)", owner)}
+	want = []string{fmt.Sprintf("4 from %d (priority up to 15)", other),
+		fmt.Sprintf("2 from %d (users take turns)", third), fmt.Sprintf("1 from %d (waiting longer)", owner)}
 	got = nil
 	for _, a := range why("mine2").AheadByUser {
 		got = append(got, a.Text)
@@ -64,11 +65,13 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	put(other, store.MaxScreen, 15)
-	if w = why("mine"); w.Ahead != nil || w.AheadAtLeast != store.MaxScreen || len(w.AheadByUser) != 1 || w.AheadByUser[0].Jobs != store.MaxScreen {
+	if w = why("mine"); w.Ahead != nil || w.AheadAtLeast != store.MaxScreen || len(w.AheadByUser) != 1 ||
+		w.AheadByUser[0].Jobs != store.MaxScreen {
 		t.Errorf("after more jobs than are counted: %+v", w)
 	}
 	raw, err := json.Marshal(w)
-	if err != nil || !strings.Contains(string(raw), fmt.Sprintf(`"ahead":null,"ahead_at_least":%d,"ahead_by_user":[{`, store.MaxScreen)) {
+	if err != nil || !strings.Contains(string(raw),
+		fmt.Sprintf(`"ahead":null,"ahead_at_least":%d,"ahead_by_user":[{`, store.MaxScreen)) {
 		t.Errorf("in JSON: %s, %v", raw, err)
 	}
 }
@@ -91,7 +94,8 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 			}
 		}
 		w, err := s.explanations.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: "mine"})
-		if want := fmt.Sprintf("1 from %d (waiting longer)", other); err != nil || len(w.AheadByUser) != 1 || w.AheadByUser[0].Text != want {
+		if want := fmt.Sprintf("1 from %d (waiting longer)", other); err != nil || len(w.AheadByUser) != 1 ||
+			w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)
 		}
 	}

@@ -123,7 +123,8 @@ func (h *Administration) WorkerList(ctx context.Context, _ control.Nothing) (con
 func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
-		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.LastHeartbeat)), State: "idle"}
+		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.LastHeartbeat)),
+			State: "idle"}
 		if w.Job != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
 		}
@@ -165,7 +166,8 @@ func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop)
 
 // Hello implements control.API.
 func (h *Overview) Hello(context.Context, control.HelloParams) (control.Hello, error) {
-	return control.Hello{Version: h.version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol}, Features: control.MethodNames()}, nil
+	return control.Hello{Version: h.version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol},
+		Features: control.MethodNames()}, nil
 }
 
 // Status implements control.API.
@@ -187,7 +189,8 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
 		Storage:  control.Storage{Database: h.places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
 		Settings: h.places.File, Socket: h.places.Socket,
-		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.started), Draining: h.pool.Draining(), Reranking: counts.Reranking, Throughput: h.pool.Throughput(),
+		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.started),
+		Draining: h.pool.Draining(), Reranking: counts.Reranking, Throughput: h.pool.Throughput(),
 	}
 	h.addUse(ctx, &st)
 	if h.cluster != nil {

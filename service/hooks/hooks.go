@@ -74,7 +74,8 @@ type hookMaker struct {
 // NewHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
 // NewHookMaker also returns an error, and the hookMaker creates only the hooks that jobs define.
 func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
-	m := &hookMaker{h: h, defaults: c.Defaults(), Lines: c.Hooks, Webhooks: c.WebhooksByName(), Account: h.Directory.AccountOf(accounts.CurrentUser()), runAsSubmitter: h.Account.PerJob}
+	m := &hookMaker{h: h, defaults: c.Defaults(), Lines: c.Hooks, Webhooks: c.WebhooksByName(),
+		Account: h.Directory.AccountOf(accounts.CurrentUser()), runAsSubmitter: h.Account.PerJob}
 	if !m.runAsSubmitter {
 		m.Account = h.Account
 	}
@@ -88,7 +89,8 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	a, err := h.Directory.AccountNamed(name)
 	if err != nil {
 		m.Lines, m.Webhooks = queue.HookLines{}, nil
-		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting hooks_user is correct", name, err)
+		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting "+
+			"hooks_user is correct", name, err)
 	}
 	m.Account = a
 	return m, nil
@@ -110,7 +112,8 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 	if missing != nil {
 		h.Log.Error("cannot use the hooks in the settings", "error", missing)
 	}
-	err := h.Store.SetHooks(ctx, store.Hooks{Moments: m.moments(), Make: m.make, UID: m.Account.UID, Owner: m.Account.User, MaxBytesUser: h.Quota.MaxBytesUser()})
+	err := h.Store.SetHooks(ctx, store.Hooks{Moments: m.moments(), Make: m.make, UID: m.Account.UID, Owner: m.Account.User,
+		MaxBytesUser: h.Quota.MaxBytesUser()})
 	return cmp.Or(err, missing)
 }
 
@@ -162,7 +165,8 @@ func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, jobJSON s
 }
 
 // webhook returns a job that posts jobJSON to a webhook.
-func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook, jobJSON string) queue.Job {
+func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook,
+	jobJSON string) queue.Job {
 	h := m.draft(j, moment, jobJSON)
 	m.setAccount(&h)
 	h.Argv = m.h.Webhook
@@ -171,7 +175,8 @@ func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *
 	h.Labels["webhook"] = name
 	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, moment, j.UpdatedAt.String(), jobJSON)
 	h.Env = withVariables(h.Env, []string{
-		WebhookID + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecret + "=" + w.SecretFile, WebhookURL + "=" + w.URL,
+		WebhookID + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecret + "=" + w.SecretFile,
+		WebhookURL + "=" + w.URL,
 	})
 	return h
 }
@@ -183,11 +188,13 @@ func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, jobJSON string) qu
 		exit = fmt.Sprint(j.ExitCode)
 	}
 	return queue.Job{
-		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: hookAttempts, State: queue.Pending, ExitCode: -1, Hooks: queue.HookItself,
+		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: hookAttempts, State: queue.Pending, ExitCode: -1,
+		Hooks: queue.HookItself,
 		Execution: queue.Execution{
-			Umask: 0o022, Stdin: jobJSON, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry, OutputLimit: m.defaults.OutputLimit,
-			Env:    []string{hookExit + "=" + exit, hookJob + "=" + j.ID, hookState + "=" + j.State.String()},
-			Labels: map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
+			Umask: 0o022, Stdin: jobJSON, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry,
+			OutputLimit: m.defaults.OutputLimit,
+			Env:         []string{hookExit + "=" + exit, hookJob + "=" + j.ID, hookState + "=" + j.State.String()},
+			Labels:      map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
 		},
 	}
 }
@@ -250,8 +257,10 @@ func (m *hookMaker) Test(name string, now queue.Millis) (drafts []queue.Job) {
 	// The user may copy a name from the output of config list, where it has one of these prefixes.
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
-		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",
-		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now), Execution: queue.Execution{Command: "false", User: m.Account.User},
+		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1,
+		MaxAttempts: 1, Error: "exit code 1",
+		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now),
+		Execution: queue.Execution{Command: "false", User: m.Account.User},
 	}
 	jobJSON := m.jobJSON(&j)
 	if w, known := m.Webhooks[name]; known {

@@ -60,13 +60,16 @@ func (r *GateRules) RuleOfGate(d *queue.Demand) error {
 	case d.N == 0 && rule.N != 0:
 		*d = rule
 	case rule.N == 0:
-		return queue.Invalid(field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`, d.Key, d.Key, flag)
+		return queue.Invalid(
+			field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`, d.Key,
+			d.Key, flag)
 	case *d != rule:
 		most := strconv.Itoa(rule.N)
 		if d.Kind == queue.GateRate {
 			most += "/" + queue.FormatPeriod(rule.Period)
 		}
-		return queue.Invalid(field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
+		return queue.Invalid(
+			field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
 	}
 	return nil
 }

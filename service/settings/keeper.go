@@ -86,7 +86,8 @@ func (s *Keeper) mergeLocked() error {
 	if s.atStart != nil {
 		c.KeepUntilRestart(s.atStart)
 	}
-	s.Level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
+	s.Level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
 	select {
 	case s.RolesChanged <- struct{}{}:

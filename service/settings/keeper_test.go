@@ -21,7 +21,8 @@ func newKeeper(t *testing.T, file map[string]string) *Keeper {
 // If the new content of the settings file is invalid, the old content stays in effect, also for later changes.
 func TestInvalidFileChangesNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "7"})
-	if err := k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{"priority": "high"}}); err == nil {
+	if err := k.ReplaceFile(config.Layer{Origin: config.FromFile,
+		Values: map[string]string{"priority": "high"}}); err == nil {
 		t.Fatal("an invalid file was accepted")
 	}
 	if err := k.ReplaceValue("max_pending", "9", ""); err != nil {

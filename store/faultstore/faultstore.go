@@ -171,7 +171,10 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 
 // Obstacles implements store.Store.
 func (s *Store) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
-	return call(ctx, s, "Obstacles", seqs, func() (map[int64][]store.Obstacle, error) { return s.Store.Obstacles(ctx, seqs) })
+	return call(ctx, s, "Obstacles", seqs, func() (map[int64][]store.Obstacle,
+		error) {
+		return s.Store.Obstacles(ctx, seqs)
+	})
 }
 
 // Simulate implements store.Store.
@@ -361,7 +364,10 @@ func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule
 
 // Schedules implements store.Store.
 func (s *Store) Schedules(ctx context.Context, after string, limit int) ([]store.Schedule, error) {
-	return call(ctx, s, "Schedules", after, func() ([]store.Schedule, error) { return s.Store.Schedules(ctx, after, limit) })
+	return call(ctx, s, "Schedules", after, func() ([]store.Schedule,
+		error) {
+		return s.Store.Schedules(ctx, after, limit)
+	})
 }
 
 // RemoveSchedule implements store.Store.
@@ -375,7 +381,8 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 }
 
 // DueSchedules implements store.Store.
-func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
+func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
+	err error) {
 	err = callErr(ctx, s, "DueSchedules", boot, func() (err error) {
 		due, next, err = s.Store.DueSchedules(ctx, boot, limit)
 		return err

@@ -256,16 +256,17 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 			s.expire(j, now)
 			continue
 		}
-		if s.node.UnknownUIDs[j.UID] || s.maxUser > 0 && leasedByUser[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
-			g := gateOf(j, d)
-			fits := s.usedUnits(g, now, leased)+d.Units() <= s.totalUnits(g)
-			if d.Kind == queue.GateResource {
-				resource := queueResource{j.Queue, d.Key}
-				barred[resource] = barred[resource] || !fits
-				return barred[resource]
-			}
-			return !fits
-		}) {
+		if s.node.UnknownUIDs[j.UID] || s.maxUser > 0 && leasedByUser[j.UID] >= s.maxUser ||
+			slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
+				g := gateOf(j, d)
+				fits := s.usedUnits(g, now, leased)+d.Units() <= s.totalUnits(g)
+				if d.Kind == queue.GateResource {
+					resource := queueResource{j.Queue, d.Key}
+					barred[resource] = barred[resource] || !fits
+					return barred[resource]
+				}
+				return !fits
+			}) {
 			continue
 		}
 		if !f(j) {

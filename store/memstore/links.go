@@ -99,12 +99,14 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 		parent := s.jobs[d.Job]
 		switch {
 		case parent == nil, dependsOnJob(d.Job),
-			parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) && edited.OnDependencyFailure != queue.DependencyFailureRun:
+			parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
+				edited.OnDependencyFailure != queue.DependencyFailureRun:
 			return queue.Invalid("depends_on", "the job cannot wait for this dependency")
 		}
 	}
 	links := s.linksOf(drafts[0].DependsOn, j.Seq, edited.OnDependencyFailure)
-	j.links, j.onDependencyFailure, edited.DependsOn, edited.OnDependencyFailure = links, edited.OnDependencyFailure, nil, 0
+	j.links, j.onDependencyFailure, edited.DependsOn, edited.OnDependencyFailure = links, edited.OnDependencyFailure, nil,
+		0
 	edited.Parents = len(links)
 	return nil
 }

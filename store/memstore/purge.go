@@ -13,7 +13,8 @@ import (
 // endedJobs returns the ended jobs that match a selection, in the order in which they ended.
 func (s *Store) endedJobs(selection store.EndedFilter) (list []*job) {
 	for _, j := range s.jobsBySeq() {
-		matches := selection.RetentionQueue == nil || *selection.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention && *selection.RetentionQueue == j.Queue
+		matches := selection.RetentionQueue == nil || *selection.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention &&
+			*selection.RetentionQueue == j.Queue
 		if j.State.Ended() && slices.Contains(selection.States, j.State) && j.EndedAt < selection.Before && matches {
 			list = append(list, j)
 		}

@@ -23,7 +23,8 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	k := requestKey{r.UID, r.Key}
 	if m, found := s.keys[k]; found && r.Key != "" {
 		if m.checksum != r.Sum {
-			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "the key was already used for another request; use a new key"}
+			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key",
+				Message: "the key was already used for another request; use a new key"}
 		}
 		found := m.receipt
 		found.IDs, found.Seqs, found.Duplicate = slices.Clone(found.IDs), slices.Clone(found.Seqs), true
@@ -372,7 +373,8 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 // ended last.
 func (s *Store) newestWithKey(uid int, key string) (found *job) {
 	for _, j := range s.jobsBySeq() {
-		if key != "" && j.UID == uid && j.Unique == key && (found == nil || !j.State.Ended() || found.State.Ended() && j.EndedAt >= found.EndedAt) {
+		if key != "" && j.UID == uid && j.Unique == key &&
+			(found == nil || !j.State.Ended() || found.State.Ended() && j.EndedAt >= found.EndedAt) {
 			found = j
 		}
 	}

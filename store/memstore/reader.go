@@ -188,7 +188,8 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 // before j and waits only for this resource, because it needs more units than are free.
 func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
-		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue || cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
+		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue ||
+			cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
 			continue
 		}
 		for _, d := range other.Demands {
@@ -410,7 +411,8 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 // Screen reads an overview of the queue, in parts.
 func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
+		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
+			store.MaxScreen)
 	}
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -479,7 +481,8 @@ func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 					continue
 				}
 				seen[j.UID] = true
-				if j.Priority == remaining[0].Priority && served[user{j.Queue, j.UID}] < served[user{j.Queue, remaining[best].UID}] {
+				if j.Priority == remaining[0].Priority &&
+					served[user{j.Queue, j.UID}] < served[user{j.Queue, remaining[best].UID}] {
 					best = i
 				}
 			}

@@ -152,7 +152,8 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 }
 
 // DueSchedules lists due schedules, and returns the time until the next one is due.
-func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
+func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
+	err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
 		next = time.Hour
@@ -218,7 +219,8 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 				}
 			}
 			if len(fired.Leased) > 0 {
-				if rejection = s.checkCreate(known, &f, now); rejection == nil || errors.Is(rejection, queue.ErrExists) && known.Draft.UniqueFor == 0 {
+				if rejection = s.checkCreate(known, &f, now); rejection == nil || errors.Is(rejection, queue.ErrExists) &&
+					known.Draft.UniqueFor == 0 {
 					return nil
 				}
 				fired.Leased = nil
@@ -256,7 +258,8 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 
 // fireOccurrences creates the jobs of the occurrences in f.Runs. When the first of them is created, it
 // replaces the jobs in replaced.
-func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job, checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
+func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job,
+	checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
 	unfinishedBefore := len(unfinished)
 	for _, at := range f.Runs {
 		if len(replaced) > 0 && checkCreate() == nil {
@@ -296,7 +299,9 @@ func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now que
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
 	counts := map[string]int64{draft.Queue: 1}
-	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitBytes(known.UID, storedBytes(&draft), f.MaxBytesUser), s.admitQueues(counts), s.admitNewQueues(known.UID, counts), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
+	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser),
+		s.admitBytes(known.UID, storedBytes(&draft), f.MaxBytesUser), s.admitQueues(counts),
+		s.admitNewQueues(known.UID, counts), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
 	holder, err := s.conflict(&draft, now)
@@ -325,7 +330,8 @@ func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Mill
 
 // fireOccurrence creates the job of an occurrence, or records the reason why no job was created.
 // unfinishedBefore is the number of unfinished jobs that existed before this firing.
-func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
+func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job,
+	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, RequestedBy: f.RequestedBy}
 	refuse := func(outcome store.Outcome, note string) (store.ScheduleRun, []*job) {
 		run.Outcome, run.Note = outcome, note

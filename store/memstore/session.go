@@ -158,7 +158,8 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.recordRateStarts(j, a.StartedAt, now)
 	}
 	s.addAttempt(j, &a, e, wasRunning)
-	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
+	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
+		Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}

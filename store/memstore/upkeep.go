@@ -52,7 +52,8 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		var subject job
 		subject.Seq, subject.ID = a.Job, a.ID
-		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target}, now)
+		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target},
+			now)
 		return nil
 	})
 }

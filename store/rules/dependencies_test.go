@@ -49,7 +49,8 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 		{queue.ParentEnded, queue.DependencyFailureCancel, "failed", "blocked"},
 	}
 	how := []string{queue.ParentCompleted: "completed", queue.ParentDead: "dead", queue.ParentEnded: "ended"}
-	do := []string{queue.DependencyFailureCancel: "cancel", queue.DependencyFailureHold: "hold", queue.DependencyFailureRun: "run"}
+	do := []string{queue.DependencyFailureCancel: "cancel", queue.DependencyFailureHold: "hold",
+		queue.DependencyFailureRun: "run"}
 	for _, c := range cases {
 		name := fmt.Sprintf("requires %s, else %s, parent %s", how[c.how], do[c.do], c.end)
 		t.Run(name, func(t *testing.T) {
@@ -294,7 +295,8 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 		"itself":                    {[]queue.Job{draft("a", "a")}, "a waits for a"},
 		"a cycle": {[]queue.Job{draft("a", "c"), draft("b", "a"), draft("c", "b")},
 			"a waits for c waits for b waits for a"},
-		"a number beyond the request": {[]queue.Job{{ID: "a", DependsOn: []queue.Dependency{{Draft: 2, Condition: queue.ParentEnded}}}},
+		"a number beyond the request": {[]queue.Job{{ID: "a",
+			DependsOn: []queue.Dependency{{Draft: 2, Condition: queue.ParentEnded}}}},
 			"refers to job 2 of the request"},
 	}
 	for name, c := range cases {

@@ -199,7 +199,8 @@ func applyResult(j *Job, e *store.Settlement) {
 	j.EndedAt = a.EndedAt
 	j.Outputs, j.Stored = j.Outputs+store.OutputSize(a), j.Stored+store.RecordSize(e, j.Runs)
 	j.Runs++
-	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.UsesAttempt), j.Deferred+bit(d.UsesDeferral), j.Crashes+bit(d.Crashed)
+	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.UsesAttempt), j.Deferred+bit(d.UsesDeferral),
+		j.Crashes+bit(d.Crashed)
 	j.Refunds, j.Suspect = 0, d.Suspect
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }

@@ -26,7 +26,8 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 			return store.Report{Released: []queue.Lease{l}}
 		},
 		"changed": func(_ *fixture, l queue.Lease) store.Report {
-			return store.Report{Changed: []store.LeasedChange{{Lease: l, Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
+			return store.Report{Changed: []store.LeasedChange{{Lease: l,
+				Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
 		},
 	}
 	lose := map[string]func(*fixture) queue.Lease{

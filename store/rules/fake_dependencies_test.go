@@ -32,7 +32,8 @@ type fakeDependencies struct{ d *fakeData }
 
 func (f fakeDependencies) HasEdges() bool { return len(f.d.edges) > 0 }
 
-func (f fakeDependencies) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error {
+func (f fakeDependencies) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure,
+	status store.DependencyStatus) error {
 	e := Edge{ID: f.d.newID(), Child: child, Condition: d.Condition, OnFailure: do}
 	f.d.edges = append(f.d.edges, fakeEdge{e, d.Job, status})
 	return nil

@@ -116,7 +116,8 @@ func (f fakeLanes) Lane(j *Job) (Lane, error) {
 			return l.Lane, nil
 		}
 	}
-	l := Lane{ID: f.d.newID(), Queue: j.Queue, UID: j.UID, Head: EndPosition, Priority: UnknownPriority, ClosedBy: Empty, HeapIndex: -1}
+	l := Lane{ID: f.d.newID(), Queue: j.Queue, UID: j.UID, Head: EndPosition, Priority: UnknownPriority, ClosedBy: Empty,
+		HeapIndex: -1}
 	for _, d := range j.Demands {
 		l.Needs = append(l.Needs, Need{Gate: fakeGates(f).gate(j.UID, d), Kind: d.Kind, Units: d.Units()})
 	}

@@ -177,7 +177,8 @@ func TestReopenContinuesInLaterTransactions(t *testing.T) {
 		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
 	}
 	if f.mem.DirtyGateCount() == 0 || f.wakeAt != f.now {
-		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.DirtyGateCount(), f.wakeAt, f.now)
+		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.DirtyGateCount(),
+			f.wakeAt, f.now)
 	}
 	for range 3 {
 		f.advance(0)

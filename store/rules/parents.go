@@ -106,7 +106,8 @@ func (p *parentChecker) checkParents(j *Job) error {
 			return queue.Invalid("depends_on", "job %q is not in the queue yet; try again later", d.ID)
 		case err != nil:
 			return err
-		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) && j.OnDependencyFailure != queue.DependencyFailureRun:
+		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
+			j.OnDependencyFailure != queue.DependencyFailureRun:
 			return queue.Invalid("depends_on",
 				"job %q has already ended as %v, but the dependency requires %v", d.ID, parent.State, d.Condition)
 		case parent.State.Ended():
@@ -122,7 +123,8 @@ func (p *parentChecker) checkParents(j *Job) error {
 
 // edgeStatuses returns the status of each edge of a new job. unresolved reports whether any edge is
 // undecided, and failed whether any has failed.
-func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, failed bool, err error) {
+func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, failed bool,
+	err error) {
 	for _, d := range draft.DependsOn {
 		parent, err := p.jobs.Job(d.Job, ReadSummary)
 		status := store.Unresolved
@@ -135,7 +137,8 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 			status = store.Satisfied
 		case err != nil:
 			return nil, false, false, err
-		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) && draft.OnDependencyFailure != queue.DependencyFailureRun:
+		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
+			draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
 		case parent.State.Ended():
 			status = store.Satisfied

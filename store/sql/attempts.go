@@ -17,8 +17,10 @@ import (
 // See docs/decisions/0025.
 func plainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
-	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 || a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
-		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" || strings.Contains(a.Worker, " ") {
+	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
+		a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
+		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" ||
+		strings.Contains(a.Worker, " ") {
 		return ""
 	}
 	b := make([]byte, 0, 64)
@@ -42,7 +44,8 @@ func readJobAttempt(r row) (a queue.Attempt, found bool) {
 	}
 	words := append(strings.SplitN(text, " ", 5), make([]string, 4)...)
 	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
-	return queue.Attempt{N: int(r.num(1)), Fence: r.num(2), Worker: words[0], Node: words[4], PID: int(n(1)), StartedAt: queue.Millis(r.num(3)), EndedAt: queue.Millis(r.num(4)),
+	return queue.Attempt{N: int(r.num(1)), Fence: r.num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
+		StartedAt: queue.Millis(r.num(3)), EndedAt: queue.Millis(r.num(4)),
 		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }
 
@@ -65,11 +68,14 @@ func (t *tx) insertLastAttempt(j *rules.Job) error {
 func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
 	err := t.writeRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
-		string(a.Reason), a.Error, bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), a.OutputBytes)
+		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
+		int64(a.Signal),
+		string(a.Reason), a.Error, bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped,
+		blob(a.Output), text(a.OutputRef), a.OutputBytes)
 	// Write these values with a second statement, because few jobs have them.
 	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
-		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
+		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
+			text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
 	}
 	return err
 }

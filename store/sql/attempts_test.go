@@ -14,7 +14,8 @@ import (
 func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
-	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.now(), EndedAt: s.now() + 5, Counted: true, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20}
+	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.now(), EndedAt: s.now() + 5,
+		Counted: true, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20}
 	run := func(with queue.Attempt) (as queue.Attempt) {
 		t.Helper()
 		g, err := s.Exchange(t.Context(), store.Report{Want: 1})
@@ -22,7 +23,8 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 			t.Fatal(len(g.Jobs), err)
 		}
 		with.Fence = g.Jobs[0].Fence
-		_, err = s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Attempt: with, Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}}}})
+		_, err = s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Attempt: with,
+			Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,16 +90,20 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	third := run(attempt)
 	check(2, first, second, third)
 	damageRow(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
-	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt || last.PeakRSS != 0 {
+	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt ||
+		last.PeakRSS != 0 {
 		t.Errorf("of a damaged attempt is told %+v, %v", last, err)
 	}
-	if faults, err := rowFaults(s.db, s.now()); err != nil || len(faults) != 1 || !strings.Contains(faults[0], "cannot be read") {
+	if faults, err := rowFaults(s.db, s.now()); err != nil || len(faults) != 1 ||
+		!strings.Contains(faults[0], "cannot be read") {
 		t.Errorf("faults: %q, %v", faults, err)
 	}
 	again() // run the job again: the damage does not prevent it
 }
 
 func equalAttempts(a, b queue.Attempt) bool {
-	return a.N == b.N && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID && a.StartedAt == b.StartedAt && a.EndedAt == b.EndedAt &&
-		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPU == b.CPU && a.PeakRSS == b.PeakRSS && a.OutputBytes == b.OutputBytes
+	return a.N == b.N && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID &&
+		a.StartedAt == b.StartedAt && a.EndedAt == b.EndedAt &&
+		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPU == b.CPU && a.PeakRSS == b.PeakRSS &&
+		a.OutputBytes == b.OutputBytes
 }

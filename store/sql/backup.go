@@ -49,14 +49,16 @@ func (c *madeCopy) Close() error {
 // was called, and later changes up to some instant. It reports progress to the callback each: the bytes
 // copied so far and the approximate total. The backup has passed integrity_check. Only one backup is made at
 // a time.
-func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy, error) {
+func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
+	error) {
 	var made *madeCopy
 	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *liteConn, path string) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
 		if err := integrity(c); err != nil {
-			return fmt.Errorf("the backup copy is damaged, so the database may be damaged too; check the database with: queuectl doctor --verify: %w", err)
+			return fmt.Errorf("the backup copy is damaged, so the database may be damaged too; check the database with: "+
+				"queuectl doctor --verify: %w", err)
 		}
 		return nil
 	}, func(path string) error {
@@ -82,7 +84,8 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 // is nil, it then deletes the file; if not, it calls use with the file's path and keeps the file. The
 // parameter added is the number of bytes that inspect will add. When ctx ends, running statements on the copy
 // are interrupted.
-func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error, inspect func(c *liteConn, path string) error, use func(path string) error) (err error) {
+func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error,
+	inspect func(c *liteConn, path string) error, use func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
@@ -148,7 +151,8 @@ func (s *Store) checkCopySpace() error {
 	return nil
 }
 
-var errNoCopySpace = queue.Errorf(queue.CodeNoSpace, "no disk space for a copy of the database; free some space and try again")
+var errNoCopySpace = queue.Errorf(queue.CodeNoSpace,
+	"no disk space for a copy of the database; free some space and try again")
 
 // copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
 func copySpaceError(err error) error {
@@ -182,7 +186,8 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, tot
 				return errClosed
 			}
 			rc := sqlite3.Xsqlite3_backup_step(s.conn.tls, s.backup, copyStep)
-			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.tls, s.backup)), int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.tls, s.backup))
+			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.tls, s.backup)),
+				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.tls, s.backup))
 			more = rc == sqlite3.SQLITE_OK
 			if !more && rc != sqlite3.SQLITE_DONE {
 				return &sqliteError{code: int(rc)}

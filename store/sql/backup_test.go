@@ -48,7 +48,8 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	if !errors.Is(err, queue.ErrNoSpace) || read != 0 {
 		t.Errorf("with too little space: %v", err)
 	}
-	if units := regexp.MustCompile(`needs [0-9]+KiB on the disk of .*, but only 50MiB are free`); !units.MatchString(fmt.Sprint(err)) {
+	if units := regexp.MustCompile(
+		`needs [0-9]+KiB on the disk of .*, but only 50MiB are free`); !units.MatchString(fmt.Sprint(err)) {
 		t.Errorf("with too little space: %v; want %v", err, units)
 	}
 	free := int64(1 << 30)
@@ -99,7 +100,8 @@ func TestVerifyToleratesOutputsDeletedMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{dir}}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
+	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{dir}},
+		func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,8 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	})
 	rate := func(i int, j *queue.Job) {
 		key := i % scale
-		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), N: 1, Period: 24 * time.Hour}}
+		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), N: 1,
+			Period: 24 * time.Hour}}
 	}
 	enqueue(scale, rate)
 	for left := scale; left > 0; {
@@ -166,7 +167,8 @@ func BenchmarkBarred(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		fill func(*Store)
-	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addBlockedJobs(b, s, 1000) }}, {"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
+	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addBlockedJobs(b, s, 1000) }},
+		{"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
 		b.Run(c.name, func(b *testing.B) {
 			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
 			if err != nil {

@@ -122,7 +122,8 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
 		return receipt, errDrafts(len(r.Drafts))
 	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
-		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches", store.MaxStagedJobs)
+		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
+			store.MaxStagedJobs)
 	case m.users[r.UID].names+names > store.MaxStagedNames:
 		return receipt, store.ErrManyNames
 	}
@@ -134,7 +135,8 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
-			return receipt, queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one request (at most %d jobs)", queue.MaxBatch)
+			return receipt, queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one "+
+				"request (at most %d jobs)", queue.MaxBatch)
 		}
 	}
 	b.perQueue = maps.Clone(b.perQueue)
@@ -205,7 +207,8 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 // checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
 // began a new batch of the same name instead, it would commit that batch without the forgotten frames.
 func (t *tx) checkNotForgotten(r store.Request) error {
-	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
+	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
+		r.Batch)
 	if err == nil && forgotten != 0 {
 		err = store.ErrBatchDiscarded
 	}
@@ -214,7 +217,8 @@ func (t *tx) checkNotForgotten(r store.Request) error {
 
 func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 	b.node = t.s.node
-	if n, err = t.number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`, int64(b.uid), b.name, int64(t.now), b.node); err != nil {
+	if n, err = t.number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
+		int64(b.uid), b.name, int64(t.now), b.node); err != nil {
 		return 0, err
 	}
 	return n, t.auditBatch(b, "begun", int64(jobs))
@@ -283,7 +287,8 @@ func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 // forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
 // are rejected.
 func (t *tx) forget(b batch) error {
-	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
+	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
+		int64(t.now)); err != nil {
 		return err
 	}
 	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
@@ -402,7 +407,8 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	if b, found := m.first(silent); found {
 		return true, t.forget(b)
 	}
-	if err := t.exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.now.Add(-store.ForgottenMemory))); err != nil {
+	if err := t.exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
+		int64(t.now.Add(-store.ForgottenMemory))); err != nil {
 		return false, err
 	}
 	b, found := m.first(func(b *batch) bool { return b.committed })
@@ -422,7 +428,8 @@ func (s *engine) readBatches(all *queryBatch) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
-			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), node: r.num(4), committed: stage == 1, dropped: stage == 3}
+			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), node: r.num(4), committed: stage == 1,
+				dropped: stage == 3}
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage, node FROM batches`)
@@ -509,13 +516,15 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 		}
 	}
 	if len(numbers) > 0 {
-		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.isOneOf("seq")+` AND id = CAST(seq AS TEXT)`, append(args, string(bytes.TrimSpace(numbers)))
+		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.isOneOf("seq")+` AND id = CAST(seq AS TEXT)`,
+			append(args, string(bytes.TrimSpace(numbers)))
 	}
 	if len(m.batches) > 0 {
 		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
 	}
 	if t.s.hasInbox {
-		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`, append(args, list, t.submission)
+		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
+			append(args, list, t.submission)
 	}
 	err := t.query(func(r row) (bool, error) {
 		there[r.text(0)] = true
@@ -530,7 +539,8 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 			continue
 		}
 		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
-		last, err := t.number(`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
+		last, err := t.number(
+			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 		if err != nil {
 			return there, err
 		}

@@ -84,7 +84,10 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			enqueueFor(t, s, 1, 1, func(j *queue.Job) { j.Priority, j.Demands = 9, []queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}} })
+			enqueueFor(t, s, 1, 1, func(j *queue.Job) {
+				j.Priority, j.Demands = 9,
+					[]queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}}
+			})
 			want := store.WaitingPriority{Priority: 9, Found: true}
 			if c.bound {
 				want.Priority, want.Bound = 15, true

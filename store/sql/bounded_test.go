@@ -162,7 +162,8 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		}, promoteStep, 3 * many / promoteStep},
 		{"keys that are too old", func() {
 			for n := range many {
-				r := store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })}, Key: fmt.Sprint("key", n)}
+				r := store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
+					Key: fmt.Sprint("key", n)}
 				if _, err := s.Enqueue(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}
@@ -186,24 +187,28 @@ func TestNoTransactionIsLarge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 1000, many / 1000},
-		{"a batch, forgotten", func() { stage(t, s, "c", many, true); now = now.Add(2 * store.StageMemory) }, promote, 1000, many / 1000},
+		{"a batch, forgotten", func() { stage(t, s, "c", many, true); now = now.Add(2 * store.StageMemory) }, promote, 1000,
+			many / 1000},
 	} {
 		c.prepare()
 		most()
 		c.do()
 		const heads = 10 // additional rows that each transaction may change: meta, the batch and similar ones
 		if rows, n := most(); rows > c.rows+heads || n < c.atLeast {
-			t.Errorf("%s: %d rows in a transaction of %d; want %d at most in %d at least", c.what, rows, n, c.rows+heads, c.atLeast)
+			t.Errorf("%s: %d rows in a transaction of %d; want %d at most in %d at least", c.what, rows, n, c.rows+heads,
+				c.atLeast)
 		}
 	}
 	if left := s.mem.batches; len(left) != 0 {
 		t.Errorf("left of batches: %+v", left)
 	}
 	// The ids of removed batches are free again; the ids of jobs are not.
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }), draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
+		draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
+	if _, err := s.Enqueue(
+		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
 		t.Error("the id of a job was taken again")
 	}
 }
@@ -228,13 +233,15 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s = openStore(t, dir)
 	var left int64
 	err = s.do(t.Context(), urgent, func(t *tx) (err error) {
-		left, err = t.number(`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
+		left, err = t.number(
+			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})
 	if err != nil || left != 0 || len(s.mem.batches) != 0 {
 		t.Errorf("%d rows and %d batches are left, %v", left, len(s.mem.batches), err)
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
+	if _, err := s.Enqueue(
+		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -276,7 +283,8 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
 		t.Errorf("%d rows in one of %d transactions", rows, n)
 	}
-	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 || s.Counts().Outputs != 0 {
+	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
+		s.Counts().Outputs != 0 {
 		t.Errorf("%d rows are left, and %d bytes of output", n, s.Counts().Outputs)
 	}
 	expectNoFaults(t, s, "at last")
@@ -301,7 +309,8 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
 	most := countChangedRows(t, s)
 	most()
-	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs, nil); err != nil || n != jobs {
+	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs,
+		nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
 	if rows, _ := most(); rows > maxRemoved+4*jobs+10 {

@@ -75,7 +75,8 @@ func (m *mirrored) setQuota() {
 // staleLeases returns an error for each lease that the second node would write with outdated values.
 func (m *mirrored) staleLeases(t *tx) (wrong error) {
 	of := func(j *rules.Job) string {
-		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes, j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
+		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes,
+			j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
 	for seq, own := range m.mem.leases {
 		l, err := t.loadFullLease(t.s.mem.leases[seq])
@@ -98,9 +99,11 @@ func differences(a, b *memory) (wrong error) {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.undecided, a.committed}, [...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.undecided, b.committed})
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.undecided, a.committed},
+		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.undecided, b.committed})
 	same("counts", a.counts, b.counts)
-	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights}, []any{b.reservedInMeta, b.summedUpTo, orderText(b.order), b.rankedBy, b.lanes.weights})
+	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights},
+		[]any{b.reservedInMeta, b.summedUpTo, orderText(b.order), b.rankedBy, b.lanes.weights})
 	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
 	same("listed", [...]int{len(a.listedUsers), len(a.listedQueues)}, [...]int{len(b.listedUsers), len(b.listedQueues)})
 	same("owners", a.owners, b.owners)
@@ -191,11 +194,13 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 			}
 			// The lease must not expire: no deltas are stored for a node whose lease has expired.
 			const lease = time.Hour
-			s, err := OpenServer(t.Context(), url, Options{Order: order, Node: NodeConfig{Name: "one", DirID: "one", Lease: lease}})
+			s, err := OpenServer(t.Context(), url, Options{Order: order,
+				Node: NodeConfig{Name: "one", DirID: "one", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := OpenServer(t.Context(), url, Options{Order: order, Node: NodeConfig{Name: "two", DirID: "two", Lease: lease}})
+			other, err := OpenServer(t.Context(), url,
+				Options{Order: order, Node: NodeConfig{Name: "two", DirID: "two", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
 			}

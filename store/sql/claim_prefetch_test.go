@@ -24,10 +24,13 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 		want  []int64
 		taken bool // whether the prefetched rows are used
 	}{
-		"nothing":        {want: []int64{1, 4}, taken: true},
-		"an end":         {ended: []int{2}, want: []int64{1, 4}, taken: true},
-		"a new job":      {want: []int64{1, 7}, do: func(t *tx) error { return enqueueIn(t, important) }},
-		"a cancellation": {want: []int64{1, 5}, do: func(t *tx) error { return t.rules.Change(4, store.Change{Verb: queue.VerbCancel}) }},
+		"nothing":   {want: []int64{1, 4}, taken: true},
+		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
+		"a new job": {want: []int64{1, 7}, do: func(t *tx) error { return enqueueIn(t, important) }},
+		"a cancellation": {want: []int64{1, 5}, do: func(t *tx) error {
+			return t.rules.Change(4,
+				store.Change{Verb: queue.VerbCancel})
+		}},
 		"a statement": {want: []int64{1, 5}, do: func(t *tx) error {
 			return t.exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
 		}},
@@ -36,14 +39,17 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 		name := slices.Sorted(maps.Keys(cases))[n/2]
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
-			s, err := OpenServer(t.Context(), server.Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Node: NodeConfig{Name: "a", DirID: "a", Lease: time.Hour}})
+			s, err := OpenServer(t.Context(), server.Create(t),
+				Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute},
+					Node: NodeConfig{Name: "a", DirID: "a", Lease: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { s.Close() })
 			enqueueOn(t, s, important, draft(), draft(), draft(), draft(), draft())
 			jobs := claimOn(t, s, 3)
-			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()}, Ended: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
+			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()},
+				Ended: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.prefetchThreshold = 1

@@ -242,11 +242,13 @@ func (s *Server) Lease() time.Duration { return s.lease }
 // Ask implements store.NodeRequests.
 func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
 	if len(request) > store.MaxRequestBytes {
-		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d", len(request), store.MaxRequestBytes)
+		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d",
+			len(request), store.MaxRequestBytes)
 	}
 	var n int64
 	err = s.messageConn.do(ctx, func(c *serverConn) (err error) {
-		n, err = c.number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node, bit(slow), string(request))
+		n, err = c.number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node,
+			bit(slow), string(request))
 		return err
 	})
 	if err != nil {
@@ -271,7 +273,8 @@ func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool)
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
 		})
 		if err == nil && !found {
-			err = queue.Errorf(queue.CodeUnavailable, "the node that must carry out this request does not answer; try again later")
+			err = queue.Errorf(queue.CodeUnavailable, "the node that must carry out this request does not "+
+				"answer; try again later")
 		}
 		if err != nil || answer != nil {
 			return answer, err

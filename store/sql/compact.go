@@ -249,6 +249,7 @@ func examineSize(c *liteConn) []store.Finding {
 	if err != nil {
 		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
 	}
-	return []store.Finding{{Check: "size", Level: store.LevelOK, Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
-		pages.all*pageSize>>20, pages.free*pageSize>>20)}}
+	return []store.Finding{{Check: "size", Level: store.LevelOK,
+		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
+			pages.all*pageSize>>20, pages.free*pageSize>>20)}}
 }

@@ -37,7 +37,8 @@ func purgeAll(t *testing.T, s *Store) {
 	t.Helper()
 	for n := 1; n > 0; {
 		var err error
-		if n, err = s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now() + 1}, 100, nil); err != nil {
+		if n, err = s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now() + 1}, 100,
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,7 +225,8 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	for range 3 {
 		err := s.do(t.Context(), urgent, func(*tx) error { return full })
 		if !errors.Is(err, queue.ErrNoSpace) || left() != removalBytes {
-			t.Fatalf("what records a job: %v, and %d bytes of the reserve are left; want %v and %d", err, left(), queue.ErrNoSpace, removalBytes)
+			t.Fatalf("what records a job: %v, and %d bytes of the reserve are left; want %v and %d", err, left(),
+				queue.ErrNoSpace, removalBytes)
 		}
 	}
 	tries := 0

@@ -79,7 +79,8 @@ func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error
 	}
 	// Defensive mode disables the SQL features that can corrupt a database, so the schema of a hostile file
 	// cannot use them.
-	if rc := sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_DEFENSIVE, libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
+	if rc := sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
+		libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
 		return nil, c.failed(rc)
 	}
 	for _, p := range pragmas {
@@ -130,7 +131,8 @@ func (c *liteConn) prepare(sql string) (uintptr, error) {
 		return 0, err
 	}
 	defer libc.Xfree(c.tls, text)
-	if rc := sqlite3.Xsqlite3_prepare_v3(c.tls, c.db, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory, 0); rc != sqlite3.SQLITE_OK {
+	if rc := sqlite3.Xsqlite3_prepare_v3(c.tls, c.db, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory,
+		0); rc != sqlite3.SQLITE_OK {
 		return 0, c.failed(rc)
 	}
 	p := *(*uintptr)(pointerTo(c.resultMemory))
@@ -321,7 +323,8 @@ func (c *liteConn) interruptWhenDone(ctx context.Context) (release func()) {
 // keepWAL makes the connection leave the WAL unchanged when it closes. The next start can diagnose a
 // damaged WAL better.
 func (c *liteConn) keepWAL() {
-	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.resultMemory, int32(1), uintptr(0)))
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
+		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
 }
 
 // interruptAgain is the time between two interruptions of one statement.
@@ -377,7 +380,8 @@ func (e *sqliteError) kind() kind {
 		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O
 		// error. It is treated as a breakage.
 		return breakage
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
+		sqlite3.SQLITE_NOMEM:
 		return breakage
 	}
 	return mistake
@@ -387,7 +391,8 @@ func (e *sqliteError) kind() kind {
 // checkpoint and a writer run concurrently (sqlite.org, "WAL-reset bug").
 func checkVersion(number int64) error {
 	if number < 3_051_003 {
-		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000, number/1000%1000, number%1000)
+		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000,
+			number/1000%1000, number%1000)
 	}
 	return nil
 }

@@ -26,14 +26,16 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 	large := strings.Repeat("wide ", 100_000)
 	for _, v := range []value{
 		{int64(-1 << 63), "integer", -1 << 63, ""}, {int64(0), "integer", 0, ""},
-		{"", "text", 0, ""}, {"a\x00b", "text", 0, "a\x00b"}, {"12", "text", 0, "12"}, {large, "text", 0, large}, {"漢", "text", 0, "漢"},
+		{"", "text", 0, ""}, {"a\x00b", "text", 0, "a\x00b"}, {"12", "text", 0, "12"}, {large, "text", 0, large},
+		{"漢", "text", 0, "漢"},
 		{[]byte{}, "blob", 0, ""}, {[]byte{0, 255}, "blob", 0, "\x00\xff"}, {[]byte(large), "blob", 0, large},
 		{nil, "null", 0, ""},
 	} {
 		rows := 0
 		err := c.query(func(r row) (bool, error) {
 			rows++
-			if got := (value{v.given, r.text(1), r.num(0), r.text(0)}); got.kind != v.kind || got.num != v.num || got.text != v.text {
+			if got := (value{v.given, r.text(1), r.num(0), r.text(0)}); got.kind != v.kind || got.num != v.num ||
+				got.text != v.text {
 				t.Errorf("%.20q: got %s, %d, %.20q", v.given, got.kind, got.num, got.text)
 			}
 			if r.text(3) != "after" {
@@ -61,17 +63,20 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	insert := func(a any) (int64, error) { return c.count(`INSERT INTO t VALUES (?)`, a) }
-	for a, code := range map[int64]int{0: sqlite3.SQLITE_CONSTRAINT_CHECK, 1: 0, -1: sqlite3.SQLITE_CONSTRAINT_CHECK, 2: 0} {
+	for a, code := range map[int64]int{0: sqlite3.SQLITE_CONSTRAINT_CHECK, 1: 0, -1: sqlite3.SQLITE_CONSTRAINT_CHECK,
+		2: 0} {
 		n, err := insert(a)
 		var e *sqliteError
 		if errors.As(err, &e) && e.code != code || err == nil && (code != 0 || n != 1) {
 			t.Errorf("%d: got %d, %v, want code %d", a, n, err, code)
 		}
 	}
-	if _, err := insert("x"); err == nil || !strings.Contains(err.Error(), "datatype mismatch") || !strings.Contains(err.Error(), "SQLITE_MISMATCH") {
+	if _, err := insert("x"); err == nil || !strings.Contains(err.Error(), "datatype mismatch") ||
+		!strings.Contains(err.Error(), "SQLITE_MISMATCH") {
 		t.Errorf("a word for a number: got %v", err)
 	}
-	if err := c.exec(`INSERT INTO nowhere VALUES (1)`); err == nil || !strings.Contains(err.Error(), "no such table: nowhere") {
+	if err := c.exec(`INSERT INTO nowhere VALUES (1)`); err == nil ||
+		!strings.Contains(err.Error(), "no such table: nowhere") {
 		t.Errorf("no such table: got %v", err)
 	}
 	if err := c.exec(`SELECT ?, ?`, int64(1)); err == nil {
@@ -91,7 +96,8 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 
 // SQLite versions that can lose a commit are rejected.
 func TestOldSQLiteIsRefused(t *testing.T) {
-	for number, ok := range map[int64]bool{3_051_002: false, 3_050_004: false, 2_999_999: false, 3_051_003: true, 3_052_000: true} {
+	for number, ok := range map[int64]bool{3_051_002: false, 3_050_004: false, 2_999_999: false, 3_051_003: true,
+		3_052_000: true} {
 		if err := checkVersion(number); (err == nil) != ok {
 			t.Errorf("%d: %v", number, err)
 		}

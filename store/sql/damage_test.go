@@ -88,7 +88,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	s.Close()
 	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
 	before := sum(t, filepath.Join(dir, databaseName))
-	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer, len(migrations)))
+	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
+		len(migrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
@@ -135,9 +136,10 @@ func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 		harm func(path string) error
 		says string
 	}{
-		"missing":     {os.Remove, "missing"},
-		"truncated":   {func(p string) error { return os.Truncate(p, 0) }, "empty"},
-		"garbage":     {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage!", 4096)), 0o600) }, "damaged"},
+		"missing":   {os.Remove, "missing"},
+		"truncated": {func(p string) error { return os.Truncate(p, 0) }, "empty"},
+		"garbage": {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage!", 4096)), 0o600) },
+			"damaged"},
 		"cut in half": {func(p string) error { return os.Truncate(p, 12345) }, "damaged"},
 		"a folder":    {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
 	} {
@@ -336,7 +338,8 @@ func TestLostNumbersAreRefused(t *testing.T) {
 		dir := t.TempDir()
 		openStore(t, dir).Close()
 		execClosed(t, dir, loss)
-		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err == nil ||
+			!strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: got %v, want that it is damaged", loss, err)
 			if err == nil {
 				s.Close()
@@ -378,7 +381,8 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) || !namesNextSteps(err) {
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) ||
+		!namesNextSteps(err) {
 		t.Errorf("the reader got %v", err)
 	}
 	awaitFailure(t, s)
@@ -410,7 +414,9 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
-	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "is damaged (*** in database main *** ") || !strings.Contains(err.Error(), "queuectl doctor --verify") {
+	if err == nil || strings.Contains(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), "is damaged (*** in database main *** ") ||
+		!strings.Contains(err.Error(), "queuectl doctor --verify") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -426,7 +432,8 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
+	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`,
+		`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
 		before := s.lastSizes
 		said, stop := startOtherProgram(t, filepath.Join(dir, databaseName), sql)
 		stop()
@@ -448,7 +455,9 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 // damage or another program. It stops neither the claim nor the store, whether it is readable or not.
 func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	for what, harm := range map[string]string{
-		"readable": `UPDATE jobs SET state = 6 WHERE seq = 1`, "unreadable": `UPDATE jobs SET state = 7, terms = '{' WHERE seq = 1`, "too late": `UPDATE jobs SET state = 2, expires_at = 1 WHERE seq = 1`,
+		"readable":   `UPDATE jobs SET state = 6 WHERE seq = 1`,
+		"unreadable": `UPDATE jobs SET state = 7, terms = '{' WHERE seq = 1`,
+		"too late":   `UPDATE jobs SET state = 2, expires_at = 1 WHERE seq = 1`,
 	} {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 2)
@@ -526,7 +535,8 @@ func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots ma
 		if i%2 == 0 {
 			id = fmt.Sprintf("job-%d", i)
 		}
-		got, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
+		got, err := s.Enqueue(t.Context(), store.Request{UID: 1,
+			Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -619,7 +629,8 @@ func indexIsSound(t *testing.T, size int) {
 // A job that does not exist is not found, whatever its id looks like.
 func TestMissingJobIsNotFound(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1,
+		Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"1", "3", "a", "z", "", "m ", "0", "-1"} {

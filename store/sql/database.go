@@ -209,7 +209,8 @@ func kindOf(err error) kind {
 	switch {
 	case errors.As(err, &known):
 		return known.kind()
-	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged), errors.Is(err, store.ErrScheduleChanged):
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
+		errors.Is(err, store.ErrScheduleChanged):
 		return refusal
 	}
 	return mistake

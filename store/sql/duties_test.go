@@ -28,11 +28,13 @@ var duties = []struct {
 		return err
 	}},
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now(), RetentionQueue: new("")}, 100, nil)
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now(),
+			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 100))
 	}},
 	{"Purge of nothing", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: new("")}, 100, nil)
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1,
+			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 0))
 	}},
 	{"Keeping", func(t *testing.T, s *Store) error {
@@ -149,7 +151,8 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
 		SELECT ?1 + 1, i, 1, 'w1', 'here', 4711, ?2, ?2, 1, 0, '', '', 1, 900, 2000000, 0, 0, iif(i > ?1 - 10, 100, -2), iif(i > ?1 - 10, zeroblob(100), NULL) FROM n`, count, now)
 	damageRow(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1, ?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
-	damageRow(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`, count)
+	damageRow(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`,
+		count)
 	damageRow(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
 	damageRow(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count,
 		now)
@@ -160,7 +163,8 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	}
 	c, err := openConn(filepath.Join(dir, databaseName))
 	if err == nil {
-		err = errors.Join(c.exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count, count), recount(c), c.close())
+		err = errors.Join(c.exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
+			count), recount(c), c.close())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,8 @@ func (t *tx) HasEdges() bool { return t.s.mem.hasDependencies }
 // AddEdge implements rules.Tx.
 func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, met store.DependencyStatus) error {
 	t.s.mem.hasDependencies = true
-	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child, int64(d.Condition), int64(do), int64(met))
+	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
+		int64(d.Condition), int64(do), int64(met))
 	return err
 }
 
@@ -58,7 +59,8 @@ func (t *tx) Named(uid int, id string) (seq int64, err error) {
 		return seq, err
 	}
 	if len(t.s.mem.batches) > 0 {
-		seq, err = t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))
+		seq, err = t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
+			int64(uid))
 	}
 	if seq == 0 && err == nil && !hidden {
 		err = checkMissing(t.conn, id)
@@ -69,7 +71,8 @@ func (t *tx) Named(uid int, id string) (seq int64, err error) {
 // Holder implements rules.Tx.
 func (t *tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
-		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended, int64(uid), key)
+		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended,
+			int64(uid), key)
 		if err != nil || len(list) > 0 {
 			return orZeroJob(list), len(list) > 0, err
 		}
@@ -90,7 +93,8 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 		return 0, newest, nil
 	}
 	err = t.query(func(r row) (bool, error) {
-		n, newest = r.num(0), rules.EndedParent{ID: r.num(1), Parent: parent, State: queue.State(r.num(2)), LastEdgeID: r.num(3)}
+		n, newest = r.num(0), rules.EndedParent{ID: r.num(1), Parent: parent, State: queue.State(r.num(2)),
+			LastEdgeID: r.num(3)}
 		return false, nil
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
 	return n, newest, err
@@ -101,14 +105,16 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 // restart.
 func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
-		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, after)
+		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
+		int64(state), parent, after)
 	t.s.mem.undecided += n
 	return err
 }
 
 // BackToAnew implements rules.Tx.
 func (t *tx) BackToAnew(parent int64) (was bool, err error) {
-	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent, int64(rules.Rerun))
+	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
+		int64(rules.Rerun))
 	if err != nil || anew == 0 {
 		return false, err
 	}
@@ -128,7 +134,8 @@ func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 	last, uid := t.s.mem.lastDecidedUID, int64(0)
 	err = t.query(func(r row) (bool, error) {
 		if !found || uid <= last {
-			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), LastEdgeID: r.num(3)}, r.num(4), true
+			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)),
+				LastEdgeID: r.num(3)}, r.num(4), true
 		}
 		return true, nil
 	}, `SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
@@ -144,7 +151,8 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 		met = store.Broken
 	}
 	err = t.query(func(r row) (bool, error) {
-		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), Condition: queue.DependencyCondition(r.num(2)), OnFailure: queue.OnDependencyFailure(r.num(3))})
+		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), Condition: queue.DependencyCondition(r.num(2)),
+			OnFailure: queue.OnDependencyFailure(r.num(3))})
 		return len(list) < n, nil
 	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
 	return list, err
@@ -223,9 +231,11 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 // links returns the jobs at one end of the edges that have seq at the other end.
 func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
 	err = r.query(func(r row) (bool, error) {
-		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), Condition: queue.DependencyCondition(r.num(3)), Status: store.DependencyStatus(r.num(4))})
+		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)),
+			Condition: queue.DependencyCondition(r.num(3)), Status: store.DependencyStatus(r.num(4))})
 		return len(list) < limit, nil
-	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
+	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+
+		` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
 	return list, err
 }
 

@@ -230,7 +230,10 @@ func (s *engine) load() error {
 // settings in memory that are not stored.
 func (s *engine) loadHeads() error {
 	old := &s.mem
-	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{}, unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
+	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{},
+		unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
+		lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{},
+			overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
 	var first, second queryBatch
 	var moved movedNotes
 	moved.read(&first)
@@ -240,7 +243,8 @@ func (s *engine) loadHeads() error {
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.userList, s.mem.commits, s.mem.queueList = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
+		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.userList, s.mem.commits, s.mem.queueList = r.text(11), r.num(12),
+			r.text(13), r.text(14), r.num(15), r.text(16)
 		ordered = r.text(19)
 		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
 		return false, nil

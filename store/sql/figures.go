@@ -31,7 +31,8 @@ type minuteStatistics struct {
 const statisticsColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
 
 func readFigures(r row, f *store.Figures) {
-	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.num(1), r.num(2), r.num(3), r.num(4), r.num(5), r.num(6)
+	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.num(1), r.num(2), r.num(3), r.num(4), r.num(5),
+		r.num(6)
 	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
 }
 
@@ -73,7 +74,8 @@ func (t *tx) isNamedEver(name string) (bool, error) {
 		err := t.query(func(r row) (bool, error) {
 			known[r.text(0)] = true
 			return true, nil
-		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(allTime), int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(allTime),
+			int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
 		if err != nil {
 			return false, err
 		}
@@ -93,7 +95,8 @@ func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string
 		readFigures(r, &f)
 		addTo(rows, r.text(0), &f)
 		return true, nil
-	}, `SELECT `+statisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from), int64(before))
+	}, `SELECT `+statisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
+		int64(before))
 	return rows, err
 }
 
@@ -263,7 +266,8 @@ func (t *tx) tidyFigures() (more bool, err error) {
 		if g < store.Day {
 			old = min(old, m.summedUpTo[g+1])
 		}
-		n, err := t.count(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN (SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT `+step+`)`, int64(g), int64(g), int64(old))
+		n, err := t.count(
+			`DELETE FROM figures WHERE grain = ? AND (at, queue) IN (SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT `+step+`)`, int64(g), int64(g), int64(old))
 		if err != nil {
 			return false, err
 		}
@@ -284,7 +288,8 @@ func (t *tx) tidyFigures() (more bool, err error) {
 func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	mark := &t.s.mem.summedUpTo[g]
 	// next is 0 if there is no such row.
-	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark))
+	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
+		int64(*mark))
 	if err != nil || next == 0 {
 		return false, err
 	}
@@ -310,7 +315,8 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	*mark = end
 	// A day is summed up only after all of its minutes, so its hours are summed up too.
 	t.s.mem.summedUpTo[store.Hour] = max(t.s.mem.summedUpTo[store.Hour], end)
-	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.summedUpTo[store.Hour]), int64(t.s.mem.summedUpTo[store.Day]))
+	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.summedUpTo[store.Hour]),
+		int64(t.s.mem.summedUpTo[store.Day]))
 	return true, err
 }
 
@@ -334,7 +340,8 @@ func (t *tx) addEver(from, before queue.Millis) error {
 		}
 		addTo(all, name, &f)
 		return true, nil
-	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute), int64(from), int64(before))
+	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute),
+		int64(from), int64(before))
 	if err != nil {
 		return err
 	}
@@ -428,11 +435,13 @@ func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 		readFigures(r, &one)
 		addTo(queues, everName(r), &one)
 		return true, nil
-	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(allTime), int64(store.Minute), int64(since))
+	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(allTime),
+		int64(store.Minute), int64(since))
 }
 
 // statistics reads the statistics of one grain for the time from one instant until before another, newest first.
-func (r *reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats, queues map[string]*store.Figures) error {
+func (r *reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
+	queues map[string]*store.Figures) error {
 	return r.query(func(r row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
@@ -460,7 +469,8 @@ func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
 		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
 	}
 	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
-		return cmp.Or(cmp.Compare(bit(a.Queue == store.OtherQueues), bit(b.Queue == store.OtherQueues)), strings.Compare(a.Queue, b.Queue))
+		return cmp.Or(cmp.Compare(bit(a.Queue == store.OtherQueues), bit(b.Queue == store.OtherQueues)),
+			strings.Compare(a.Queue, b.Queue))
 	})
 	return list
 }

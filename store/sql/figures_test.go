@@ -223,7 +223,9 @@ func TestFiguresAreBounded(t *testing.T) {
 		if f := statisticsOf(t, s, g); f.Started != total {
 			t.Errorf("by %v %d began, want %d", g, f.Started, total)
 		}
-		if most := number(t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`, g)); most > store.MaxNamedQueues+1 {
+		if most := number(
+			t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`,
+				g)); most > store.MaxNamedQueues+1 {
 			t.Errorf("a %v has %d rows", g, most)
 		}
 	}
@@ -274,12 +276,14 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	promoteAll(t, s) // writes the estimates
 	s.runtimeEstimates.note([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
-		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1), s.Usual(store.MaxEstimates))
+		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1),
+			s.Usual(store.MaxEstimates))
 	}
 	s.runtimeEstimates.take() // discard the changes, as a service that is killed does
 	reopen()
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
-		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates), s.Usual(600))
+		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates),
+			s.Usual(600))
 	}
 	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimateSize+5))
 	reopen()

@@ -60,7 +60,8 @@ func (t *tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
-	ended, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
+	ended, err := t.count(
+		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
 	if err != nil {
 		return err
@@ -73,7 +74,8 @@ func (t *tx) detach(b *batch, f *frame) error {
 	}
 	name, uid := b.name, b.uid
 	t.afterCommit = append(t.afterCommit, func() {
-		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are not in the queue; see: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
+		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are not in the queue; "+
+			"see: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
 	})
 	return nil
 }
@@ -108,7 +110,8 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 		}
 	}
 	at := len(b)
-	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OnDependencyFailure), int64(j.Hooks)} {
+	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt),
+		int64(j.OnDependencyFailure), int64(j.Hooks)} {
 		b = binary.AppendVarint(b, n)
 	}
 	for _, text := range []string{f.id, f.labels, f.terms, f.input, j.Queue, demands, string(after)} {
@@ -165,7 +168,9 @@ func readStaged(b []byte) (f stagedJob, ok bool) {
 		return f, false
 	}
 	return stagedJob{numbers[0], queue.Job{
-		Queue: list[4], Demands: readDemands([]byte(list[5])), DependsOn: after, OnDependencyFailure: queue.OnDependencyFailure(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
+		Queue: list[4], Demands: readDemands([]byte(list[5])), DependsOn: after,
+		OnDependencyFailure: queue.OnDependencyFailure(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]),
+		RunAt: queue.Millis(numbers[3]),
 		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), Hooks: queue.HookSet(numbers[7]),
 	}, list[0], texts{list[1], list[2], list[3]}}, len(b) == 0
 }

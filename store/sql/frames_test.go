@@ -47,7 +47,8 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	var ends []int
 	for i := range 5 {
 		f := stagedJob{
-			int64(i + 1000), queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9, ExpiresAt: 1 << 40},
+			int64(i + 1000), queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9,
+				ExpiresAt: 1 << 40},
 			fmt.Sprint("job", i), texts{`{"a":"b"}`, `{"command":"` + strings.Repeat("x", 50*i) + `"}`, ""},
 		}
 		frame, _ = f.append(frame)
@@ -103,7 +104,8 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			// Damage one bit of a job in the middle of the second frame, and the whole third frame.
 			var raw []byte
 			inTransaction(t, s, func() error {
-				return s.conn.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil }, `SELECT jobs FROM frames WHERE n = 2`)
+				return s.conn.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil },
+					`SELECT jobs FROM frames WHERE n = 2`)
 			})
 			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
 			damageRow(t, s, `UPDATE frames SET jobs = ? WHERE n = 2`, raw)
@@ -111,7 +113,8 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			var log bytes.Buffer
 			if restart {
 				s.Close()
-				if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+				if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder,
+					Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { s.Close() })
@@ -141,7 +144,8 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			if got := faultsFound(t, s); !slices.Equal(got, said) {
 				t.Errorf("doctor --verify says %q, want %q", got, said)
 			}
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
+			if _, err := s.Enqueue(
+				t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
 			if err := recount(s.conn); err != nil {
@@ -163,14 +167,16 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 		return nil
 	})
 	add := func(uid int, batch, id string) error {
-		_, err := s.StageBatch(t.Context(), store.Request{UID: uid, Batch: batch, Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
+		_, err := s.StageBatch(t.Context(), store.Request{UID: uid, Batch: batch,
+			Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
 		return err
 	}
 	for _, c := range []struct {
 		uid       int
 		batch, id string
 		want      error
-	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrManyNames}, {0, "c", "x2", store.ErrManyNames}, {0, "c", "", nil}, {1, "b", "x2", nil}} {
+	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrManyNames}, {0, "c", "x2", store.ErrManyNames}, {0, "c", "", nil},
+		{1, "b", "x2", nil}} {
 		if err := add(c.uid, c.batch, c.id); err != c.want {
 			t.Errorf("%+v: got %v", c, err)
 		}
@@ -221,7 +227,8 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	}
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
 	other.do(t.Context(), urgent, func(tx *tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
-	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil || !strings.Contains(err.Error(), "numbers are used up") {
+	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
+		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)
 	}
 }

@@ -16,5 +16,6 @@ func (f fileSystem) refuse(dir string) error {
 	if !f.refused {
 		return nil
 	}
-	return queue.Invalid("dir", "%s is on %s, where locks and fsync are not reliable; choose a directory on a local disk", dir, f.name)
+	return queue.Invalid("dir", "%s is on %s, where locks and fsync are not reliable; choose a directory on a local disk",
+		dir, f.name)
 }

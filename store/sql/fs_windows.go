@@ -25,7 +25,8 @@ func fileSystemOf(dir string) (fileSystem, error) {
 	if _, err := windows.GetFinalPathNameByHandle(windows.Handle(f.Fd()), &path[0], uint32(len(path)), 0); err != nil {
 		return wrong(err)
 	}
-	if err := windows.GetVolumeInformationByHandle(windows.Handle(f.Fd()), nil, 0, nil, nil, nil, &name[0], uint32(len(name))); err != nil {
+	if err := windows.GetVolumeInformationByHandle(windows.Handle(f.Fd()), nil, 0, nil, nil, nil, &name[0],
+		uint32(len(name))); err != nil {
 		return wrong(err)
 	}
 	real := windows.UTF16ToString(path)
@@ -47,7 +48,8 @@ func volume(path string, kind uint32, name string) fileSystem {
 	case kind == windows.DRIVE_RAMDISK:
 		return fileSystem{name: name, note: "files there are only in memory, so all jobs are lost when Windows restarts"}
 	case strings.Contains(strings.ToUpper(name), "FAT"):
-		return fileSystem{name: name, note: "this file system has no access control, and a power failure can damage it; use NTFS or ReFS"}
+		return fileSystem{name: name, note: "this file system has no access control, and a power failure can damage " +
+			"it; use NTFS or ReFS"}
 	}
 	return fileSystem{name: name}
 }

@@ -32,7 +32,8 @@ func TestFileSystemsAreJudged(t *testing.T) {
 		{`\\?\E:\q`, windows.DRIVE_FIXED, "exFAT", false, true},
 	} {
 		f := volume(c.path, c.kind, c.name)
-		if err := f.refuse(`Q:\q`); f.refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) || (f.note != "") != c.noted {
+		if err := f.refuse(`Q:\q`); f.refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) ||
+			(f.note != "") != c.noted {
 			t.Errorf("%+v: got %+v, %v", c, f, err)
 		}
 	}
@@ -82,7 +83,8 @@ func TestFilesInUseStay(t *testing.T) {
 		if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for what, err := range map[string]error{"removed": os.Remove(path), "renamed": os.Rename(path, path+"2"), "replaced": os.Rename(other, path)} {
+		for what, err := range map[string]error{"removed": os.Remove(path), "renamed": os.Rename(path, path+"2"),
+			"replaced": os.Rename(other, path)} {
 			if err == nil {
 				t.Errorf("%s was %s", name, what)
 			}

@@ -20,7 +20,8 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	if err != nil || id != 0 {
 		return id, err
 	}
-	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner, int64(d.Kind), d.Key, int64(d.N), d.Period.Milliseconds())
+	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
+		int64(d.Kind), d.Key, int64(d.N), d.Period.Milliseconds())
 	t.s.mem.lanes.hasGates = t.s.mem.lanes.hasGates || err == nil
 	if err == nil && d.Kind == queue.GateResource {
 		t.saveResources()
@@ -82,7 +83,8 @@ func (t *tx) tidyGates() (more bool, err error) {
 	err = t.query(func(r row) (bool, error) {
 		idle = append(idle, gate{r.num(0), r.num(1)})
 		return len(idle) < moveStep, nil
-	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`, int64(moveStep))
+	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
+		int64(moveStep))
 	if err != nil {
 		return false, err
 	}
@@ -153,7 +155,8 @@ func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
 
 // StartBefore implements rules.Tx.
 func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
-	at, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate, int64(since), int64(n))
+	at, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
+		int64(since), int64(n))
 	return queue.Millis(at), err
 }
 
@@ -181,7 +184,8 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	n, per := int64(d.N), d.Period.Milliseconds()
-	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.SharedOwner), t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
+	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
+		int64(queue.SharedOwner), t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
@@ -201,13 +205,16 @@ func (t *tx) putRule(gate, n, per int64) error {
 // KeepRule implements rules.Tx.
 func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
-		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner), int64(d.Kind), d.Key)
+		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
+			int64(d.Kind), d.Key)
 		t.wakeAt(t.now) // run upkeep: it removes the gate if no job needs it any more
 		return 0, err
 	}
-	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
+	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
+		int64(d.Kind), d.Key)
 	if err == nil && others >= store.MaxGates {
-		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit with: queuectl gate set @KEY --unset KIND", store.MaxGates)
+		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit with: "+
+			"queuectl gate set @KEY --unset KIND", store.MaxGates)
 	}
 	if err != nil {
 		return 0, err
@@ -260,7 +267,9 @@ func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState)
 			return scanned < maxGatesRead, nil
 		}
 		ids = append(ids, r.num(0))
-		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Period: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
+		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2),
+			N: int(r.num(3)), Period: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5),
+			Set: r.num(6) == 1})
 		return len(*list) < store.MaxGates && scanned < maxGatesRead, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
@@ -285,7 +294,8 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	case queue.GateResource:
 		g.N, g.Period = t.s.mem.lanes.node.Resources[g.Key], 0
 	case queue.GateRate:
-		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`, gate, int64(t.now)-g.Period.Milliseconds(), int64(*steps))
+		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
+			gate, int64(t.now)-g.Period.Milliseconds(), int64(*steps))
 		*steps -= int(starts)
 		return used + int(starts), err
 	}
@@ -294,7 +304,8 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 
 // forgetStarts deletes the starts that are older than a rate's period.
 func (t *tx) forgetStarts(gate int64) error {
-	err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate, int64(t.now), gate)
+	err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
+		int64(t.now), gate)
 	return err
 }
 
@@ -331,7 +342,8 @@ func (t *tx) writeGateJobs() error {
 		if by == 0 {
 			continue
 		}
-		if err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner), int64(g.kind), g.key); err != nil {
+		if err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
+			int64(g.kind), g.key); err != nil {
 			return err
 		}
 	}
@@ -411,7 +423,9 @@ func (t *tx) continueRecheck() (more bool, err error) {
 		if n == moveStep {
 			return true, nil
 		}
-		gate, err := t.number(`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`, m.recheckedUpTo)
+		gate, err := t.number(
+			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
+			m.recheckedUpTo)
 		if err != nil {
 			return false, err
 		}

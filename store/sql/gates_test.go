@@ -66,7 +66,8 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	change(t, s, held, store.Change{Verb: queue.VerbCancel})
 	there("while one is timed", "k", 1)
 	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", N: 1}}
-	change(t, s, later, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
+	change(t, s, later, store.Change{Verb: queue.VerbEdit,
+		Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
 	there("once none does", "k", 0)
 	there("as that names another one", "other", 1)
 	change(t, s, later, store.Change{Verb: queue.VerbRemove})
@@ -110,7 +111,8 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
-		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Draft: 1, Condition: queue.ParentCompleted}}, queue.DependencyFailureHold
+		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Draft: 1, Condition: queue.ParentCompleted}},
+			queue.DependencyFailureHold
 	})
 	staged, err := s.StageBatch(t.Context(), store.Request{Batch: "b", Drafts: []queue.Job{draft(), child}})
 	if err != nil {
@@ -152,7 +154,8 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 		after = append(after, queue.Dependency{ID: id, Condition: queue.ParentCompleted})
 	}
 	last := enqueueFor(t, s, 1, 1)[0]
-	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
+	change(t, s, last, store.Change{Verb: queue.VerbEdit,
+		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		looks := int64(0)
 		for q := range s.conn.stmts {
@@ -211,7 +214,10 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		dir := t.TempDir()
 		s := openStore(t, dir)
 		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
-		enqueueFor(t, s, 1, 1, func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Job: 2, Condition: queue.ParentCompleted}} })
+		enqueueFor(t, s, 1, 1, func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{Job: 2,
+				Condition: queue.ParentCompleted}}
+		})
 		expectNoFaults(t, s, "before")
 		damageRow(t, s, c.harmful)
 		if found := fmt.Sprint(faultsFound(t, s)); !strings.Contains(found, c.want) {
@@ -324,7 +330,8 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	enqueueFor(t, s, 1, 1, withDemands(gpu))
 	claimJobs(t, s, store.Report{Want: 1})
 	for i := range 20 {
-		enqueueFor(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)), func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
+		enqueueFor(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
+			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
 	}
 	promote(t, s)
 	enqueueFor(t, s, 2, 1, withDemands(lockOf("k", 1)))
@@ -336,7 +343,8 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 
 // Damaged demands, whether they are still valid JSON or not, block only their own job.
 func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
-	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`, `[{"kind":3,"key":"k","n":1`, `[]`} {
+	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`,
+		`[{"kind":3,"key":"k","n":1`, `[]`} {
 		for _, delay := range []time.Duration{0, time.Hour} {
 			s := openStore(t, t.TempDir())
 			j := enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
@@ -471,7 +479,8 @@ func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
 		return func(j *queue.Job) {
-			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}, queue.DependencyFailureCancel
+			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}},
+				queue.DependencyFailureCancel
 		}
 	}
 	first = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]

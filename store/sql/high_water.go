@@ -90,6 +90,8 @@ func checkHighWater(c *liteConn, dir string) error {
 	if commits >= marked.commits {
 		return nil
 	}
-	return fmt.Errorf("the database in %s has lost its last %d acknowledged changes (its log %s-wal is damaged or missing, or an older copy replaced the database); copy the directory, then restore a backup with: queuectl restore FILE; to continue without those changes, remove %s",
+	return fmt.Errorf("the database in %s has lost its last %d acknowledged changes (its log %s-wal is damaged or "+
+		"missing, or an older copy replaced the database); copy the directory, then restore a backup with: queuectl "+
+		"restore FILE; to continue without those changes, remove %s",
 		dir, marked.commits-commits, databaseName, filepath.Join(dir, highWaterName))
 }

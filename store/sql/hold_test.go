@@ -150,7 +150,8 @@ func TestClockStepsOfAYear(t *testing.T) {
 			t.Fatal(err)
 		}
 		retry := queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true, Delay: 2 * time.Second}
-		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: retry}}}); err != nil {
+		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+			Decision: retry}}}); err != nil {
 			t.Fatal(err)
 		}
 		now.Add(step.Milliseconds())
@@ -267,7 +268,8 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
 	}
 	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
-	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: done}}}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+		Decision: done}}}); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.Counts().States; c[queue.Completed] != 1 {

@@ -32,7 +32,8 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 
 // assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
 func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
-	n := idAllocator{t: t, numberSource: numberSource{next: t.s.mem.nextSeq, rng: t.s.rng, window: firstLeap}, taken: map[string]bool{}}
+	n := idAllocator{t: t, numberSource: numberSource{next: t.s.mem.nextSeq, rng: t.s.rng, window: firstLeap},
+		taken: map[string]bool{}}
 	var given []string
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
@@ -152,7 +153,8 @@ func (n *numberSource) skip() {
 }
 
 func exists(id string, i, count int) error {
-	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
+	e := &queue.Error{Code: queue.CodeExists, Field: "id",
+		Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
 	if count > 1 {
 		return e.WithIndex(i + 1)
 	}

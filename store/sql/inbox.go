@@ -57,7 +57,8 @@ func inboxTables() []string {
 // their own transactions. It runs with the rights of its owner, and ignores the caller's search_path.
 func enqueueFunction() []string {
 	return []string{
-		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionTimeout + ` SET enable_seqscan = off AS $$
+		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` +
+			serverSchema + `, pg_temp SET lock_timeout = ` + submissionTimeout + ` SET enable_seqscan = off AS $$
 DECLARE
 	job_id text;
 	wrong  text;
@@ -76,7 +77,8 @@ BEGIN
 	IF spec IS NULL OR jsonb_typeof(spec) <> 'object' THEN
 		RAISE EXCEPTION 'the job is not a JSON object' USING ERRCODE = '22023', HINT = '{"command": "true"}';
 	END IF;
-	SELECT name INTO wrong FROM jsonb_object_keys(spec) AS given (name) WHERE name <> ALL ('{` + strings.Join(queue.FieldNames(), ",") + `}'::text[]) LIMIT 1;
+	SELECT name INTO wrong FROM jsonb_object_keys(spec) AS given (name) WHERE name <> ALL ('{` +
+			strings.Join(queue.FieldNames(), ",") + `}'::text[]) LIMIT 1;
 	IF wrong IS NOT NULL THEN
 		RAISE EXCEPTION 'unknown job field %', wrong USING ERRCODE = '22023', HINT = 'list the fields with: queuectl schema enqueue';
 	END IF;
@@ -107,7 +109,8 @@ BEGIN
 units);
 	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(maxSubmissions) + ` THEN
 		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnit) + `) INTO open, units
-			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;
+			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` +
+			strconv.Itoa(maxSubmissions) + `) AS waiting;
 		IF units > ` + strconv.Itoa(maxSubmissions) + ` THEN
 			RAISE EXCEPTION '% jobs of the role % have not been read by the queuectl service yet; no more can be enqueued', open, session_user USING ERRCODE = '53400', HINT = 'start the queuectl service';
 		END IF;
@@ -167,7 +170,8 @@ func (t *tx) createSubmittedSequence(role string) error {
 		return err
 	}
 	if allowed == 0 {
-		return queue.Errorf(queue.CodeDenied, "store_roles: the database role of this service may not create what the new role %q needs; "+
+		return queue.Errorf(queue.CodeDenied, "store_roles: the database role of this service may not create what the "+
+			"new role %q needs; "+
 			"start the service once with the role of the database's owner", queue.Clip(role))
 	}
 	return t.exec(`CREATE SEQUENCE ` + sequence)
@@ -235,7 +239,8 @@ func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
 		err := t.query(func(r row) (bool, error) {
 			role = r.text(0)
 			return false, nil
-		}, `UPDATE submissions SET refused = ?, spec = left(spec, ?) WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRefusedSpec), n)
+		}, `UPDATE submissions SET refused = ?, spec = left(spec, ?) WHERE n = ? AND refused IS NULL RETURNING role`, why,
+			int64(maxRefusedSpec), n)
 		if err != nil || role == "" {
 			return err
 		}

@@ -34,7 +34,8 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 		}
 		return ids
 	}
-	if of, ofB := listed(a), listed(b); !slices.Equal(of, []string{"z", "x"}) && !slices.Equal(of, []string{"x", "z"}) || !slices.Contains(ofB, "y") || slices.Contains(ofB, "x") {
+	if of, ofB := listed(a), listed(b); !slices.Equal(of, []string{"z", "x"}) && !slices.Equal(of, []string{"x", "z"}) ||
+		!slices.Contains(ofB, "y") || slices.Contains(ofB, "x") {
 		t.Errorf("one node takes %v, the other %v", of, ofB)
 	}
 	take := func(s *Server) store.Receipt {
@@ -84,13 +85,15 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	pgserver.Query(t, url, `CREATE ROLE many LOGIN; CREATE ROLE few LOGIN; GRANT USAGE ON SCHEMA queuectl TO many, few; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO many, few`)
 	reads := func(role string) string {
 		t.Helper()
-		return pgserver.Query(t, url, `BEGIN; SET SESSION AUTHORIZATION `+role+`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
+		return pgserver.Query(t, url, `BEGIN; SET SESSION AUTHORIZATION `+role+
+			`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
 			SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'queuectl.submissions'::regclass; COMMIT`)
 	}
 	// wait inserts submissions of a role, as if the role had called the SQL function once for each of them.
 	wait := func(from, upto int) {
 		t.Helper()
-		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'many', 'm' || i, '{"command":"true"}', i - 1 FROM generate_series(%d, %d) AS i;
+		pgserver.Query(t, url, fmt.Sprintf(
+			`INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'many', 'm' || i, '{"command":"true"}', i - 1 FROM generate_series(%d, %d) AS i;
 			SELECT setval('queuectl.submitted_' || md5('many'), %[2]d)`, from, upto))
 	}
 	wait(1, 10)
@@ -106,7 +109,8 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	wait(90_002, maxSubmissions-1)
 	reads("many")
 	out, err := pgserver.TryQuery(pgserver.WithRole(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
-	if err == nil || !strings.Contains(out, "100000 jobs of the role many have not been read by the queuectl service yet") {
+	if err == nil || !strings.Contains(
+		out, "100000 jobs of the role many have not been read by the queuectl service yet") {
 		t.Errorf("a job beyond the limit: %s, %v", out, err)
 	}
 	pgserver.Query(t, url, `DELETE FROM queuectl.submissions WHERE id = 'm1'`)

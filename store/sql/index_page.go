@@ -66,7 +66,8 @@ func checkIndexPath(c *liteConn, id string) error {
 		if high != "" && low >= high {
 			return lookupDamage("the ids in page %d of the database index jobs_id are not in order", page)
 		}
-		at, found := slices.BinarySearchFunc(p.entries, id, func(e indexEntry, id string) int { return strings.Compare(e.id, id) })
+		at, found := slices.BinarySearchFunc(p.entries, id,
+			func(e indexEntry, id string) int { return strings.Compare(e.id, id) })
 		if found {
 			return lookupDamage("a lookup does not find an id that page %d of the database index jobs_id contains", page)
 		}

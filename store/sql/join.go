@@ -24,7 +24,8 @@ type NodeConfig struct {
 
 // ErrDirCopied reports that the node's state directory is a copy of another node's directory, and that the
 // other node's service is running.
-var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that node's service is running")
+var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
+	"node's service is running")
 
 // join makes this service a node of the queue. A service with the same state directory as an earlier one
 // continues with its leases, unless other nodes have taken them over. If the earlier service ran in another
@@ -34,14 +35,16 @@ func (s *Server) join(ctx context.Context, m NodeConfig) error {
 	if err != nil || remaining == 0 {
 		return err
 	}
-	s.log.Info("waiting until the lease of this node's previous service ends (it ran before a reboot or on another machine)", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
+	s.log.Info("waiting until the lease of this node's previous service ends (it ran before a reboot or "+
+		"on another machine)", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
 	select {
 	case <-time.After(remaining):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	if remaining, err = s.tryToJoin(ctx, m); remaining != 0 {
-		return queue.Errorf(queue.CodeExists, `another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
+		return queue.Errorf(
+			queue.CodeExists, `another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 	}
 	return err
 }
@@ -71,7 +74,8 @@ func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Du
 		}
 		remaining = 0
 		if dir != m.DirID && alive {
-			return queue.Errorf(queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
+			return queue.Errorf(
+				queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
 		if renamed, err := t.rename(m); errors.Is(err, ErrDirCopied) {
@@ -128,7 +132,8 @@ func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
 	err = t.query(func(r row) (bool, error) {
 		id, oldName, alive, location = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
 		return false, nil
-	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID, m.Name)
+	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID,
+		m.Name)
 	if err == nil && alive && m.ranElsewhere(location) {
 		return false, ErrDirCopied
 	}

@@ -55,7 +55,8 @@ func TestCopyOfANode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const lease = 500 * time.Millisecond
 	open := func(name, place string) (*Server, error) {
-		return OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, Lease: lease}})
+		return OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+			Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, Lease: lease}})
 	}
 	a, err := open("a", "here")
 	if err != nil {
@@ -94,7 +95,8 @@ func TestCopyOfANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
+	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 1 ||
+		left.Leased[0].Fence != held[0].Fence {
 		t.Errorf("it has %+v, %v", left.Leased, err)
 	}
 	if _, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil {
@@ -115,7 +117,8 @@ func TestNodeIsRenamed(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a", Lease: time.Hour}}, held[0].Fence)
+	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a", Lease: time.Hour}},
+		held[0].Fence)
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
 		t.Errorf("of the other node it takes over %+v, %v", lost, err)
@@ -147,7 +150,8 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	if err := errors.Join(<-together, <-together); err != nil {
 		t.Fatal(err)
 	}
-	if got := pgserver.Query(t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
+	if got := pgserver.Query(
+		t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
 		t.Errorf("the version, new columns, and whether the function is a new one: %s", got)
 	}
 	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(old,
@@ -185,7 +189,8 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
-	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.pg.PID()); err == nil || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.pg.PID()); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
 	}
 }
@@ -199,7 +204,8 @@ func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	}
 	x.Close()
 	b.Close()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", Lease: time.Hour}})
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", Lease: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

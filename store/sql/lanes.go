@@ -173,7 +173,8 @@ func (t *tx) storedGate(l *rules.Lane) int64 {
 
 // unknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
 func (m *memory) unknownUser(l *rules.Lane) bool {
-	return l.ClosedBy == rules.UserGate(l.UID) && m.lanes.node.UnknownUIDs[l.UID] && (m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
+	return l.ClosedBy == rules.UserGate(l.UID) && m.lanes.node.UnknownUIDs[l.UID] &&
+		(m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
 // countOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores
@@ -197,7 +198,8 @@ const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = 
 
 // readLane converts a row of laneColumns.
 func readLane(r row) (rules.Lane, error) {
-	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, ClosedBy: r.num(6), Priority: r.num(7), HeapIndex: -1}
+	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)),
+		Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, ClosedBy: r.num(6), Priority: r.num(7), HeapIndex: -1}
 	for need := range strings.FieldsSeq(r.text(3)) {
 		gate, rest, _ := strings.Cut(need, "/")
 		kind, units, _ := strings.Cut(rest, "/")
@@ -220,7 +222,8 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 			t.noteLane(l) // other nodes may still have cached the lane as empty
 			return *l, nil
 		}
-		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority, ClosedBy: rules.Empty, HeapIndex: -1}
+		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
+			ClosedBy: rules.Empty, HeapIndex: -1}
 		err := t.newLane(l, "", "")
 		if err == nil {
 			ls.add(l)
@@ -242,7 +245,8 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		}
 		return l, err
 	}
-	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority, ClosedBy: rules.Empty, HeapIndex: -1}
+	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
+		ClosedBy: rules.Empty, HeapIndex: -1}
 	needs := ""
 	for _, d := range j.Demands {
 		gate, err := t.gate(j.UID, d)
@@ -270,7 +274,8 @@ func (t *tx) countLanes(name string, by int) {
 func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
-	l.ID, err = t.number(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+	l.ID, err = t.number(
+		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 	return err
 }
@@ -333,7 +338,8 @@ func (t *tx) tidyLanes() (more bool, err error) {
 			empty = append(empty, l)
 		}
 		return len(empty) < moveStep-n, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`, rules.Empty, int64(moveStep+len(leased)))
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
+		rules.Empty, int64(moveStep+len(leased)))
 	for i := 0; i < len(empty) && err == nil; i++ {
 		m.emptyLanes--
 		err = t.exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)

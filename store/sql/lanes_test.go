@@ -54,7 +54,8 @@ func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []
 
 // completed returns the report that a job has completed.
 func completed(j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}}
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+		Started: true}}
 }
 
 // number returns the integer result of a query.
@@ -80,7 +81,8 @@ func expectNoFaults(t *testing.T, s *Store, when string) {
 
 func faultsFound(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
-	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}}, func(int64, int64) error { return nil })
+	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},
+		func(int64, int64) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +196,8 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]), completed(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+	if got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]),
+		completed(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
 }
@@ -357,7 +360,14 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
 	got := strings.Join(faultsFound(t, s), "\n")
-	for _, want := range []string{"the counter of waiting jobs of uid 7 is 2, but there are 3", "the counter of waiting jobs of uid 8 is 1, but there are 0", "the counter of bytes used by the jobs and schedules of uid 7 is 9, but there are ", "the counter of output bytes of uid 7 is 4, but there are 0", "the counter of waiting jobs of queue default is 2, but there are 3", "the counter of jobs kept after their end (retention) in queue default is 1, but there are 0", "the counter of output bytes of the jobs kept after their end (retention) in queue default is 5, but there are 0", "1 jobs have a place in the queue that contradicts their state, for example job 4"} {
+	for _, want := range []string{"the counter of waiting jobs of uid 7 is 2, but there are 3",
+		"the counter of waiting jobs of uid 8 is 1, but there are 0",
+		"the counter of bytes used by the jobs and schedules of uid 7 is 9, but there are ",
+		"the counter of output bytes of uid 7 is 4, but there are 0",
+		"the counter of waiting jobs of queue default is 2, but there are 3",
+		"the counter of jobs kept after their end (retention) in queue default is 1, but there are 0",
+		"the counter of output bytes of the jobs kept after their end (retention) in queue default is 5, but there are 0",
+		"1 jobs have a place in the queue that contradicts their state, for example job 4"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}

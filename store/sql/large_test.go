@@ -16,7 +16,8 @@ import (
 func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
 	t.Helper()
 	count := func() int {
-		if rc := sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, c.resultMemory, c.resultMemory+4, 0); rc != sqlite3.SQLITE_OK {
+		if rc := sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, c.resultMemory, c.resultMemory+4,
+			0); rc != sqlite3.SQLITE_OK {
 			t.Fatal(c.failed(rc))
 		}
 		return int(*(*int32)(pointerTo(c.resultMemory)))

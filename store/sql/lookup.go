@@ -33,7 +33,8 @@ func checkMissing(c statements, id string) error {
 		return err
 	}
 	for _, side := range []string{`id <= ? ORDER BY id DESC`, `id > ? ORDER BY id`} {
-		err := checkIDs(lite, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+` LIMIT ?`, id, int64(neighbours))
+		err := checkIDs(lite, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+
+			` LIMIT ?`, id, int64(neighbours))
 		if err != nil {
 			return err
 		}

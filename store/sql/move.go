@@ -44,9 +44,11 @@ type MoveResult struct {
 // is complete and was compared with the original. Then the original is marked as moved, and no service opens
 // it any more. Move continues an interrupted move, unless the queue has changed since. It reports progress to
 // the callback each: the name of a table and the number of its rows that were copied.
-func Move(ctx context.Context, from, to Location, member NodeConfig, each func(table string, rows int64)) (done MoveResult, err error) {
+func Move(ctx context.Context, from, to Location, member NodeConfig,
+	each func(table string, rows int64)) (done MoveResult, err error) {
 	if from == to {
-		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if the service uses other settings, give the queue's present store with --from STORE", from)
+		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this "+
+			"command; if the service uses other settings, give the queue's present store with --from STORE", from)
 	}
 	m := &move{ctx: ctx, from: from, to: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
@@ -118,14 +120,16 @@ func (m *move) openSource() (err error) {
 	if m.from.URL != "" {
 		open, err := m.sourceConn.number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
-			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL in %s are not accepted yet; let the service run until it has accepted them", open, m.from)
+			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL in %s are not accepted yet; let the "+
+				"service run until it has accepted them", open, m.from)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if m.movedTo, err = readNote(m.sourceConn, noteMoved); err == nil && m.movedTo != "" && m.movedTo != m.to.String() {
-		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, give its new store with --from", m.from, m.movedTo)
+		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, "+
+			"give its new store with --from", m.from, m.movedTo)
 	}
 	if err != nil {
 		return err
@@ -153,7 +157,8 @@ func (m *move) file() (conn, error) {
 		err = checkHighWater(c, m.from.Dir)
 	}
 	if err == nil && version != int64(len(migrations)) {
-		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs version %d; start the service of this version once to update the database", m.from.Dir, version, len(migrations))
+		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
+			"version %d; start the service of this version once to update the database", m.from.Dir, version, len(migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -168,7 +173,8 @@ func (m *move) server(p Location) (conn, error) {
 		return nil, err
 	}
 	if config.pooled {
-		return nil, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; use the server's own URL, without pool_mode")
+		return nil, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; "+
+			"use the server's own URL, without pool_mode")
 	}
 	s := &Server{config: config.with("statement_timeout", "0")} // one statement copies a whole table
 	if err := s.connect(m.ctx); err != nil {
@@ -211,7 +217,9 @@ func (m *move) refuseNodes(c conn) error {
 		return true, nil
 	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
 	if err == nil && len(alive) > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again; a killed service stays in this list until its lease expires (setting node_lease)", strings.Join(alive, ", "))
+		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first "+
+			"(queuectl service stop on each node), and try again; a killed service stays in this list until its lease expires "+
+			"(setting node_lease)", strings.Join(alive, ", "))
 	}
 	if err != nil {
 		return err
@@ -228,7 +236,8 @@ func (m *move) refuseNodes(c conn) error {
 		others += bit(node != own)
 	}
 	if err == nil && others > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were last running, on other nodes; start the service and wait until these jobs have ended", others)
+		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were last running, on other nodes; start the "+
+			"service and wait until these jobs have ended", others)
 	}
 	// Expel the other nodes. A node that is only cut off from the server can then no longer write.
 	if err == nil {
@@ -375,7 +384,8 @@ func (m *move) openFile() error {
 
 // settle marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
 func (m *move) settle() error {
-	if err := m.sourceConn.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
+	if err := m.sourceConn.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
+		noteMoved, m.to.String()); err != nil {
 		return err
 	}
 	of := int64(0)
@@ -430,7 +440,8 @@ func (m *move) settle() error {
 // started.
 func (m *move) giveLeases() (node int64, err error) {
 	if m.targetFile == nil {
-		if node, err = m.targetConn.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
+		if node, err = m.targetConn.number(
+			`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.DirID); err != nil {
 			return 0, err
 		}
@@ -471,9 +482,11 @@ func (m *move) raiseNumbers() error {
 			continue
 		}
 		column := t.columns[t.key[0]]
-		counts, err := m.targetConn.number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name + `'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
+		counts, err := m.targetConn.number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name +
+			`'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
 		if err == nil && counts > 0 {
-			_, err = m.targetConn.number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column + `'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
+			_, err = m.targetConn.number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column +
+				`'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
 		}
 		if err != nil {
 			return err
@@ -519,11 +532,14 @@ func (n *movedNotes) read(all *queryBatch) {
 func (n *movedNotes) refuse() error {
 	switch {
 	case strings.HasSuffix(n.movedTo, databaseName):
-		return queue.Errorf(queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.movedTo)
+		return queue.Errorf(
+			queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.movedTo)
 	case n.movedTo != "":
-		return queue.Errorf(queue.CodeInvalid, `this queue has moved to %s; if that is a PostgreSQL database, set "store" to its URL, or put the URL in the file that store_file names; if it is an SQLite file, pass its directory with --dir`, n.movedTo)
+		return queue.Errorf(
+			queue.CodeInvalid, `this queue has moved to %s; if that is a PostgreSQL database, set "store" to its URL, or put the URL in the file that store_file names; if it is an SQLite file, pass its directory with --dir`, n.movedTo)
 	case n.moving != "":
-		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; complete the move with: queuectl migrate")
+		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; "+
+			"complete the move with: queuectl migrate")
 	}
 	return nil
 }

@@ -165,7 +165,8 @@ func TestMovesOfAChangedQueue(t *testing.T) {
 	s = openStore(t, other)
 	enqueue(t, s, 1)
 	s.Close()
-	if _, err := Move(t.Context(), Location{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err, queue.ErrExists) {
+	if _, err := Move(t.Context(), Location{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err,
+		queue.ErrExists) {
 		t.Errorf("over another queue: %v", err)
 	}
 }

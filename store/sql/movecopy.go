@@ -102,7 +102,8 @@ func (m *move) copyTable(t *table) error {
 			return err
 		}
 	}
-	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
+	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` +
+		strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
 	rows := int64(0)
 	begun := false
 	err := m.sourceConn.query(func(r row) (_ bool, err error) {
@@ -158,7 +159,9 @@ func (m *move) compare() error {
 			m.result.Jobs = n
 		}
 		if n != copied || was != is {
-			return fmt.Errorf(`the copy of table %q differs from the original (%d rows in %s, %d in %s); the queue was not moved`, t.name, n, m.from, copied, m.to)
+			return fmt.Errorf(
+				`the copy of table %q differs from the original (%d rows in %s, %d in %s); the queue was not moved`, t.name, n,
+				m.from, copied, m.to)
 		}
 	}
 	return nil

@@ -198,7 +198,8 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 				return err
 			}
 			j.Fence = s.mem.leases[seq].Job.Fence
-			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence, NodeName: cmp.Or(name, "a removed node")})
+			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence,
+				NodeName: cmp.Or(name, "a removed node")})
 		}
 		return nil
 	})
@@ -219,9 +220,11 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 		}
 		return r.query(func(r row) (bool, error) {
 			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2),
-				Drained: r.num(4) != 0, JoinedAt: queue.Millis(r.num(6)), LastHeartbeat: queue.Millis(r.num(7)), IsSelf: r.num(0) == s.node}
+				Drained: r.num(4) != 0, JoinedAt: queue.Millis(r.num(6)), LastHeartbeat: queue.Millis(r.num(7)),
+				IsSelf: r.num(0) == s.node}
 			n.Alive, n.Stopped = r.num(5) != 0, r.num(10) != 0
-			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources), json.Unmarshal(r.view(3), &n.Load)); err != nil {
+			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources),
+				json.Unmarshal(r.view(3), &n.Load)); err != nil {
 				return false, damage(`a row of the table "nodes" is damaged`)
 			}
 			list = append(list, n)
@@ -270,7 +273,8 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 // DrainNode implements store.Cluster.
 func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		n, err := t.count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on], name)
+		n, err := t.count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on],
+			name)
 		return cmp.Or(err, noSuchNode(n, name))
 	})
 }
@@ -297,7 +301,8 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 			return cmp.Or(err, noSuchNode(0, name))
 		}
 		if alive {
-			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before you remove the node", name)
+			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before "+
+				"you remove the node", name)
 		}
 		if err := t.exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
 			return err
@@ -309,7 +314,8 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 // forgetNode removes a node that is gone. Its leases then belong to no node.
 func (t *tx) forgetNode(id int64) error {
 	err := t.orphanLeases(id)
-	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`, `DELETE FROM nodes WHERE id = ?`} {
+	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
+		`DELETE FROM nodes WHERE id = ?`} {
 		if err == nil {
 			err = t.exec(statement, id)
 		}

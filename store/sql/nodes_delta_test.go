@@ -14,20 +14,23 @@ import (
 // reportStarted reports a job as started.
 func reportStarted(t *testing.T, s *Server, j *queue.Job) {
 	t.Helper()
-	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(), Worker: "1/1", PID: 1}}}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(),
+		Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // completedOn returns the report that a job has completed.
 func completedOn(s *Server, j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true},
+		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
 // rejoin opens a node with an existing name, but another state directory.
 func rejoin(t *testing.T, url, name string) *Server {
 	t.Helper()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", Lease: time.Hour}})
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", Lease: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +54,10 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := func(text string) {
-		if err := a.messageConn.do(t.Context(), func(c *serverConn) error { return c.pg.Exec(t.Context(), text).Close() }); err != nil {
+		if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
+			return c.pg.Exec(t.Context(),
+				text).Close()
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +249,8 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			url := pgserver.Shared(t).Create(t)
 			a, b := openNode(t, url, "a"), openNode(t, url, "b")
 			for _, s := range []*Server{a, b} {
-				if err := s.SetNode(t.Context(), store.Node{Name: s.mem.lanes.node.Name, Resources: map[string]int{"gpu": 2 * int(bit(s == a))}}); err != nil {
+				if err := s.SetNode(t.Context(), store.Node{Name: s.mem.lanes.node.Name,
+					Resources: map[string]int{"gpu": 2 * int(bit(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -347,8 +354,10 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 // server gets a text that it cannot store.
 func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
 	p := pgserver.Shared(t)
-	pgserver.Query(t, p.URL("postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
-	if _, err := OpenServer(t.Context(), p.URL("latin"), Options{Node: NodeConfig{Name: "a", DirID: "a"}}); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
+	pgserver.Query(t, p.URL(
+		"postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
+	if _, err := OpenServer(t.Context(), p.URL("latin"), Options{Node: NodeConfig{Name: "a", DirID: "a"}}); !errors.Is(err,
+		queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
 		t.Errorf("%v", err)
 	}
 }

@@ -17,7 +17,8 @@ import (
 // openNode opens a node with one unit of the resource gpu.
 func openNode(t *testing.T, url, name string) *Server {
 	t.Helper()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
 	}
@@ -98,7 +99,8 @@ func TestNodesShareAQueue(t *testing.T) {
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
 		t.Errorf("who waits on another node gets %v", seqs(jobs))
 	}
-	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}}); err != nil {
+	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(),
+		Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	for b.Counts().States[queue.Processing] != 1 { // the enqueue notifies the watcher too, so wait for the start
@@ -123,7 +125,8 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	stage := func(s *Server, most int64) error {
-		_, err := s.StageBatch(t.Context(), store.Request{UID: 5, Batch: "x", Drafts: []queue.Job{draft()}, MaxBytesUser: most})
+		_, err := s.StageBatch(t.Context(), store.Request{UID: 5, Batch: "x", Drafts: []queue.Job{draft()},
+			MaxBytesUser: most})
 		return err
 	}
 	if err := stage(a, 0); err != nil {
@@ -184,7 +187,9 @@ func TestNodeIsTakenOver(t *testing.T) {
 	if again, err := b.TakeOver(t.Context()); err != nil || len(again) != 0 {
 		t.Errorf("once more %v, %v", again, err)
 	}
-	_, err = a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: held[0].Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}}}})
+	_, err = a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: held[0].Lease(),
+		Decision: queue.Decision{State: queue.Completed, Started: true},
+		Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}}}})
 	if !errors.Is(err, queue.ErrOutcomeUnknown) || a.Err() == nil {
 		t.Errorf("a node that was taken over reports: %v, and its store has %v", err, a.Err())
 	}
@@ -298,7 +303,9 @@ func TestNodesRace(t *testing.T) {
 				r := store.Report{}
 				for _, j := range jobs {
 					o.seqs = append(o.seqs, j.Seq)
-					r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
+					r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(),
+						Decision: queue.Decision{State: queue.Completed, Started: true},
+						Attempt:  queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
 				}
 				var g store.Grant
 				if g, o.err = s.Exchange(t.Context(), r); len(g.Stale) > 0 {
@@ -390,7 +397,9 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		r.Want = block
 		for _, j := range jobs {
 			r.Started = append(r.Started, store.Started{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1})
-			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
+			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(),
+				Decision: queue.Decision{State: queue.Completed, Started: true},
+				Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
 		}
 		before := a.writer.roundTrips
 		g, err := a.Exchange(t.Context(), r)
@@ -515,7 +524,8 @@ func TestTurnsSurviveReload(t *testing.T) {
 			}
 		}
 	}
-	if n := pgserver.Query(t, url, fmt.Sprintf(`SELECT count(*) FROM queuectl.edges WHERE met = 0 AND child = %d`, child)); n != "0" {
+	if n := pgserver.Query(t, url, fmt.Sprintf(`SELECT count(*) FROM queuectl.edges WHERE met = 0 AND child = %d`,
+		child)); n != "0" {
 		t.Error("the third user's dependant waits for those of the others")
 	}
 	if n := pgserver.Query(t, url, `SELECT count(*) > 0 FROM queuectl.edges WHERE met = 0`); n != "t" {
@@ -549,7 +559,8 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
 	}
-	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 || all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
+	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
+		all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
 		t.Errorf("what keeps it from that: %+v, %v", all, err)
 	}
 	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {

@@ -72,14 +72,16 @@ func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	}
 	if int(st.Uid) != os.Geteuid() { // reject it: another user may have planted the file
 		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
-			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid, os.Geteuid())
+			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid,
+			os.Geteuid())
 	}
 	if info.Mode().Perm()&open != 0 {
 		mode := "600"
 		if info.IsDir() {
 			mode = "700"
 		}
-		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.ShellWord(path))
+		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode,
+			queue.ShellWord(path))
 	}
 	return nil
 }

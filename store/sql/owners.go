@@ -111,7 +111,8 @@ func (t *tx) beginDisowning(uid int) error {
 		return err
 	}
 	d := disownment{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
-	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former), m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
+	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
+		m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
 		return err
 	}
 	if err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
@@ -158,11 +159,13 @@ func (t *tx) disownStep(d *disownment) error {
 		return nil
 	}
 	t.requireReload()
-	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`, int64(d.uid), d.keysUpTo)
+	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+		int64(d.uid), d.keysUpTo)
 	if err != nil {
 		return err
 	}
-	batches, err := t.count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`, int64(d.uid))
+	batches, err := t.count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
+		int64(d.uid))
 	if err != nil {
 		return err
 	}
@@ -179,7 +182,8 @@ func (t *tx) disownStep(d *disownment) error {
 			list = append(list, readMoved(r, headColumns))
 		}
 		return true, nil
-	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before, int64(disownReads+1))
+	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
+		int64(disownReads+1))
 	if err != nil {
 		return err
 	}
@@ -287,6 +291,8 @@ func (t *tx) isOwned(ref string) (bool, error) {
 	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
 		return true, nil
 	}
-	n, err := t.number(`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`, ref, ref)
+	n, err := t.number(
+		`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`,
+		ref, ref)
 	return n != 0, err
 }

@@ -61,9 +61,11 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 	wants := func(when string, former, now, left int64) {
 		t.Helper()
-		got := [3]int64{number(t, s, `SELECT count(*) FROM jobs WHERE uid = -1`), number(t, s, `SELECT count(*) FROM jobs WHERE uid = 7`), number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`)}
+		got := [3]int64{number(t, s, `SELECT count(*) FROM jobs WHERE uid = -1`),
+			number(t, s, `SELECT count(*) FROM jobs WHERE uid = 7`), number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`)}
 		if got != [3]int64{former, now, left} {
-			t.Errorf("%s: %d are the former owner's, %d the next one's, %d are under way; want %d, %d, %d", when, got[0], got[1], got[2], former, now, left)
+			t.Errorf("%s: %d are the former owner's, %d the next one's, %d are under way; want %d, %d, %d", when, got[0], got[1],
+				got[2], former, now, left)
 		}
 	}
 	wants("with two leased", 898, 3, 1)
@@ -72,7 +74,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&leased[0])}, Released: []queue.Lease{leased[1].Lease()}, Want: 1})
+	seqs, jobs := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&leased[0])},
+		Released: []queue.Lease{leased[1].Lease()}, Want: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}

@@ -29,7 +29,8 @@ type prewrittenAttempt struct {
 
 // errPrewrite ends a transaction whose prewritten rows the rules did not confirm, or that would read such a
 // row as final. The transaction is repeated without a prewrite.
-var errPrewrite = prewriteError{errors.New("rows that were written ahead of the writer lock do not match what the transaction must store; the transaction is repeated without them")}
+var errPrewrite = prewriteError{errors.New("rows that were written ahead of the writer lock do not match what the " +
+	"transaction must store; the transaction is repeated without them")}
 
 type prewriteError struct{ error }
 

@@ -44,7 +44,8 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		free := int64(1)
 		for begin := time.Now(); free != 0 && time.Since(begin) < 10*time.Second; {
 			var err error
-			if free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`, jobs[i].Seq); err != nil {
+			if free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+				jobs[i].Seq); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -92,7 +93,8 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 		if err != nil || waits == 0 {
 			return errors.Join(err, errors.New("the other node does not wait for the writer lock"))
 		}
-		free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`, j.Seq)
+		free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+			j.Seq)
 		return errors.Join(err, tx.TrimUser(0, tx.s.mem.users[0].totalBytes()-1))
 	})
 	if err := errors.Join(err, <-ended); err != nil {
@@ -159,8 +161,10 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				continue
 			}
 			last, err := a.Attempt(t.Context(), j.Seq, 0)
-			if err != nil || found.State != got.Decision.State || len(list) != 1 || last.ExitCode != got.Attempt.ExitCode || string(last.Output) != string(got.Attempt.Output) {
-				t.Errorf("foreseen was %s, it became %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list), last.ExitCode, last.Output, err)
+			if err != nil || found.State != got.Decision.State || len(list) != 1 || last.ExitCode != got.Attempt.ExitCode ||
+				string(last.Output) != string(got.Attempt.Output) {
+				t.Errorf("foreseen was %s, it became %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list),
+					last.ExitCode, last.Output, err)
 			}
 		}
 	}
@@ -174,7 +178,8 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		a, b := openNode(t, url, "a"), openNode(t, url, "b")
 		parent := enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
 		enqueueOn(t, a, draft(func(j *queue.Job) {
-			j.ID, j.State, j.DependsOn = "child", queue.Blocked, []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}
+			j.ID, j.State, j.DependsOn = "child", queue.Blocked,
+				[]queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}
 		}))
 		j := claimOn(t, a, 1)[0]
 		failed := completedOn(a, &j)
@@ -200,8 +205,10 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		if err := errors.Join(err, err2, err3); err != nil {
 			t.Fatal(err)
 		}
-		if got.State != queue.Completed || got.Runs != 2 || got.Outputs != int64(len(output)) || len(list) != 2 || child.State != queue.Pending || a.Counts().States[queue.Processing] != 0 {
-			t.Errorf("after an output of %q: %v with %d runs, %d bytes and %d attempts; the child is %v, and %d run", output, got.State, got.Runs, got.Outputs, len(list), child.State, a.Counts().States[queue.Processing])
+		if got.State != queue.Completed || got.Runs != 2 || got.Outputs != int64(len(output)) || len(list) != 2 ||
+			child.State != queue.Pending || a.Counts().States[queue.Processing] != 0 {
+			t.Errorf("after an output of %q: %v with %d runs, %d bytes and %d attempts; the child is %v, and %d run", output,
+				got.State, got.Runs, got.Outputs, len(list), child.State, a.Counts().States[queue.Processing])
 		}
 	}
 }
@@ -220,7 +227,8 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 		t.Fatal(len(lost), err)
 	}
 	theirs := completedOn(b, &lost[0].Job)
-	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true, Reason: queue.ReasonInterrupted}
+	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true,
+		Reason: queue.ReasonInterrupted}
 	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}

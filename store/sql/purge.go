@@ -14,7 +14,8 @@ import (
 // endedFrom returns the FROM clauses that select the ended jobs of a state, sorted by the time at which they
 // ended, and the arguments of each clause.
 func endedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
-	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`, `jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
+	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
+		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
 	before := int64(ended.Before)
 	switch {
 	case ended.RetentionQueue == nil:
@@ -167,7 +168,8 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 		}
 		above, share := t.usersAboveShare(excess)
 		for _, u := range above {
-			got, err := t.trim(trimPlan{excess: min(excess, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit}, `SELECT jobs.seq, n, output_bytes
+			got, err := t.trim(trimPlan{excess: min(excess, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit},
+				`SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
 			if err != nil {
@@ -212,7 +214,8 @@ func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 		if excess <= 0 {
 			return nil
 		}
-		got, err := t.trim(trimPlan{excess: excess, newSize: queue.OutputForgotten, limit: outputStep}, `SELECT jobs.seq, n, output_bytes
+		got, err := t.trim(trimPlan{excess: excess, newSize: queue.OutputForgotten, limit: outputStep},
+			`SELECT jobs.seq, n, output_bytes
 			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
 		more = got.parts == outputStep && got.bytes < excess

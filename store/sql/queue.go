@@ -93,7 +93,8 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 		return receipt, err
 	}
 	insert := func() error { return t.insertAll(r, list, receipt) }
-	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
+	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
+		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
 		return receipt, t.Attempt(insert) // insertAll may have replaced some jobs when it fails, so undo that
 	}
 	return receipt, insert()
@@ -190,7 +191,8 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 		return nil, err
 	}
 	if sum != string(r.Sum[:]) {
-		return nil, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "the key was already used for a request with other parameters; use a new key"}
+		return nil, &queue.Error{Code: queue.CodeExists, Field: "key",
+			Message: "the key was already used for a request with other parameters; use a new key"}
 	}
 	if err := json.Unmarshal([]byte(ids), &known); err != nil {
 		return nil, err

@@ -410,7 +410,8 @@ func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 			break
 		}
 		var since int64
-		since, err = r.number(`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
+		since, err = r.number(
+			`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
 		if at := queue.Millis(since); at != 0 && (q.Oldest == 0 || at < q.Oldest) {
 			q.Oldest = at
 		}
@@ -455,7 +456,8 @@ func (t *tx) admitQueues(uid int, perQueue map[string]int64) error {
 		}
 	}
 	if begun > store.MaxQueues {
-		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues without settings, the maximum per user; use one of these queues", store.MaxQueues)
+		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues without settings, the maximum per user; use "+
+			"one of these queues", store.MaxQueues)
 	}
 	return nil
 }
@@ -480,7 +482,8 @@ func (s *engine) readQueues(all *queryBatch) {
 		rule := store.DefaultQueueRule
 		if text := r.view(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
-				return false, fmt.Errorf("cannot read the settings of queue %s: %w", q.Name, errors.Join(err, damage(`the column "rule" of the table "queues" is damaged`)))
+				return false, fmt.Errorf("cannot read the settings of queue %s: %w", q.Name,
+					errors.Join(err, damage(`the column "rule" of the table "queues" is damaged`)))
 			}
 		}
 		m.lanes.weights += int(bit(rule.Weight != 1))

@@ -15,7 +15,8 @@ import (
 
 // job reads the job that the condition where selects. found is false if no job matches. reserved holds the
 // fences of leases that the jobs' rows do not contain yet.
-func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool, err error) {
+func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
+	err error) {
 	err = r.query(func(r row) (bool, error) {
 		j, _ = readJob(r, columns) // the Error of a damaged job describes the damage
 		found = true
@@ -113,7 +114,8 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 			}
 			list = append(list, a)
 			return len(list) < limit, nil
-		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before), int64(limit))
+		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
+			int64(limit))
 	})
 	slices.Reverse(list)
 	return list, err
@@ -137,7 +139,8 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 		found := false
 		err = r.query(func(r row) (bool, error) {
 			a, found = readAttempt(r), true
-			a.Output, a.OutputRef, a.Result = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1), bytes.Clone(r.view(attemptWidth+2))
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1),
+				bytes.Clone(r.view(attemptWidth+2))
 			return false, nil
 		}, `SELECT `+attemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
@@ -363,7 +366,8 @@ const oldestScanLimit = 1000
 func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
-			first, err := r.number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
+			first, err := r.number(
+				`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
 				int64(state), int64(oldestScanLimit), int64(s.now()))
 			if err != nil {
 				return err
@@ -385,7 +389,8 @@ func (s *engine) Events(ctx context.Context, after int64, limit int) (list []que
 	err = s.reading(ctx, func(r *reader) error {
 		return r.query(func(r row) (bool, error) {
 			e := queue.Event{
-				Seq: r.num(0), At: queue.Millis(r.num(1)), Kind: queue.EventKind(r.text(2)), Job: r.num(3), ID: r.text(4), State: queue.State(r.num(5)),
+				Seq: r.num(0), At: queue.Millis(r.num(1)), Kind: queue.EventKind(r.text(2)), Job: r.num(3), ID: r.text(4),
+				State: queue.State(r.num(5)),
 			}
 			if err := json.Unmarshal(r.view(6), &e.Detail); err != nil {
 				return false, fmt.Errorf("cannot read event %d: %w", e.Seq, err)

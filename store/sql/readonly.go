@@ -69,7 +69,8 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	if version < int64(len(migrations)) {
-		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs version %d; start the service of this version once to update the database", s.dir, version, len(migrations))
+		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
+			"version %d; start the service of this version once to update the database", s.dir, version, len(migrations))
 	}
 	if err := s.load(); err != nil || orderOf == nil {
 		return err
@@ -86,7 +87,8 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 // cannotOpen returns the caller's error if a database cannot be opened for reading.
 func cannotOpen(path string, err error) error {
 	if e, ok := errors.AsType[*sqliteError](err); ok && e.code&0xff == sqlite3.SQLITE_CANTOPEN {
-		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask their owner or root (%v)", filepath.Dir(path), err)
+		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask "+
+			"their owner or root (%v)", filepath.Dir(path), err)
 	}
 	return explain(path, err)
 }
@@ -121,7 +123,10 @@ func readOnlyName(path string, now fileStates) (string, error) {
 	if now[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
-			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), databaseName, databaseName, queue.ShellWord(filepath.Dir(path)))
+			return "", queue.Errorf(queue.CodeWrongState,
+				"the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; "+
+					"start the service with: queuectl --dir %s service start", filepath.Dir(path), databaseName, databaseName,
+				queue.ShellWord(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil
@@ -132,5 +137,6 @@ func (s *Store) checkUnchanged() error {
 	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, databaseName)) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; run the command again", s.dir)
+	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; "+
+		"run the command again", s.dir)
 }

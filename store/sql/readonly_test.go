@@ -78,7 +78,8 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 		}
 		die()
 		after := openStore(t, dir)
-		if page, err := after.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 3 || page.Jobs[0].Error != "meanwhile" {
+		if page, err := after.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 3 ||
+			page.Jobs[0].Error != "meanwhile" {
 			t.Errorf("%s: afterwards: %+v, %v", name, page.Jobs, err)
 		}
 	}

@@ -103,7 +103,8 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, plan := range plans {
-		for _, bad := range []string{"SCAN jobs <-", "SCAN jobs USING INDEX jobs_state", "SCAN jobs USING INDEX jobs_id", "SCAN attempts", "SCAN events", "SCAN schedule", "TEMP B-TREE"} {
+		for _, bad := range []string{"SCAN jobs <-", "SCAN jobs USING INDEX jobs_state", "SCAN jobs USING INDEX jobs_id",
+			"SCAN attempts", "SCAN events", "SCAN schedule", "TEMP B-TREE"} {
 			if strings.Contains(plan, bad) {
 				t.Errorf("%s", plan)
 			}
@@ -127,8 +128,10 @@ func sourceStatements(t *testing.T) (list []string) {
 	}
 	for _, name := range files {
 		// These files read a copy, so no client waits for them.
-		copies := name == "backup.go" || name == "move.go" || name == "movecopy.go" || name == "restore.go" || name == "verify.go" || name == "recount.go"
-		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || strings.HasPrefix(name, "server") || slices.Contains([]string{"inbox.go", "join.go", "nodes.go", "cluster.go", "writer_lock.go"}, name) || copies {
+		copies := name == "backup.go" || name == "move.go" || name == "movecopy.go" || name == "restore.go" ||
+			name == "verify.go" || name == "recount.go"
+		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || strings.HasPrefix(name, "server") ||
+			slices.Contains([]string{"inbox.go", "join.go", "nodes.go", "cluster.go", "writer_lock.go"}, name) || copies {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -192,7 +195,9 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report := store.Report{Want: 9}
 	for i := range turned.Jobs {
-		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
+		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(),
+			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+				Started: true}})
 	}
 	turned, err = s.Exchange(ctx, report)
 	must(err)
@@ -207,7 +212,8 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report = store.Report{}
 	for _, j := range append(turned.Jobs, more.Jobs...) {
-		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
+		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now},
+			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
 	}
 	_, err = s.Exchange(ctx, report)
 	must(err)
@@ -246,7 +252,10 @@ func everyQueue(t *testing.T, s *Store) {
 	}
 	var waits store.Receipt
 	if err == nil {
-		_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID, j.Delay = "par", time.Hour }), draft(func(j *queue.Job) { j.ID, j.Delay = "two", time.Hour })}})
+		_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.ID, j.Delay = "par",
+				time.Hour
+		}), draft(func(j *queue.Job) { j.ID, j.Delay = "two", time.Hour })}})
 	}
 	if err == nil {
 		waits, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(after("par"))}})
@@ -274,7 +283,9 @@ func everyQueue(t *testing.T, s *Store) {
 	for _, id := range []string{"par", "two"} {
 		j, found := s.Get(ctx, id)
 		if err = errors.Join(err, found); err == nil {
-			err = errors.Join(s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel}), s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRetry}), s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+			err = errors.Join(s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel}),
+				s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRetry}),
+				s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
 		}
 	}
 	if err == nil {
@@ -282,7 +293,10 @@ func everyQueue(t *testing.T, s *Store) {
 	}
 	for i := range 2 * maxListed {
 		if err == nil {
-			_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue, j.Delay = fmt.Sprint("many", i), time.Hour })}})
+			_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+				j.Queue,
+					j.Delay = fmt.Sprint("many", i), time.Hour
+			})}})
 		}
 	}
 	if err == nil {
@@ -309,10 +323,12 @@ func everySchedule(t *testing.T, s *Store) {
 			t.Fatal(err)
 		}
 	}
-	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", Draft: draft(), Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
+	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", Draft: draft(),
+		Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
 	must(err)
 	for i := range 2 { // the second run replaces the job of the first
-		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, RequestedBy: new(0), Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
+		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, RequestedBy: new(0),
+			Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
 		must(err)
 		if !fired.Done {
 			t.Fatal("it did not fire")
@@ -344,17 +360,20 @@ func everyOperation(t *testing.T, s *Store) {
 		}
 	}
 	past := func(j *queue.Job) { j.ExpiresAt = 1 }
-	first, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
+	first, err := s.Enqueue(ctx, store.Request{Key: "k",
+		Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
 	must(s.SetMaxRunningUser(ctx, 9))
 	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // call it while a quota is set
 	must(errors.Join(err, s.SetMaxRunningUser(ctx, 0)))
 	_, err = s.BestWaiting(ctx, 0)
 	must(err)
-	_, err = s.StageBatch(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
+	_, err = s.StageBatch(ctx, store.Request{Batch: "b",
+		Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
 	// This id is a number, so enqueuing must check whether it is the seq of a job in a batch.
-	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
+	_, err = s.Enqueue(
+		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
 	must(err)
@@ -374,10 +393,12 @@ func everyOperation(t *testing.T, s *Store) {
 	turned, err := s.Exchange(ctx, store.Report{Want: 4})
 	must(err)
 	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", maxInline+1) }
-	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large, func(j *queue.Job) { j.Delay = time.Hour })}})
+	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large,
+		func(j *queue.Job) { j.Delay = time.Hour })}})
 	must(err)
 	for _, edit := range []func(*queue.Job){func(j *queue.Job) { j.Stdin = "" }, large} {
-		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { edit(j); return nil }}))
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: queue.VerbEdit,
+			Edit: func(j *queue.Job) error { edit(j); return nil }}))
 	}
 	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
 		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
@@ -385,8 +406,11 @@ func everyOperation(t *testing.T, s *Store) {
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, Started: true}
 	_, err = s.Exchange(ctx, store.Report{
-		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}}, Released: []queue.Lease{l(2)}, Changed: []store.LeasedChange{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
-		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")}, Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}},
+		Released: []queue.Lease{l(2)}, Changed: []store.LeasedChange{{Lease: l(3),
+			Change: store.Change{Verb: queue.VerbCancel}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")},
+			Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
 	seq := l(0).Seq
@@ -406,7 +430,8 @@ func everyOperation(t *testing.T, s *Store) {
 	own := "q"
 	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1}, 1, nil)
 	must(err)
-	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own}, 1, nil)
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own}, 1,
+		nil)
 	must(err)
 	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own})
 	must(err)
@@ -421,7 +446,11 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.TrimOutputsOf(ctx, own, -1)
 	must(err)
 	trimEveryKind(t, s)
-	cancelled, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Stdin = strings.Repeat("x", 2*store.KeptInput) })}})
+	cancelled, err := s.Enqueue(
+		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.Stdin = strings.Repeat("x",
+				2*store.KeptInput)
+		})}})
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 0}))
 	_, err = s.TrimUser(ctx, 0, -1)
@@ -463,7 +492,8 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningUser(ctx, 1))
 	for uid := range maxListed + 1 { // more users than fit into meta.users
 		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
-		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })}, MaxPendingUser: 1000})
+		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })},
+			MaxPendingUser: 1000})
 		must(err)
 		must(s.Change(ctx, r.Seqs[1], store.Change{Verb: queue.VerbCancel}))
 		if uid > 0 {
@@ -478,7 +508,8 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningUser(ctx, 0))
 	_, err = s.Exchange(ctx, store.Report{Want: 9})
 	must(err)
-	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice", Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
+	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice",
+		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
 	must(err)
 	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
 	_, err = s.StageBatch(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
@@ -524,7 +555,8 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.List(ctx, store.Filter{Limit: 5})
 	must(err)
-	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"a": "b"}, Since: 1})
+	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending},
+		Labels: map[string]string{"a": "b"}, Since: 1})
 	must(err)
 	_, err = s.Oldest(ctx)
 	must(err)

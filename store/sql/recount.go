@@ -37,7 +37,8 @@ func counterFaults(c conn) (faults []string, err error) {
 		return nil, err
 	}
 	if sum != kept {
-		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output", kept, sum))
+		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output", kept,
+			sum))
 	}
 	gates, err := gateFaults(c)
 	return slices.Concat(faults, userFaults(c), queueFaults(c), gates), err
@@ -52,7 +53,8 @@ func gateFaults(c conn) (faults []string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		id, gate := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
 		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[gate] {
-			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) "+
+				"and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
 		}
 		delete(named, gate)
 		return true, nil
@@ -104,7 +106,8 @@ func recountGates(c *liteConn) (err error) {
 			c.exec(`ROLLBACK`)
 		}
 	}()
-	g := gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{}, words: map[gateName]queue.Demand{}}
+	g := gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{},
+		words: map[gateName]queue.Demand{}}
 	for _, step := range []func() error{g.read, g.fixLanes, g.write} {
 		if err := step(); err != nil {
 			return err
@@ -150,7 +153,8 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 	}
 	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
 	d := g.words[gate]
-	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind, gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
+	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind,
+		gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
 		return 0, err
 	}
 	id, err := g.conn.number(`SELECT last_insert_rowid()`)
@@ -183,7 +187,9 @@ func (g *gateCounts) fixLanes() error {
 		return err
 	}
 	for id, list := range needs {
-		if err := g.conn.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list, id); err != nil {
+		if err := g.conn.exec(
+			`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list,
+			id); err != nil {
 			return err
 		}
 	}
@@ -242,12 +248,16 @@ func queueFaults(c conn) (faults []string) {
 		member func(queueCount) int64
 		countSource
 	}{
-		{func(c queueCount) int64 { return c.waiting }, countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
-			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptJobs }, countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
-			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptBytes }, countSource{subject: "output bytes of the jobs kept after their end (retention) in queue", table: `SELECT name, kept_bytes FROM queues`,
-			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+		{func(c queueCount) int64 { return c.waiting },
+			countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
+				rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
+		{func(c queueCount) int64 { return c.keptJobs },
+			countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
+				rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+		{func(c queueCount) int64 { return c.keptBytes },
+			countSource{subject: "output bytes of the jobs kept after their end (retention) in queue",
+				table: `SELECT name, kept_bytes FROM queues`,
+				rows:  `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
 		listed := func(list string) (map[string]int64, error) {
 			counts, err := queueCounts(list)
@@ -269,7 +279,8 @@ type countSource struct{ subject, meta, table, rows string }
 // countFaults compares stored counts with the rows that they count. A count in the list of meta takes
 // precedence over the one in the table. The function key reads from a column which user or queue a count
 // belongs to.
-func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error), source countSource) (faults []string) {
+func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error),
+	source countSource) (faults []string) {
 	list := ""
 	err := c.query(func(r row) (bool, error) {
 		list = r.text(0)
@@ -321,7 +332,8 @@ func recount(c *liteConn) error {
 		}
 	}
 	for _, state := range queue.States() {
-		if err := c.exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`, int64(state)); err != nil {
+		if err := c.exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`,
+			int64(state)); err != nil {
 			return err
 		}
 	}
@@ -334,7 +346,8 @@ func recount(c *liteConn) error {
 	return carryOutAll(c, []string{
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
-		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` + usedBytes + `) GROUP BY uid`,
+		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` +
+			usedBytes + `) GROUP BY uid`,
 		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
 		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
 		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue

@@ -28,7 +28,8 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 		return turned.Jobs
 	}
 	jobs := turn(store.Report{Want: 3})
-	turn(store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}, Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	turn(store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}},
+		Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
 	reserved := turn(store.Report{Want: 1})[0] // claims job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
@@ -75,7 +76,8 @@ func TestCommitsOfADeadProcessHold(t *testing.T) {
 		t.Fatalf("it said %s and left %v, %v", said, info, err)
 	}
 	s := openStore(t, dir)
-	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 || page.Jobs[0].Error != "committed" {
+	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 ||
+		page.Jobs[0].Error != "committed" {
 		t.Errorf("got %+v, %v", page.Jobs, err)
 	}
 	enqueue(t, s, 1)
@@ -178,7 +180,8 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	if n := s.Counts().States[queue.Pending]; n != 6 {
 		t.Errorf("%d jobs wait, want the 6 that were committed", n)
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "open", Drafts: named("open3")}); !errors.Is(err, queue.ErrWrongState) {
+	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "open", Drafts: named("open3")}); !errors.Is(err,
+		queue.ErrWrongState) {
 		t.Errorf("the end of a batch that is gone: %v", err)
 	}
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: named("open1")}); err != nil {
@@ -226,7 +229,8 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingUser: most}} {
 			r.Drafts = []queue.Job{draft()}
 			if _, err := s.Enqueue(t.Context(), r); !errors.Is(err, want) {
-				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending, r.MaxPendingUser, err, want)
+				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending,
+					r.MaxPendingUser, err, want)
 			}
 		}
 	}
@@ -238,7 +242,9 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	// Force a new check of the free space.
 	s.do(t.Context(), urgent, func(t *tx) error { s.space.time = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
+		if _, err := s.Enqueue(
+			t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err,
+			queue.ErrExists) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}
@@ -266,14 +272,18 @@ func TestCancelledClaimEnds(t *testing.T) {
 		go func() {
 			jobs, err := s.Await(ctx, 1)
 			for i := range jobs { // the claim got the job before it was cancelled
-				_, err = s.Exchange(context.Background(), store.Report{Ended: []store.Settlement{{Lease: jobs[i].Lease(), Decision: queue.Decision{State: queue.Completed}}}})
+				_, err = s.Exchange(context.Background(),
+					store.Report{Ended: []store.Settlement{{Lease: jobs[i].Lease(),
+						Decision: queue.Decision{State: queue.Completed}}}})
 			}
 			done <- err
 		}()
 		held := make(chan error, 1)
 		// Return the job and hold it in one step, so that there is nothing to claim.
 		go func() {
-			_, err := s.Exchange(context.Background(), store.Report{Changed: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
+			_, err := s.Exchange(context.Background(),
+				store.Report{Changed: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(),
+					Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
 		cancel()
@@ -313,7 +323,8 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 			}
 		}
 		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
-			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`, bit(s.Order() == byPriority))
+			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
+				bit(s.Order() == byPriority))
 			return err
 		})
 		if err != nil {

@@ -40,7 +40,8 @@ func readOrder(text string) (o queue.Order) {
 		return o
 	}
 	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because orderText wrote a number
-	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]), Interval: time.Duration(ms) * time.Millisecond}
+	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]),
+		Interval: time.Duration(ms) * time.Millisecond}
 }
 
 // Order returns the order by which ranks are computed.
@@ -106,7 +107,8 @@ func (s *engine) Rerank(ctx context.Context) (more bool, err error) {
 		if !more {
 			return nil
 		}
-		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state), at.seq)
+		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state),
+			at.seq)
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,8 @@ const preparedName = "restore.tmp"
 //
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
-func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, total int64)) (done Restored, replace func(asideDir string, between func() error) error, err error) {
+func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
+	each func(done, total int64)) (done Restored, replace func(asideDir string, between func() error) error, err error) {
 	path := filepath.Join(dir, preparedName)
 	sweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {
@@ -139,7 +140,8 @@ func checkBackup(c *liteConn) error {
 
 // unpack writes the outputs in a backup to their files.
 func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
-	if done.Jobs, err = c.number(`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
+	if done.Jobs, err = c.number(
+		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
 		return done, err
 	}
 	there, err := c.number(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
@@ -207,7 +209,8 @@ func keepNumbers(c *liteConn, path string) error {
 	if err != nil {
 		return nil
 	}
-	err = c.exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, epoch, seq, event)
+	err = c.exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
+		epoch, seq, event)
 	return err
 }
 
@@ -223,7 +226,8 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 		return err
 	}
 	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", checkName} {
-		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside: %w", err)
 		}
 	}

@@ -48,7 +48,10 @@ func backup(t *testing.T, s *Store) (file string) {
 }
 
 func restore(dir, file string) error {
-	_, replace, err := Restore(dir, file, func(string) (io.WriteCloser, error) { return nil, errors.New("no outputs here") }, func(int64, int64) {})
+	_, replace, err := Restore(dir, file, func(string) (io.WriteCloser, error) {
+		return nil,
+			errors.New("no outputs here")
+	}, func(int64, int64) {})
 	if err != nil {
 		return err
 	}
@@ -119,7 +122,8 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 		}
 		c.close()
 		dir := t.TempDir()
-		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "not a valid backup") {
+		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) ||
+			!strings.Contains(fmt.Sprint(err), "not a valid backup") {
 			t.Errorf("%s: %v", change, err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -136,7 +140,8 @@ func TestRestoreOfANewerSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range []string{`ALTER TABLE jobs ADD COLUMN newer TEXT`, `CREATE TABLE newest (n INTEGER)`, fmt.Sprintf(`PRAGMA user_version = %d`, len(migrations)+1)} {
+	for _, q := range []string{`ALTER TABLE jobs ADD COLUMN newer TEXT`, `CREATE TABLE newest (n INTEGER)`,
+		fmt.Sprintf(`PRAGMA user_version = %d`, len(migrations)+1)} {
 		if err := c.exec(q); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,8 @@ const (
 	jobColumns = headColumns + `, labels, error, terms`
 	// ownColumns are like jobColumns, but contain the settings only of one user's jobs.
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
-	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
+	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing +
+		`')`
 )
 
 // width returns the number of columns.
@@ -180,15 +181,18 @@ func readHead(r row) queue.Job {
 	n, t := r.num, r.text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	return queue.Job{
-		Demands: readDemands(r.view(laneColumn + 1)), Progress: readProgress(r.view(laneColumn + 2)), Schedule: t(laneColumn + 3),
-		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
+		Demands: readDemands(r.view(laneColumn + 1)), Progress: readProgress(r.view(laneColumn + 2)),
+		Schedule: t(laneColumn + 3),
+		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
 		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
-		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), OwnRetention: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
+		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)),
+		Parents: int(n(laneColumn + 10)), OwnRetention: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12),
+		HookUID:      int(n(laneColumn + 13)),
 		InputRemoved: queue.InputParts(n(laneColumn + 17)),
 	}
 }
@@ -256,9 +260,11 @@ var attemptWidth = strings.Count(attemptColumns, ",") + 1
 func readAttempt(r row) queue.Attempt {
 	n, t := r.num, r.text
 	return queue.Attempt{
-		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)), EndedAt: queue.Millis(n(6)),
+		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
+		EndedAt:  queue.Millis(n(6)),
 		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15),
+		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
 	}
 }
 

@@ -28,7 +28,8 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 	}
 	return s.do(ctx, urgent, func(t *tx) error {
 		for key, value := range map[string]string{runnersNote(s.node): string(list), noteFile: s.databaseID} {
-			if err := t.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value); err != nil {
+			if err := t.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key,
+				value); err != nil {
 				return err
 			}
 		}

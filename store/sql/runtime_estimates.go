@@ -136,7 +136,8 @@ func (s *engine) loadEstimates() error {
 	defer s.runtimeEstimates.mu.Unlock()
 	for ; len(b) >= estimateSize; b = b[estimateSize:] {
 		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
-		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) && runs > 0 {
+		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) &&
+			runs > 0 {
 			s.runtimeEstimates.entry(fingerprint).Estimate = store.Estimate{Log: log, Runs: runs}
 		}
 	}

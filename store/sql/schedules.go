@@ -89,7 +89,8 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		} else if old.gen != p.Replaces {
 			return store.ErrScheduleChanged
 		}
-		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`, int64(put.UID), put.Name)
+		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
+			int64(put.UID), put.Name)
 		if err != nil {
 			return err
 		}
@@ -115,8 +116,10 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron, zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
-			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp), string(put.Overlap), bit(put.AtBoot), put.Boot,
-			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec, bytes); err != nil {
+			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp),
+			string(put.Overlap), bit(put.AtBoot), put.Boot,
+			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
+			bytes); err != nil {
 			return err
 		}
 		t.Holds(old.uid, -old.bytes, 0)
@@ -210,7 +213,8 @@ func (t *tx) Taken(id string) (bool, error) {
 }
 
 // Schedule returns a schedule and its newest runs.
-func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
+func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
+	err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		runs = nil
 		if err := r.query(func(r row) (bool, error) {
@@ -223,7 +227,8 @@ func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedul
 			return errNoSchedule(name)
 		}
 		return r.query(func(r row) (bool, error) {
-			run := store.ScheduleRun{Instant: queue.Millis(r.num(0)), At: queue.Millis(r.num(1)), Outcome: store.Outcome(r.text(2)), Job: r.num(3), ID: r.text(4), Note: r.text(7)}
+			run := store.ScheduleRun{Instant: queue.Millis(r.num(0)), At: queue.Millis(r.num(1)),
+				Outcome: store.Outcome(r.text(2)), Job: r.num(3), ID: r.text(4), Note: r.text(7)}
 			if r.num(5) == 0 {
 				by := int(r.num(6))
 				run.RequestedBy = &by
@@ -307,7 +312,8 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 const maxDue = 10_000
 
 // DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
-func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
+func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
+	err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		now := s.now()
 		due, next = nil, time.Hour
@@ -324,7 +330,9 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 		}
 		if boot != "" {
 			for _, other := range []string{`boot < ?`, `boot > ?`} {
-				if err := r.query(add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, boot, int64(maxDue)); err != nil {
+				if err := r.query(
+					add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+
+						` LIMIT ?`, boot, int64(maxDue)); err != nil {
 					return err
 				}
 			}
@@ -386,7 +394,8 @@ func (t *tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 		return 0, "", err
 	}
 	if receipt.Found != nil {
-		return 0, "", queue.Errorf(queue.CodeExists, "job %s already has the unique key %q of the schedule's job", receipt.IDs[0], drafts[0].Unique)
+		return 0, "", queue.Errorf(queue.CodeExists, "job %s already has the unique key %q of the schedule's job",
+			receipt.IDs[0], drafts[0].Unique)
 	}
 	if _, err := t.rules.Replace(&drafts[0]); err != nil {
 		return 0, "", err

@@ -16,7 +16,8 @@ func TestADamagedSchedule(t *testing.T) {
 	ctx := t.Context()
 	var gens []int64
 	for i := range 3 {
-		kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: fmt.Sprint("s", i), Draft: draft(), NextAt: 1, DueAt: 1, CreatedAt: 1}})
+		kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: fmt.Sprint("s", i), Draft: draft(),
+			NextAt: 1, DueAt: 1, CreatedAt: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +32,8 @@ func TestADamagedSchedule(t *testing.T) {
 		if one.Damaged != (one.Name == "s1") || one.Damaged != (one.Note != "") {
 			t.Errorf("%s: damaged %t, %q", one.Name, one.Damaged, one.Note)
 		}
-		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: one.Name, Gen: one.Gen, Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return "run-" + one.Name }})
+		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: one.Name, Gen: one.Gen, Runs: []queue.Millis{1},
+			IDs: func(queue.Millis, int) string { return "run-" + one.Name }})
 		if err != nil || fired.Done == one.Damaged {
 			t.Errorf("%s: fired %t, %v", one.Name, fired.Done, err)
 		}
@@ -45,7 +47,8 @@ func TestADamagedSchedule(t *testing.T) {
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
 		t.Errorf("due once it is paused: %v, %v", due, err)
 	}
-	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1}, Replaces: gens[1]}); err != nil {
+	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1},
+		Replaces: gens[1]}); err != nil {
 		t.Error(err)
 	}
 	if one, _, err := s.Schedule(ctx, "s1"); err != nil || one.Damaged || one.PausedAt != 0 {
@@ -58,13 +61,16 @@ func TestADamagedSchedule(t *testing.T) {
 func TestSchedulesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	kept, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: store.Schedule{Name: "n", Overlap: store.OverlapSkip, Draft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }), CreatedAt: 1}})
+	kept, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: store.Schedule{Name: "n",
+		Overlap: store.OverlapSkip, Draft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }),
+		CreatedAt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	fire := func(s *Store, last queue.Millis) store.OccurrenceResult {
 		t.Helper()
-		f := store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Last: last, LastAt: last + 1, Runs: []queue.Millis{last + 1}, IDs: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
+		f := store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Last: last, LastAt: last + 1, Runs: []queue.Millis{last + 1},
+			IDs: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
 		fired, err := s.Fire(context.WithoutCancel(t.Context()), f)
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +85,8 @@ func TestSchedulesAreKept(t *testing.T) {
 	if again := fire(s, 0); again.Done {
 		t.Errorf("the same instant again: %+v", again)
 	}
-	if next := fire(s, 1); len(next.Runs) != 1 || next.Runs[0].Outcome != store.OutcomeSkipped || next.Runs[0].Note != "n@1" {
+	if next := fire(s, 1); len(next.Runs) != 1 || next.Runs[0].Outcome != store.OutcomeSkipped ||
+		next.Runs[0].Note != "n@1" {
 		t.Errorf("beside the job of before: %+v", next)
 	}
 	one, runs, err := s.Schedule(t.Context(), "n")

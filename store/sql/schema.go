@@ -352,7 +352,9 @@ func checkSchema(c *liteConn, steps [][]string) error {
 	if errors.As(err, &e) && kindOf(err) != mistake { // a mistake means that the table or column does not exist
 		return err
 	}
-	return queue.Errorf(store.ErrNewerSchema.Code, "the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again", version, len(steps))
+	return queue.Errorf(store.ErrNewerSchema.Code,
+		"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
+		version, len(steps))
 }
 
 // checkTables returns an error if the schema is newer or if a table lacks a column. A program older than the
@@ -400,7 +402,9 @@ func otherTables(c *liteConn, column string) error {
 		file = r.text(0)
 		return false, nil
 	}, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
-	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code, "the database %s was created by another version of queuectl: it has no column %s; use that version, or move the directory away to start with an empty queue", file, column)))
+	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
+		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
+			"directory away to start with an empty queue", file, column)))
 }
 
 // hasTables reports whether all tables were created by exactly these statements. If so, no column is missing,
@@ -444,7 +448,8 @@ func migrate(c *liteConn, steps [][]string) error {
 }
 
 func migrateOne(c *liteConn, from int, statements []string) error {
-	return carryOutAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID), fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
+	return carryOutAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
+		fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
 }
 
 // carryOutAll executes statements in one transaction.

@@ -25,7 +25,8 @@ func (a rankedJob) compare(b rankedJob) int {
 // sorted in the order of that part.
 func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
+		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
+			store.MaxScreen)
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		reserved := s.reservations()
@@ -34,10 +35,12 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 			into *[]queue.Job
 			read func(r *reader, rows int) ([]rankedJob, error)
 		}{
-			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Processing)},
+			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`,
+				queue.Processing)},
 			{&screen.Ready, s.readyJobs(reserved)},
 			{&screen.Timed, timedJobs},
-			{&screen.HeldOrBlocked, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
+			{&screen.HeldOrBlocked, ofStates(
+				`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
 			{&screen.Dead, recentlyEnded(queue.Dead)},
 			{&screen.Done, recentlyEnded(queue.Completed, queue.Cancelled)},
 		} {
@@ -114,7 +117,8 @@ func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*reade
 }
 
 func timedJobs(r *reader, rows int) ([]rankedJob, error) {
-	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
+	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`,
+		int64(rows))
 }
 
 // rankedBy returns the sort keys and numbers of the jobs that a statement selects.

@@ -82,7 +82,9 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &sideConn{config: config}, messageConn: &sideConn{config: config}, changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
+	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &sideConn{config: config},
+		messageConn: &sideConn{config: config}, changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1),
+		hints: make(chan struct{}, 1)}
 	s.engine = newEngine(s, s, o.Order, o.Log)
 	s.hasInbox = true
 	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }
@@ -131,7 +133,8 @@ func (s *Server) connect(ctx context.Context) error {
 	ms, err := c.number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 	received := queue.MillisOf(time.Now())
 	if err == nil && s.writer != nil && !s.config.pooled {
-		_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.backendStart)
+		_, err = c.number(
+			`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.backendStart)
 	}
 	if err == nil {
 		err = c.query(func(r row) (bool, error) {
@@ -178,22 +181,27 @@ func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string
 		return err
 	}
 	if who == "" {
-		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move and is free again; try again", s.config.Database)
+		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move and is "+
+			"free again; try again", s.config.Database)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked by %s, probably to move the queue; try again later, or end that program if it is not queuectl", s.config.Database, who)
+	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked by %s, probably to move the "+
+		"queue; try again later, or end that program if it is not queuectl", s.config.Database, who)
 }
 
 // open creates or updates the tables and loads the writer's memory.
 func (s *Server) open() error {
 	version, err := s.writer.number(`SELECT current_setting('server_version_num')`)
 	if err == nil && version < oldestServer {
-		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required", version/10_000)
+		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
+			version/10_000)
 	}
 	if err == nil {
 		err = s.writer.query(func(r row) (bool, error) {
 			// SQL_ASCII accepts any text unchanged.
 			if encoding := r.text(0); encoding != "UTF8" && encoding != "SQL_ASCII" {
-				return false, queue.Errorf(queue.CodeInvalid, "the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'", s.config.Database, encoding)
+				return false, queue.Errorf(queue.CodeInvalid,
+					"the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'",
+					s.config.Database, encoding)
 			}
 			return false, nil
 		}, `SELECT current_setting('server_encoding')`)
@@ -313,7 +321,8 @@ func (w *serverWriter) commit() error {
 		return w.serverConn.commit()
 	}
 	mark := rand.Int64()
-	if err := w.exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark, w.server.reservedText, w.server.node); err != nil {
+	if err := w.exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
+		w.server.reservedText, w.server.node); err != nil {
 		return err
 	}
 	err := w.serverConn.commit()
@@ -337,7 +346,8 @@ func (w *serverWriter) commit() error {
 			}
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("it is unknown whether the last change was stored: %w", errors.Join(damage("the database cannot be reached"), err))
+			return fmt.Errorf("it is unknown whether the last change was stored: %w",
+				errors.Join(damage("the database cannot be reached"), err))
 		}
 	}
 }
@@ -416,7 +426,8 @@ func (s *Server) refusal(k kind, err error) error {
 		err = said.PgError
 	}
 	if k == full {
-		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again", err)
+		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
+			err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 }
@@ -457,7 +468,8 @@ func (s *Server) readBudget() time.Duration { return readTimeout }
 
 // readTooLong implements backend.
 func (s *Server) readTooLong(budget time.Duration) error {
-	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
+	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
+		"less, or try again later", budget)
 }
 
 // checkReadable implements backend.
@@ -469,7 +481,8 @@ func (s *Server) readError(err error) error {
 	case err == nil:
 	case errors.As(err, new(damage)):
 		s.failFromRead(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see the service's log, and check the database with: queuectl doctor", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see the service's log, "+
+			"and check the database with: queuectl doctor", err)
 	case errors.As(err, new(serverLost)), errors.As(err, new(serverRefused)) && kindOf(err) != mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
@@ -482,13 +495,15 @@ func (s *Server) close() error {
 	s.stopListening()
 	s.background.Wait()
 	var leaveErr error
-	if !slices.ContainsFunc(slices.Collect(maps.Values(s.mem.leases)), func(l *rules.Lease) bool { return l.Job.Node == s.node }) && s.Err() == nil {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.mem.leases)),
+		func(l *rules.Lease) bool { return l.Job.Node == s.node }) && s.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		leaveErr = s.leave(ctx)
 	}
 	if leaveErr != nil {
-		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error", leaveErr)
+		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error",
+			leaveErr)
 	}
 	for _, c := range []interface{ close() error }{s.leaseConn, s.messageConn, s.writer} {
 		c.close() // errors are ignored: the server detects closed connections itself

@@ -52,12 +52,16 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
-		if refused, isServerError := errors.AsType[*pgconn.PgError](err); isServerError && strings.Contains(refused.Message, "unsupported startup parameter") {
-			err = fmt.Errorf(`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err, poolMode, poolTransactions)
+		if refused, isServerError := errors.AsType[*pgconn.PgError](err); isServerError &&
+			strings.Contains(refused.Message, "unsupported startup parameter") {
+			err = fmt.Errorf(
+				`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err, poolMode,
+				poolTransactions)
 		}
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, heldRows: map[string]*serverStatement{}}, nil
+	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{},
+		heldRows: map[string]*serverStatement{}}, nil
 }
 
 // readAddress parses the URL of a database.
@@ -68,18 +72,21 @@ func readAddress(url string) (*serverAddress, error) {
 	}
 	mode, pooled := config.RuntimeParams[poolMode]
 	if pooled && mode != poolTransactions {
-		return nil, queue.Invalid("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out", queue.Clip(mode), poolTransactions)
+		return nil, queue.Invalid("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out", queue.Clip(mode),
+			poolTransactions)
 	}
 	delete(config.RuntimeParams, poolMode)
 	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"
 	a := &serverAddress{Config: config, pooled: pooled, session: map[string]string{
-		"search_path": serverSchema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off",
+		"search_path": serverSchema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
+		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
 		// These override the defaults of the role and the database.
 		"lock_timeout": "0", "default_transaction_isolation": "read committed",
 	}}
 	if !pooled { // have the server notice an unreachable client soon
-		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
+		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5",
+			"tcp_keepalives_count": "3"})
 	}
 	return a, nil
 }

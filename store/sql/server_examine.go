@@ -46,7 +46,8 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	}
 	version, err := schemaVersion(c, serverScript(0, migrations, serverMigrations))
 	if err == nil && version == 0 {
-		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " + config.Database + " has no queue yet; the first start of the service creates it"}}
+		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " + config.Database +
+			" has no queue yet; the first start of the service creates it"}}
 	}
 	var list []store.Finding
 	if err == nil {
@@ -67,7 +68,8 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 
 // serverFailure returns the finding for a server that does not answer.
 func serverFailure(err error) store.Finding {
-	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: `check the database server and the setting "store"`}
+	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
+		Next: `check the database server and the setting "store"`}
 }
 
 // foreignFinding reports an object that belongs to a role the service does not trust.
@@ -86,7 +88,8 @@ func examineServer(c interface {
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
 	began := time.Now()
 	err = c.query(func(r row) (bool, error) {
-		version, fsync, commits, full, standbys, async, unseen, refused, size = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6), r.num(7), r.num(8)
+		version, fsync, commits, full, standbys, async, unseen, refused, size = r.text(0), r.text(1), r.text(2), r.text(3),
+			r.num(4), r.num(5), r.num(6), r.num(7), r.num(8)
 		return false, nil
 	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
 		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
@@ -113,21 +116,30 @@ func examineServer(c interface {
 	add := func(level store.Level, message, next string) {
 		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
 	}
-	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
+	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name,
+		queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
-		add(store.LevelFailure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, full_page_writes = %s, synchronous_commit = %s", fsync, full, commits), `set all three to "on", and restart the server`)
+		add(store.LevelFailure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, "+
+			"full_page_writes = %s, synchronous_commit = %s", fsync, full, commits),
+			`set all three to "on", and restart the server`)
 	}
 	if async > 0 {
-		add(store.LevelWarning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
+		add(store.LevelWarning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs",
+			async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
 	if unseen > 0 { // only privileged roles see these columns of other processes
-		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen), "grant pg_read_all_stats to the role of the service")
+		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which "+
+			"standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen),
+			"grant pg_read_all_stats to the role of the service")
 	}
 	if pid != 0 {
-		add(store.LevelWarning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))
+		add(store.LevelWarning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot "+
+			"reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid),
+			fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))
 	}
 	if refused > 0 {
-		add(store.LevelWarning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused), "see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
+		add(store.LevelWarning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused),
+			"see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
 	}
 	return list, nil
 }

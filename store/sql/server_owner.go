@@ -20,8 +20,10 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 	), found (place, what, owner) AS (
 		SELECT 0, 'SCHEMA ' || nspname, nspowner FROM pg_namespace WHERE nspname = '` + serverSchema + `'
 		UNION ALL SELECT 1, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' WHEN 'v' THEN 'VIEW ' WHEN 'm' THEN 'MATERIALIZED VIEW ' WHEN 'f' THEN 'FOREIGN TABLE ' ELSE 'TABLE ' END || '` + serverSchema + `.' || quote_ident(c.relname), c.relowner
-			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = '` + serverSchema + `' AND c.relkind IN ('r', 'p', 'S', 'v', 'm', 'f')
-		UNION ALL SELECT 2, CASE p.prokind WHEN 'p' THEN 'PROCEDURE ' WHEN 'a' THEN 'AGGREGATE ' ELSE 'FUNCTION ' END || '` + serverSchema + `.' || quote_ident(p.proname) || '(' || pg_get_function_identity_arguments(p.oid) || ')', p.proowner
+			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = '` + serverSchema +
+	`' AND c.relkind IN ('r', 'p', 'S', 'v', 'm', 'f')
+		UNION ALL SELECT 2, CASE p.prokind WHEN 'p' THEN 'PROCEDURE ' WHEN 'a' THEN 'AGGREGATE ' ELSE 'FUNCTION ' END || '` +
+	serverSchema + `.' || quote_ident(p.proname) || '(' || pg_get_function_identity_arguments(p.oid) || ')', p.proowner
 			FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = '` + serverSchema + `'
 		UNION ALL SELECT 3, 'OPERATOR ' || '` + serverSchema + `.' || o.oprname, o.oprowner
 			FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace WHERE n.nspname = '` + serverSchema + `'
@@ -32,7 +34,8 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 type foreignObject struct{ kind, owner, user, database string }
 
 func (f *foreignObject) message() string {
-	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the service connects as %s", f.kind, f.owner, f.user)
+	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
+		"service connects as %s", f.kind, f.owner, f.user)
 }
 
 func (f *foreignObject) next() string {
@@ -55,7 +58,8 @@ func findForeign(c interface {
 func (s *Server) checkOwners() error {
 	found, err := findForeign(s.writer)
 	if err == nil && found != nil {
-		err = queue.Errorf(queue.CodeInvalid, "store: in the database %s, %s; %s", found.database, found.message(), found.next())
+		err = queue.Errorf(queue.CodeInvalid, "store: in the database %s, %s; %s", found.database, found.message(),
+			found.next())
 	}
 	return err
 }

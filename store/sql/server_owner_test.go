@@ -24,18 +24,22 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 		{name: "as it is made"},
 		{name: "a schema made before", before: `CREATE SCHEMA queuectl AUTHORIZATION mallory; GRANT ALL ON SCHEMA queuectl TO "Service"`, refused: "SCHEMA queuectl belongs to the role mallory"},
 		{name: "a function made before", before: `CREATE SCHEMA queuectl AUTHORIZATION "Service"; CREATE FUNCTION queuectl.max(text) RETURNS text LANGUAGE sql AS 'SELECT $1'; ALTER FUNCTION queuectl.max(text) OWNER TO mallory`, refused: "FUNCTION queuectl.max(text) belongs to the role mallory"},
-		{name: "a schema", after: `ALTER SCHEMA queuectl OWNER TO mallory; GRANT ALL ON SCHEMA queuectl TO "Service"`, refused: "SCHEMA queuectl belongs to the role mallory"},
+		{name: "a schema", after: `ALTER SCHEMA queuectl OWNER TO mallory; GRANT ALL ON SCHEMA queuectl TO "Service"`,
+			refused: "SCHEMA queuectl belongs to the role mallory"},
 		{name: "a table", after: `ALTER TABLE queuectl.settings OWNER TO mallory; GRANT ALL ON queuectl.settings TO "Service"`, refused: "TABLE queuectl.settings belongs to the role mallory"},
-		{name: "the function", after: `ALTER FUNCTION queuectl.enqueue(jsonb) OWNER TO mallory`, refused: "FUNCTION queuectl.enqueue(spec jsonb) belongs to the role mallory"},
+		{name: "the function", after: `ALTER FUNCTION queuectl.enqueue(jsonb) OWNER TO mallory`,
+			refused: "FUNCTION queuectl.enqueue(spec jsonb) belongs to the role mallory"},
 		{name: "a view of another", after: `CREATE VIEW queuectl.extra AS SELECT 1; ALTER VIEW queuectl.extra OWNER TO mallory`, refused: "VIEW queuectl.extra belongs to the role mallory"},
-		{name: "a role that the service's is a member of", after: `ALTER TABLE queuectl.settings OWNER TO team; ALTER SCHEMA queuectl OWNER TO team`},
+		{name: "a role that the service's is a member of",
+			after: `ALTER TABLE queuectl.settings OWNER TO team; ALTER SCHEMA queuectl OWNER TO team`},
 		{name: "the owner of the database", after: `ALTER TABLE queuectl.settings OWNER TO landlord; GRANT ALL ON queuectl.settings TO "Service"; ALTER SCHEMA queuectl OWNER TO landlord; GRANT ALL ON SCHEMA queuectl TO "Service"`},
 	} {
 		for _, role := range []string{"Service", "queuectl"} {
 			t.Run(fmt.Sprint(c.name, " as ", role), func(t *testing.T) {
 				owner := p.Create(t)
 				name := pgserver.Query(t, owner, `SELECT current_database()`)
-				pgserver.Query(t, owner, `ALTER DATABASE `+name+` OWNER TO landlord; GRANT CREATE, CONNECT ON DATABASE `+name+` TO "Service"; GRANT EXECUTE ON FUNCTION pg_control_system() TO "Service"`)
+				pgserver.Query(t, owner, `ALTER DATABASE `+name+` OWNER TO landlord; GRANT CREATE, CONNECT ON DATABASE `+name+
+					` TO "Service"; GRANT EXECUTE ON FUNCTION pg_control_system() TO "Service"`)
 				url := strings.Replace(owner, "user=queuectl", "user="+role, 1)
 				statements := func(list string) {
 					if list != "" {
@@ -61,7 +65,8 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 				}
 				statements(c.after)
 				err := start()
-				if c.refused == "" && err != nil || c.refused != "" && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), c.refused)) {
+				if c.refused == "" && err != nil || c.refused != "" &&
+					(!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), c.refused)) {
 					t.Errorf("the service starts with %v, want %q", err, c.refused)
 				}
 				said := ""
@@ -70,7 +75,8 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 						said += f.Message + "\n"
 					}
 				}
-				if c.refused != "" && !strings.Contains(said, c.refused) || c.refused == "" && strings.Contains(said, "belongs to") {
+				if c.refused != "" && !strings.Contains(said, c.refused) || c.refused == "" &&
+					strings.Contains(said, "belongs to") {
 					t.Errorf("doctor says %q, want %q", said, c.refused)
 				}
 			})

@@ -55,7 +55,8 @@ var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID:
 // newRowBatch returns an empty collection of rows for a statement with known argument types.
 func newRowBatch(s *serverStatement) *rowBatch {
 	words := strings.Fields(s.text)
-	r := &rowBatch{single: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{}, updates: words[0] == "UPDATE", table: words[2]}
+	r := &rowBatch{single: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{},
+		updates: words[0] == "UPDATE", table: words[2]}
 	if r.updates {
 		r.table = words[1]
 	}
@@ -73,7 +74,8 @@ func (r *rowBatch) statement() *serverStatement {
 	for i, oid := range r.single.types {
 		n := strconv.Itoa(i + 1)
 		if r.columns[i].varies {
-			arrayed, names, values = append(arrayed, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n), append(values, "given.c"+n)
+			arrayed, names, values = append(arrayed, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n),
+				append(values, "given.c"+n)
 		} else {
 			values = append(values, "$"+n+"::"+arrayTypes[oid])
 		}
@@ -131,7 +133,8 @@ func (r *rowBatch) add(args []any) error {
 		case nil:
 			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, appendNull), true
 		default:
-			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, r.single.text)
+			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a,
+				r.single.text)
 		}
 		if r.count == 0 {
 			c.first = len(c.values) - start

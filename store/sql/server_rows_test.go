@@ -31,7 +31,8 @@ func connectTo(t *testing.T, url string) *serverConn {
 func TestRowsAreWrittenTogether(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
-	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
+	for name, of := range map[string]string{"server": url,
+		"pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
 		t.Run(name, func(t *testing.T) { writesTogether(t, of) })
 	}
 }
@@ -41,9 +42,11 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
-	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
+	for name, of := range map[string]string{"server": url,
+		"pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
 		c := connectTo(t, of)
-		if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`).Close(); err != nil {
+		if err := c.pg.Exec(
+			t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`).Close(); err != nil {
 			t.Fatal(err)
 		}
 		each := func(row) (bool, error) { return true, nil }
@@ -85,7 +88,8 @@ func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 
 func writesTogether(t *testing.T, url string) {
 	c := connectTo(t, url)
-	if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`).Close(); err != nil {
+	if err := c.pg.Exec(
+		t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`).Close(); err != nil {
 		t.Fatal(err)
 	}
 	dice := rand.New(rand.NewPCG(1, 2))

@@ -244,7 +244,8 @@ func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (cha
 	oldest, err := c.number(`SELECT min_reader FROM meta`)
 	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
 		err = queue.Errorf(store.ErrNewerSchema.Code,
-			"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again", version, len(steps))
+			"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
+			version, len(steps))
 	}
 	return "", err
 }

@@ -31,7 +31,8 @@ type serverRefused struct {
 
 // Error implements error.
 func (e serverRefused) Error() string {
-	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
+	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code,
+		strings.Join(strings.Fields(e.statement), " "))
 }
 
 // kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).

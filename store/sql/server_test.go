@@ -51,7 +51,8 @@ func emptyTables(t *testing.T, url string) {
 			script.WriteString(statement + ";")
 		}
 	}
-	script.WriteString(`DELETE FROM nodes; DELETE FROM changes; DELETE FROM asks; DELETE FROM roles; DELETE FROM submissions;`)
+	script.WriteString(
+		`DELETE FROM nodes; DELETE FROM changes; DELETE FROM asks; DELETE FROM roles; DELETE FROM submissions;`)
 	script.WriteString(`SELECT setval(s.oid::regclass, 1, false) FROM pg_class s WHERE relkind = 'S'`)
 	config, err := readAddress(url)
 	if err != nil {
@@ -145,7 +146,8 @@ func TestUnreachableServerIsReportedInOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = connectServer(t.Context(), config)
-	if err == nil || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "127.0.0.1:2") {
+	if err == nil || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), "127.0.0.1:1") ||
+		!strings.Contains(err.Error(), "127.0.0.1:2") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -86,13 +86,17 @@ func (s *Store) SpaceError() error {
 		return s.noSpaceError()
 	}
 	if limited && size.database+size.wal-inside > maxSize-reserveBytes-minFreeBytes {
-		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.DescribeSize(maxSize))
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
+			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir,
+			queue.DescribeSize(maxSize))
 	}
 	return nil
 }
 
 func (s *Store) noSpaceError() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(minFreeBytes), s.dir)
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; "+
+		"running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)",
+		queue.FormatSize(minFreeBytes), s.dir)
 }
 
 // withoutReserve makes Room refuse new jobs with this error until the reserve exists again.
@@ -112,14 +116,17 @@ func checkFileLimit(path string) error {
 		need = max(need, info.Size()+minFileGrowth)
 	}
 	if maxSize, limited := fileLimit(); limited && maxSize < need {
-		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
+		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit "+
+			"(LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
 	}
 	return nil
 }
 
 // releaseReserve implements backend.
 func (s *Store) releaseReserve(whole bool) bool {
-	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are free; remove finished jobs with: queuectl cleanup",
+	s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
+		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
+			"free; remove finished jobs with: queuectl cleanup",
 		s.dir, queue.FormatSize(reserveBytes+minFreeBytes)))
 	path := filepath.Join(s.dir, reserve)
 	info, err := os.Stat(path)
@@ -178,7 +185,8 @@ func (s *Store) maintainReserve() {
 	case err == nil:
 		s.noReserve.Store(nil)
 	case errno != syscall.ENOSPC && !noSpace(errno):
-		s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
+		s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
+			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
 		s.withoutReserve(s.noSpaceError())
 	}
@@ -230,7 +238,8 @@ func (s *Store) Guard(ctx context.Context) {
 		wait := guardPause
 		if err != nil {
 			if wait = guardPollInterval; !told {
-				s.log.Warn("cannot watch the database's directory for changes; checking the database files at intervals instead", "error", err, "every", wait)
+				s.log.Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
+					"error", err, "every", wait)
 			}
 			told = true
 		}
@@ -254,7 +263,8 @@ func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
 	}
 	for i := range now {
 		if !os.SameFile(now[i], s.files[i]) {
-			return now, fmt.Errorf("the database in %s was replaced while the service was running; stop the service before you restore a copy", s.dir)
+			return now, fmt.Errorf("the database in %s was replaced while the service was running; stop the service "+
+				"before you restore a copy", s.dir)
 		}
 	}
 	return now, nil
@@ -295,7 +305,8 @@ func (s *Store) checkWAL(size int64) error {
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+pageSize) {
-		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d bytes, too few for its %d changed pages", s.dir, size, frames)
+		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
+			"bytes, too few for its %d changed pages", s.dir, size, frames)
 	}
 	return err
 }
@@ -311,7 +322,8 @@ const (
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.conn.number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {
-		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too few for its %d pages", s.dir, size, pages)
+		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
+			"few for its %d pages", s.dir, size, pages)
 	}
 	return err
 }

@@ -96,7 +96,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
 	}
 	if err := s.open(path); err != nil {
-		if e := sqliteErrorIn(err); e != nil && (e.code&0xff == sqlite3.SQLITE_NOTADB || e.code&0xff == sqlite3.SQLITE_CORRUPT) {
+		if e := sqliteErrorIn(err); e != nil && (e.code&0xff == sqlite3.SQLITE_NOTADB ||
+			e.code&0xff == sqlite3.SQLITE_CORRUPT) {
 			return nil, fmt.Errorf("%w; "+damageDetails, explain(path, err))
 		}
 		return nil, explain(path, err)
@@ -189,7 +190,8 @@ func writerPragmas() []string {
 	}
 	return []string{
 		busyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
-		`journal_size_limit = ` + strconv.Itoa(walKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`, `trusted_schema = 0`,
+		`journal_size_limit = ` + strconv.Itoa(walKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`,
+		`trusted_schema = 0`,
 	}
 }
 
@@ -200,7 +202,8 @@ func checkDir(dir, path string) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		if _, err := os.Stat(filepath.Join(dir, highWaterName)); err == nil {
-			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start with an empty queue", path, filepath.Join(dir, highWaterName))
+			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start "+
+				"with an empty queue", path, filepath.Join(dir, highWaterName))
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
@@ -213,7 +216,8 @@ func checkDir(dir, path string) error {
 		return fmt.Errorf("the database %s is not a regular file", path)
 	case info.Size() == 0:
 		if _, err := os.Stat(filepath.Join(dir, highWaterName)); err == nil {
-			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start with an empty queue", path, filepath.Join(dir, highWaterName))
+			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+
+				"with an empty queue", path, filepath.Join(dir, highWaterName))
 		}
 	}
 	if err := checkPrivate(path, info, 0o077); err != nil {
@@ -253,9 +257,11 @@ func explain(path string, err error) error {
 	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: queuectl restore FILE", path, err)
+		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: "+
+			"queuectl restore FILE", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
-		return fmt.Errorf("the database %s cannot be written (%w); allow the account that the service runs as to write to the file and its directory", path, err)
+		return fmt.Errorf("the database %s cannot be written (%w); allow the account that the service runs as to write to "+
+			"the file and its directory", path, err)
 	case sqlite3.SQLITE_FULL:
 		return noSpaceFor(path, err)
 	case sqlite3.SQLITE_BUSY:
@@ -288,7 +294,8 @@ func (s *Store) checkAfterIOError() error {
 	}
 	if verdict != "ok" {
 		verdict = strings.ReplaceAll(verdict, "\n", " ")
-		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: queuectl restore FILE; "+damageDetails, s.dir, verdict)
+		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: "+
+			"queuectl restore FILE; "+damageDetails, s.dir, verdict)
 	}
 	return os.Remove(marker)
 }
@@ -340,7 +347,8 @@ func (s *Store) refusal(k kind, err error) error {
 	if k == full {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that program and try again", filepath.Join(s.dir, databaseName))
+	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that "+
+		"program and try again", filepath.Join(s.dir, databaseName))
 }
 
 // onFailure implements backend.

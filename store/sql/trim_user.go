@@ -26,7 +26,8 @@ func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 			bytes += r.num(0)
 			return bytes < need, nil
 		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
-			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid), (need-outputs)/store.KeptInput+1)
+			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
+			(need-outputs)/store.KeptInput+1)
 	})
 	return bytes, err
 }
@@ -152,7 +153,9 @@ func (t *tx) ForgetAttempt(seq int64) error {
 		return err
 	}
 	of := trimPlan{excess: 1, newSize: queue.OutputOverQuota, limit: 1}
-	if _, err := t.trim(of, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n); err != nil {
+	if _, err := t.trim(
+		of, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq,
+		n); err != nil {
 		return err
 	}
 	if err := t.exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {

@@ -37,7 +37,8 @@ func (t *tx) Counts() rules.Counts {
 // User implements rules.Tx.
 func (t *tx) User(uid int) rules.User {
 	u := t.s.mem.users[uid]
-	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.totalBytes(), Outputs: u.outputs}
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.totalBytes(),
+		Outputs: u.outputs}
 }
 
 // Hooks implements rules.Tx.
@@ -98,8 +99,10 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
-		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored, j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
+		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
+		int64(j.Since), j.Arrival,
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored,
+		j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
 		err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}
@@ -139,7 +142,8 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	all := set + `, terms = ?38, labels = ?39, input = ?40, queue = ?41, demands = ?42, unique_key = ?43, unique_for = ?44, hooks = ?45, parents = ?46 WHERE seq = ?37`
-	if err = t.exec(all, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+	if err = t.exec(all, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique,
+		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -158,8 +162,11 @@ const rowUpdatedAt = 14
 
 func rowOf(j *rules.Job) jobRow {
 	row := jobRow{
-		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.OwnRetention), j.Outputs, j.Node, j.Stored},
+		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts),
+			int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
+			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt),
+			int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt),
+			int64(j.PausedBy), bit(j.OwnRetention), j.Outputs, j.Node, j.Stored},
 		texts:    [...]string{j.WorkerID, j.Units, string(j.Reason), j.LastAttempt},
 		hasError: j.NewError != nil,
 	}
@@ -238,7 +245,8 @@ func (t *tx) writeInput(seq int64, text *texts) (err error) {
 		err = t.exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 		return err
 	}
-	err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`, seq, text.input)
+	err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
+		seq, text.input)
 	return err
 }
 
@@ -247,7 +255,8 @@ func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
 	if err := t.exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
-	return t.exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
+	return t.exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
+		seq)
 }
 
 // AddAttempt implements rules.Tx.
@@ -269,8 +278,11 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 			return err
 		}
 	}
-	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
-		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size, Result: a.Result, ResultError: a.ResultError})
+	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID,
+		StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
+		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks,
+		Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
+		Result: a.Result, ResultError: a.ResultError})
 }
 
 // AddGarbage implements rules.Tx.

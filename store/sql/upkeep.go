@@ -17,7 +17,10 @@ func (s *engine) Audit(ctx context.Context, a store.Audit) error {
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, prompt, func(t *tx) error { return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0, detail) })
+	return s.do(ctx, prompt, func(t *tx) error {
+		return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0,
+			detail)
+	})
 }
 
 // Settings returns the stored settings.
@@ -41,7 +44,8 @@ func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
 		if set.Value == "" {
 			n, err = t.count(`DELETE FROM settings WHERE key = ?`, set.Key)
 		} else {
-			n, err = t.count(`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
+			n, err = t.count(
+				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
 				set.Key, set.Value, int64(set.UID), int64(t.now))
 		}
 		if err != nil || n == 0 {
@@ -67,7 +71,8 @@ const (
 func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.doOp(ctx, &op{class: prompt, wholeReserve: true, run: func(t *tx) error {
 		s.space.maintainReserve()
-		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`, int64(t.now))
+		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+			int64(t.now))
 		if err != nil {
 			return err
 		}
@@ -120,7 +125,8 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if opened || unseen || dependants || s.rechecks.DirtyGateCount() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
+		if opened || unseen || dependants || s.rechecks.DirtyGateCount() > 0 || kept || len(due) == moveStep ||
+			expired == moveStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}

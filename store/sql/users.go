@@ -137,7 +137,8 @@ func (t *tx) writeUser(uid int64, u user) (err error) {
 		return err
 	}
 	return t.exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
-		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid, u.waiting, u.bytes, u.outputs)
+		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
+		u.waiting, u.bytes, u.outputs)
 }
 
 // readUsers reads the users' counts.

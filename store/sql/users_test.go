@@ -24,7 +24,10 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := s.do(t.Context(), urgent, func(t *tx) error { return t.exec(`DELETE FROM inputs WHERE seq <= ?`, int64(all-20)) })
+	err := s.do(t.Context(), urgent, func(t *tx) error {
+		return t.exec(`DELETE FROM inputs WHERE seq <= ?`,
+			int64(all-20))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +55,8 @@ func trimEveryKind(t *testing.T, s *Store) {
 				r.Released = append(r.Released, j.Lease())
 				continue
 			}
-			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")}, Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true}})
+			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
+				Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true}})
 		}
 		r.MaxBytesUser = quota
 		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Ended) != 1 {

@@ -17,10 +17,12 @@ import (
 )
 
 // rebuildAdvice is the advice for rows that contradict each other.
-const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring recounts all rows and creates missing indexes"
+const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring " +
+	"recounts all rows and creates missing indexes"
 
 // replaceAdvice is the advice for a database that is too damaged to be backed up.
-const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: queuectl restore FILE"
+const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
+	"queuectl restore FILE"
 
 // maxClockAhead is how far in the future a stored time may be without being reported.
 const maxClockAhead = time.Minute
@@ -30,7 +32,8 @@ const maxClockAhead = time.Minute
 func (s *Store) Examine(ctx context.Context) []store.Finding {
 	list := ExamineDir(s.dir)
 	if err := s.SpaceError(); err != nil {
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error(), Next: "free some space"})
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error(),
+			Next: "free some space"})
 	}
 	wait := slowCommit // how long to wait for the writer, which may hang in a commit
 	if s.SlowCommitError() != nil {
@@ -45,16 +48,19 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	})
 	switch slow := s.SlowCommitError(); {
 	case slow != nil:
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(), Next: "check the disk"})
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
+			Next: "check the disk"})
 	case err != nil:
-		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: "see the service's log"})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
+			Next: "see the service's log"})
 	}
 	return list
 }
 
 // Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
 // output files in the directories. It reports the progress of the copy to the callback each.
-func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, total int64) error) (list []store.Finding, err error) {
+func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
+	each func(done, total int64) error) (list []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
 	files, err := outputFiles(outputs.Dirs)
 	if err != nil {
@@ -73,12 +79,15 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	list := ExamineDir(dir)
 	path := filepath.Join(dir, databaseName)
 	wrong := func(err error) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
+			Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("%s is missing", path),
-			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, highWaterName))})
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure,
+			Message: fmt.Sprintf("%s is missing", path),
+			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
+				"empty queue, remove %s", filepath.Join(dir, highWaterName))})
 	case err != nil:
 		return wrong(err)
 	case info.Mode().IsRegular() && info.Size() == 0:
@@ -112,8 +121,10 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 func findEmpty(dir, path string) store.Finding {
 	mark := filepath.Join(dir, highWaterName)
 	if _, err := os.Stat(mark); err == nil {
-		return store.Finding{Check: "database", Level: store.LevelFailure, Message: path + " is empty, but contained jobs before",
-			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an empty queue, remove %s", mark)}
+		return store.Finding{Check: "database", Level: store.LevelFailure,
+			Message: path + " is empty, but contained jobs before",
+			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an "+
+				"empty queue, remove %s", mark)}
 	}
 	return store.Finding{Check: "database", Level: store.LevelWarning, Message: path + " is empty: it has no tables yet",
 		Next: "start the service, which creates the tables"}
@@ -130,18 +141,23 @@ func ExamineDir(dir string) (list []store.Finding) {
 	case err != nil:
 		add("file system", store.LevelFailure, "check that the directory exists and can be read", "%v", err)
 	case system.refuse(dir) != nil:
-		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl restore FILE with another --dir", "%v", system.refuse(dir))
+		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl "+
+			"restore FILE with another --dir", "%v", system.refuse(dir))
 	case system.note != "":
-		add("file system", store.LevelWarning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
+		add("file system", store.LevelWarning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir,
+			system.name, system.note)
 	default:
-		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir, system.name, refusedNames())
+		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
+			system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
 		add("disk", store.LevelFailure, "check the disk", "%v", err)
 	} else if inodes := freeInodes(dir); inodes == 0 {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
 	} else if free < minFreeBytes+reserveBytes {
-		add("disk", store.LevelFailure, "free some space", "only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir, queue.FormatSize(minFreeBytes))
+		add("disk", store.LevelFailure, "free some space",
+			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir,
+			queue.FormatSize(minFreeBytes))
 	} else {
 		add("disk", store.LevelOK, "", "%d MiB are free", free>>20)
 	}
@@ -165,7 +181,8 @@ func ExamineDir(dir string) (list []store.Finding) {
 			err = checkWritable(path, info)
 		}
 		if err != nil {
-			add("permissions", store.LevelFailure, "make the service's account the owner of the queue's files, and give no other account access", "%v", err)
+			add("permissions", store.LevelFailure, "make the service's account the owner of the queue's files, and give no "+
+				"other account access", "%v", err)
 		}
 	}
 	if len(list) == before {
@@ -186,11 +203,15 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
-		list = append(list, store.Finding{Check: "database", Level: store.LevelOK, Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelOK,
+			Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
-	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
+	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`,
+		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
-			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (dates that are already stored stay as they are)"})
+			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure,
+				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
+				Next:    "set the clock of the machine (dates that are already stored stay as they are)"})
 		}
 	}
 	return list
@@ -210,8 +231,9 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 		return nil
 	}
 	return []store.Finding{{Check: "batches", Level: store.LevelFailure,
-		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers are between %d and %d", n, first, last),
-		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
+		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers "+
+			"are between %d and %d", n, first, last),
+		Next: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
 // schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
@@ -272,7 +294,8 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 		}
 		for i, text := range found {
 			if i == maxFaults {
-				list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: next})
+				list = append(list, store.Finding{Check: name, Level: store.LevelFailure,
+					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: next})
 				break
 			}
 			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: text, Next: next})
@@ -283,10 +306,14 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })
 	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return counterFaults(c) })
-	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy (queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
+	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy "+
+		"(queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
-	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums", len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged output can only be restored from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
+	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
+		len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged "+
+		"output can only be restored from a backup, and is reported until its job is removed",
+		func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
 
@@ -300,23 +327,40 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		text, sql string
 		args      []any
 	}{
-		{"%d jobs have dates in the future, for example job %s; check the clock", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d events have dates in the future, for example event %s; check the clock", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
-		{"%d jobs have a place in the queue that contradicts their state, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d jobs are ready but would never start (they are in no lane, that is, no group of waiting jobs), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
-		{"%d jobs start too late (they should be first in their lane, a group of waiting jobs), for example job %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+		{"%d jobs have dates in the future, for example job %s; check the clock",
+			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`,
+			[]any{future}},
+		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s; check the clock",
+			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d events have dates in the future, for example event %s; check the clock",
+			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d jobs are ready but would never start (they are in no lane, that is, no group of waiting " +
+			"jobs), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs start too late (they should be first in their lane, a group of waiting jobs), for example job %s",
+			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
-		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
-		{"%d jobs are blocked but have no open dependency, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
-		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
-		{"%d jobs depend on a job that does not exist, for example job %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
-		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
-		{"%d jobs have a higher number than any assigned so far, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
-		{"%d jobs have the number of another job as their id, for example %s", `SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"the last attempt of %d jobs is stored twice, or in the job's row although the job is not completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
-		{"the last attempt of %d jobs cannot be read, for example of job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
-		{"%d jobs have more attempts than their attempt counter says, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s",
+			`SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+		{"%d jobs are blocked but have no open dependency, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s",
+			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+		{"%d jobs depend on a job that does not exist, for example job %s",
+			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s",
+			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+		{"%d jobs have a higher number than any assigned so far, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have the number of another job as their id, for example %s",
+			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
+		{"the last attempt of %d jobs is stored twice, or in the job's row although the job is not " +
+			"completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"the last attempt of %d jobs cannot be read, for example of job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
+		{"%d jobs have more attempts than their attempt counter says, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
 		n, example := int64(0), ""
 		err := c.query(func(r row) (bool, error) {
@@ -447,7 +491,8 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 			return true, nil
 		}, q)
 	}
-	if err := errors.Join(known(`SELECT ref FROM garbage`), known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
+	if err := errors.Join(known(`SELECT ref FROM garbage`),
+		known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
 		return nil, err
 	}
 	reserved := ""

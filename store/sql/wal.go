@@ -55,10 +55,12 @@ func (s *Store) checkpointWAL(size int64) {
 		s.setWALStuck("")
 	case size <= w.alarm: // not large enough for a warning
 	case errors.Is(err, errWALInUse):
-		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading the database; find that program with: %s, and end it",
+		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
+			"the database; find that program with: %s, and end it",
 			path, queue.FormatSize(w.alarm), findsReaders(path)))
 	default:
-		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); check the disk", path, queue.FormatSize(w.alarm), err))
+		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied "+
+			"(%v); check the disk", path, queue.FormatSize(w.alarm), err))
 	}
 }
 
@@ -112,7 +114,8 @@ func (s *Store) SlowCommitError() error {
 		return nil
 	}
 	if took := time.Since(s.created) - start; took >= slowCommit {
-		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores nothing until the disk responds",
+		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores "+
+			"nothing until the disk responds",
 			s.dir, queue.FormatDuration(took.Truncate(time.Second)))
 	}
 	return nil
@@ -138,7 +141,9 @@ func (s *Store) readBudget() time.Duration {
 // readTooLong implements backend.
 func (s *Store) readTooLong(budget time.Duration) error {
 	if err := s.CheckpointError(); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the following problem lasts: %v", budget, err)
+		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
+			"following problem lasts: %v", budget, err)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
+	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
+		"less, or try again later", budget)
 }

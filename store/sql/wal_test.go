@@ -60,7 +60,8 @@ func TestSlowCommitIsReported(t *testing.T) {
 		t.Errorf("before slowCommit: %v", err)
 	}
 	s.created = time.Now().Add(-slowCommit - 1500*time.Millisecond)
-	if err := s.SlowCommitError(); err == nil || !strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
+	if err := s.SlowCommitError(); err == nil ||
+		!strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
 		t.Errorf("after slowCommit: %v", err)
 	}
 	if list := s.Examine(t.Context()); !slices.ContainsFunc(list, func(f store.Finding) bool {
@@ -130,7 +131,8 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	}
 	begun := time.Now()
 	err := s.reading(t.Context(), func(r *reader) error { <-r.ctx.Done(); return r.ctx.Err() })
-	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= readTimeout || !strings.Contains(err.Error(), way) {
+	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= readTimeout ||
+		!strings.Contains(err.Error(), way) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
 	if _, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil {
@@ -181,7 +183,8 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 // readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.reading(ctx, func(r *reader) error {
-		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps + `) SELECT count(*) FROM c, meta`)
+		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
+			`) SELECT count(*) FROM c, meta`)
 		return err
 	})
 }

@@ -31,7 +31,8 @@ func (s *engine) laneFaults() error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscounted(lanes), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscounted(lanes), t.forgottenLanes(lanes),
+			t.wrongQueues(lanes))
 	})
 }
 
@@ -107,7 +108,8 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	ended, err2 := t.number(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
 	if edges > 0 && !m.hasDependencies || ended != m.undecided {
-		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended, m.hasDependencies, m.undecided))
+		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
+			m.hasDependencies, m.undecided))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.query(func(r row) (bool, error) {
@@ -135,7 +137,8 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 		}
 	}
 	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.overQuota) {
-		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties, over, m.emptyLanes, m.lanes.overQuota))
+		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties,
+			over, m.emptyLanes, m.lanes.overQuota))
 	}
 	users := map[int]user{}
 	err = t.query(func(r row) (bool, error) {
@@ -183,7 +186,8 @@ type verified struct{ conn }
 
 func (v verified) query(each func(r row) (bool, error), sql string, args ...any) error {
 	if _, lite := v.conn.(*liteConn); !lite {
-		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`, `(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
+		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`,
+			`(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
 	}
 	return v.conn.query(each, sql, args...)
 }
@@ -204,7 +208,10 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 			continue
 		}
 		at := list{l.ClosedBy, l.List()}
-		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool { return n.Gate == l.ClosedBy && n.Kind == queue.GateResource }) {
+		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool {
+			return n.Gate == l.ClosedBy &&
+				n.Kind == queue.GateResource
+		}) {
 			at.of.UID = 0 // at this gate, lanes of all users wait behind the best one
 		}
 		units := func(l rules.Lane) int {
@@ -306,7 +313,8 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 		list, err = t.jobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
 		for i := range list {
 			if err == nil && t.s.mem.leases[list[i].Seq] == nil {
-				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbRemove}[dice.IntN(2)]})
+				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel,
+					queue.VerbRemove}[dice.IntN(2)]})
 			}
 		}
 	case 7:
@@ -319,7 +327,8 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 
 // walks compares engines with the model in random walks. open opens an engine repeatedly on the same
 // database.
-func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *engine), checks ...func(*engine) error) {
+func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *engine),
+	checks ...func(*engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
 		at := open(t)
 		var now atomic.Int64

@@ -130,7 +130,8 @@ func (s *engine) addToQueue(o *op) error {
 		n += len(s.waiting[c])
 	}
 	if o.class == normal && n >= maxWaiting-promptRoom || o.class == prompt && n >= maxWaiting {
-		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the disk; try again later", n)
+		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
+			"disk; try again later", n)
 	}
 	s.waiting[o.class] = append(s.waiting[o.class], o)
 	return nil
@@ -232,7 +233,8 @@ func (s *engine) takeFairGroup(group []*op) []*op {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b turnKey) int {
-		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.lastServed, b.lastServed), int(a.op.class)-int(b.op.class))
+		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.lastServed, b.lastServed),
+			int(a.op.class)-int(b.op.class))
 	})
 	all = all[:min(len(all), max(0, maxGroup-len(group)))]
 	chosen := make(map[*op]bool, len(all))

@@ -89,8 +89,10 @@ func (s *engine) commitNextGroup() {
 // the right to write.
 func (s *engine) fail(err error, group []*op) {
 	s.backend.onFailure()
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
-		"check the database with: queuectl doctor, and repeat the request with the same key once the service is running again", err)
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
+		"the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
+			"check the database with: queuectl doctor, and repeat the request with the same key once the "+
+			"service is running again", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter
@@ -379,7 +381,9 @@ func (t *tx) writeMeta() error {
 		return err
 	}
 	m, b := &t.s.mem, &t.memoryAtStart
-	if !(t.hasBegun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList && m.queueList == b.queueList {
+	if !(t.hasBegun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
+		m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList &&
+		m.queueList == b.queueList {
 		return nil
 	}
 	inMeta, changed := "", false
@@ -392,8 +396,10 @@ func (t *tx) writeMeta() error {
 	m.commits++
 	c := &m.counts
 	err := t.exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed), inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
-		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed),
+		inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
+		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
+		m.outputs)
 	if err == nil && t.delta != nil {
 		err = t.storeDelta()
 	}

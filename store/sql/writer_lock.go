@@ -81,7 +81,8 @@ func (t *tx) reload() error {
 }
 
 // errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
-var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs, and the service ends; start the service again")
+var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs, and the service " +
+	"ends; start the service again")
 
 // beginTx implements backend. If the server rejects a row written before the writer lock was held, another
 // node may have taken over that job. In this case, beginTx returns errPrewrite, and the transaction is
@@ -177,7 +178,8 @@ func (t *tx) storeDelta() error {
 		return err
 	}
 	n := t.s.mem.commits
-	if err := t.exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`, n, string(text)); err != nil || n%deltaCleanupStep != 0 {
+	if err := t.exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`, n,
+		string(text)); err != nil || n%deltaCleanupStep != 0 {
 		return err
 	}
 	return t.exec(`DELETE FROM changes WHERE n < ?`, n-deltasKept)

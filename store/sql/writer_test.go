@@ -76,7 +76,8 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			if err := os.Rename(filepath.Join(s.dir, databaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
 				return err
 			}
-			if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); !errors.Is(err, queue.ErrOutcomeUnknown) {
+			if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); !errors.Is(err,
+				queue.ErrOutcomeUnknown) {
 				return fmt.Errorf("it did not fail: %w", err)
 			}
 			return nil
@@ -88,7 +89,8 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 				crowd.Go(func() { s.do(context.Background(), normal, func(*tx) error { return nil }) })
 			}
 			awaitWaiting(t, s, maxWaiting-promptRoom)
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err, queue.ErrUnavailable) {
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err,
+				queue.ErrUnavailable) {
 				return fmt.Errorf("one more was taken: %w", err)
 			}
 			// Release the writer while the backup waits for it or has finished.
@@ -105,13 +107,14 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			told := false
-			_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, func(int64, int64) error {
-				if told {
-					return nil
-				}
-				told = true
-				return during(s, cancel)
-			})
+			_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist },
+				func(int64, int64) error {
+					if told {
+						return nil
+					}
+					told = true
+					return during(s, cancel)
+				})
 			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was taken") {
 				t.Errorf("got %v, want an error", err)
 			}
@@ -220,7 +223,8 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 	for range many {
 		seqs = append(seqs, enqueueFor(t, s, 1, 1, withLargeArgs)...)
 	}
-	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
+	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbCancel, queue.VerbRetry,
+		queue.VerbRemove} {
 		count := countTransactions(t, s)
 		release := occupyWriter(t, s)
 		var all sync.WaitGroup

@@ -57,9 +57,11 @@ func stagedBatchIsHidden(r *rig) {
 		}
 	})
 	same(r, "claimed before the commit", seqs(r.claim(10)), []int64{before.Seq})
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("last"))}, UID: testUID, Batch: "b"})
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("last"))}, UID: testUID,
+		Batch: "b"})
 	r.must(err)
-	same(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true, Batch: receipt.Batch})
+	same(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true,
+		Batch: receipt.Batch})
 	same(r, "claimed before it is finished", seqs(r.claim(10)), nil)
 	r.advance(time.Minute)
 	r.newEvents()
@@ -75,7 +77,8 @@ func stagedBatchIsHidden(r *rig) {
 	same(r, "due of a delayed job", r.get(staged[3]).DueAt, r.s.Now().Add(time.Hour))
 	r.checkCounts()
 	claimed := r.claim(10)
-	same(r, "claimed, in the batch's order", []string{claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID}, []string{staged[0], staged[1], staged[2], "last"})
+	same(r, "claimed, in the batch's order", []string{claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID},
+		[]string{staged[0], staged[1], staged[2], "last"})
 	same(r, "steps afterwards", r.applyBatch(receipt), 0)
 }
 
@@ -85,7 +88,8 @@ func stagedIdsAreTaken(r *rig) {
 	for _, id := range []string{"mine", receipt.IDs[1]} {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(id))}, UID: testUID})
 		r.wantError("enqueue of a staged id", err, queue.CodeExists, "id")
-		_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(id))}, UID: testUID, Batch: "other"})
+		_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(id))}, UID: testUID,
+			Batch: "other"})
 		r.wantError("stage of a staged id", err, queue.CodeExists, "id")
 	}
 	next := r.enqueueOne()
@@ -169,11 +173,13 @@ func stagedJobsCount(r *rig) {
 		for i := range drafts {
 			drafts[i] = draft(ofUser(uid))
 		}
-		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4, MaxPendingUser: 5})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4,
+			MaxPendingUser: 5})
 		return err
 	}
 	enqueue := func(uid int, limit int64) error {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(uid))}, UID: uid, MaxPending: limit})
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(uid))}, UID: uid,
+			MaxPending: limit})
 		return err
 	}
 	r.must(stage(1, "b", 3))
@@ -201,7 +207,8 @@ func stagedJobsCount(r *rig) {
 
 func batchesAreBounded(r *rig) {
 	begins := func(uid, n int) error {
-		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid,
+			Batch: fmt.Sprint("b", n)})
 		return err
 	}
 	for uid := range 6 { // including root; the batches of one user do not count toward the limit of another
@@ -228,7 +235,8 @@ func batchesAudited(r *rig) {
 	wantAudit := func(target string) {
 		r.Helper()
 		uid := testUID
-		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: &uid, Verb: "enqueue.batch", Target: target}}})
+		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: queue.EventAudit,
+			Detail: queue.EventDetail{UID: &uid, Verb: "enqueue.batch", Target: target}}})
 	}
 	r.stage("a\n", 3)
 	wantAudit(`"a\n" begun with 3 jobs`)

@@ -75,7 +75,8 @@ func bytesCounted(r *rig) {
 	r.settle(second, exited(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
 	r.checkBytes("one job less", r.bytesHeld(1), 20_000, 1)
-	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10, nil)
+	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10,
+		nil)
 	r.must(err)
 	same(r, "purged", n, 1)
 	same(r, "at last", r.bytesHeld(1), int64(0))
@@ -87,7 +88,8 @@ func bytesLimitRefuses(r *rig) {
 		r.Helper()
 		r.wantCode(what, err, queue.CodeFull)
 		var refused *queue.Error
-		if !errors.As(err, &refused) || refused.Field != "max_bytes_per_user" || !strings.Contains(refused.Message, "of 50000 bytes") {
+		if !errors.As(err, &refused) || refused.Field != "max_bytes_per_user" ||
+			!strings.Contains(refused.Message, "of 50000 bytes") {
 			r.Errorf("%s: %v does not name the setting and how many bytes it allows", what, err)
 		}
 	}
@@ -98,10 +100,11 @@ func bytesLimitRefuses(r *rig) {
 	first := r.claimOne()
 	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
-		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit, Edit: func(j *queue.Job) error {
-			j.Stdin = strings.Repeat("y", n)
-			return nil
-		}})
+		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit,
+			Edit: func(j *queue.Job) error {
+				j.Stdin = strings.Repeat("y", n)
+				return nil
+			}})
 	}
 	r.checkUnchanged(func() { full("an edit", grow(60_000)) })
 	r.must(grow(100))
@@ -175,7 +178,8 @@ func inputsTrimmed(r *rig) {
 	env := draft(ofUser(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
 	both := draftWithInput(1, 9000)
 	both.Env = []string{"A=1"}
-	first, second, small := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed), r.endedJob(draftWithInput(1, kept), queue.Completed)
+	first, second, small := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed),
+		r.endedJob(draftWithInput(1, kept), queue.Completed)
 	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
 	r.must(r.enqueueLarge(1, 0, both))
 	cancelled := r.claimOne()
@@ -209,7 +213,8 @@ func inputsTrimmed(r *rig) {
 	r.trimUser(1, 0)
 	same(r, "bytes that were removable", now-r.bytesHeld(1), removable)
 	same(r, "bytes that are removable after that", r.removableBytes(1), int64(0))
-	shows("for all", map[int64]queue.InputParts{first.Seq: queue.InputStdin, second.Seq: queue.InputEnv, cancelled.Seq: queue.InputEnv | queue.InputStdin})
+	shows("for all", map[int64]queue.InputParts{first.Seq: queue.InputStdin, second.Seq: queue.InputEnv,
+		cancelled.Seq: queue.InputEnv | queue.InputStdin})
 	for _, j := range []queue.Job{small, dead, waiting, other} {
 		if n := store.InputSize(new(r.get(j.ID).Execution)); n < kept {
 			r.Errorf("job %s, which keeps its input, has %d bytes of it", j.ID, n)
@@ -254,11 +259,13 @@ func jobWithoutInputDoesNotRun(r *rig) {
 
 func bytesStaged(r *rig) {
 	stage := func(limit int64) error {
-		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1, Batch: "b", MaxBytesUser: limit})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1,
+			Batch: "b", MaxBytesUser: limit})
 		return err
 	}
 	r.endedJob(draftWithInput(2, 7000), queue.Completed)
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(2, 20_000)}, UID: 2, Batch: "b"})
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(2, 20_000)}, UID: 2,
+		Batch: "b"})
 	r.must(err)
 	before := r.bytesHeld(2)
 	r.trimUser(2, before-1)
@@ -346,7 +353,8 @@ func disownMovesBytes(r *rig) {
 func bytesOfFirings(r *rig) {
 	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
 	f := store.OccurrenceRequest{
-		Name: hourly.Name, Gen: hourly.Gen, Last: hourly.LastAt, Boot: hourly.Boot, LastAt: r.s.Now(), NextBoot: hourly.Boot, Runs: []queue.Millis{r.s.Now()},
+		Name: hourly.Name, Gen: hourly.Gen, Last: hourly.LastAt, Boot: hourly.Boot, LastAt: r.s.Now(), NextBoot: hourly.Boot,
+		Runs:         []queue.Millis{r.s.Now()},
 		IDs:          func(queue.Millis, int) string { return "hourly-1" },
 		MaxBytesUser: r.bytesHeld(1) + 1000, FailOverQuota: true,
 	}

@@ -83,8 +83,10 @@ func agingByTime(r *rig) {
 	r.promote()
 	same(r, "order of claims", seqs(r.claim(10)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 
-	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)), draft(withPriority(10)))
-	same(r, "order of claims at once", seqs(r.claim(10)), []int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
+	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)),
+		draft(withPriority(10)))
+	same(r, "order of claims at once", seqs(r.claim(10)),
+		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
 	// Points grow continuously: one millisecond of waiting decides which of two jobs starts first.
 	old := r.enqueueOne(withPriority(4))
@@ -138,7 +140,8 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	r.advanceAndPromote(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
 	same(r, "arrival of the sleeper", r.get(sleeper.ID).Arrival, 4)
-	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival, r.s.Counts().Enqueued), 0)
+	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival, r.s.Counts().Enqueued),
+		0)
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }
 
@@ -183,7 +186,8 @@ func retryKeepsPlace(r *rig) {
 	r.advance(time.Second)
 	second := r.enqueueOne()
 	failed := r.settle(r.claimOne(), exited(1))
-	same(r, "since and arrival of the failed job", []int64{int64(failed.Since), failed.Arrival}, []int64{int64(first.Since), first.Arrival})
+	same(r, "since and arrival of the failed job", []int64{int64(failed.Since), failed.Arrival},
+		[]int64{int64(first.Since), first.Arrival})
 	r.advanceAndPromote(2 * time.Second)
 	third := r.enqueueOne()
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, third.Seq})

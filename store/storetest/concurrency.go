@@ -209,7 +209,8 @@ func manyClaimers(r *rig) {
 	for i := range claimed {
 		for n := 1; n < len(claimed[i]); n++ {
 			if claimed[i][n].Priority > claimed[i][n-1].Priority {
-				r.Errorf("claimer %d got priority %d after %d, want the head of the queue", i, claimed[i][n].Priority, claimed[i][n-1].Priority)
+				r.Errorf("claimer %d got priority %d after %d, want the head of the queue", i, claimed[i][n].Priority,
+					claimed[i][n-1].Priority)
 			}
 		}
 	}
@@ -291,7 +292,8 @@ func concurrentUseLosesNothing(r *rig) {
 	r.must(ctx.Err())
 	same(r, "jobs completed and cancelled, as told", finished.Load()+cancelled.Load(), int64(jobs))
 	counts := r.s.Counts()
-	same(r, "jobs completed and cancelled, as counted", []int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
+	same(r, "jobs completed and cancelled, as counted",
+		[]int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
 	ends := map[int64]int{}
 	for _, e := range r.newEvents() {
 		if e.Kind == queue.EventEnded || e.Kind == queue.EventCancelled {

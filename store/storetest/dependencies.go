@@ -88,7 +88,8 @@ func waitsForOthers(r *rig) {
 
 func waitsForDrafts(r *rig) {
 	third := func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted}, {Draft: 3, Condition: queue.ParentCompleted}}
+		j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted},
+			{Draft: 3, Condition: queue.ParentCompleted}}
 	}
 	jobs := r.enqueueAndGet(draft(third), draft(), draft())
 	for _, j := range r.claimExactly("in any order", jobs[1], jobs[2]) {
@@ -100,8 +101,11 @@ func waitsForDrafts(r *rig) {
 func endedParentDecidesImmediately(r *rig) {
 	done := r.runJob(exited(0))
 	dead := r.runJob(exited(1), withMaxAttempts(1))
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, done)), draft(dependingOn(queue.ParentDead, dead)), draft(dependingOn(queue.ParentEnded, done, dead)),
-		draft(dependingOn(queue.ParentCompleted, done, dead)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureHold)), draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureRun)))
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, done)), draft(dependingOn(queue.ParentDead, dead)),
+		draft(dependingOn(queue.ParentEnded, done, dead)),
+		draft(dependingOn(queue.ParentCompleted, done, dead)),
+		draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureHold)),
+		draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureRun)))
 	r.claimExactly("those that may", jobs[0], jobs[1], jobs[2], jobs[5])
 	r.checkState("that can never run", jobs[3], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("that is to be held", jobs[4], queue.Held, queue.ReasonDependency)
@@ -110,8 +114,10 @@ func endedParentDecidesImmediately(r *rig) {
 
 func failedDependencyIsHandled(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, parent)), draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureHold)),
-		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)), draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, parent)),
+		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureHold)),
+		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)),
+		draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
 	r.checkState("as usual", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("to be held", jobs[1], queue.Held, queue.ReasonDependency)
@@ -132,7 +138,8 @@ func cancelCascades(r *rig) {
 
 func removedParent(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentEnded, parents[0])), draft(dependingOn(queue.ParentCompleted, parents[1])))
+	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentEnded, parents[0])),
+		draft(dependingOn(queue.ParentCompleted, parents[1])))
 	r.must(r.change(parents[0], queue.VerbRemove))
 	r.checkState("nobody knows how it would have ended", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job removes its dependencies
@@ -143,7 +150,8 @@ func removedParent(r *rig) {
 func stagedParentMayBeRemoved(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
 	_, err := r.s.StageBatch(r.Context(), store.Request{Batch: "b", UID: testUID, Drafts: []queue.Job{
-		draft(), draft(dependingOn(queue.ParentCompleted, parents[0])), draft(dependingOn(queue.ParentEnded, parents[1]), onDependencyFailure(queue.DependencyFailureRun))}})
+		draft(), draft(dependingOn(queue.ParentCompleted, parents[0])),
+		draft(dependingOn(queue.ParentEnded, parents[1]), onDependencyFailure(queue.DependencyFailureRun))}})
 	r.must(err)
 	for _, p := range parents {
 		r.must(r.change(p, queue.VerbRemove))
@@ -279,7 +287,9 @@ func parentsByID(r *rig) {
 		r.wantError("an unknown id", err, queue.CodeInvalid, "depends_on")
 		_, err = r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "h"))
 		r.wantError("another one's hook of the settings", err, queue.CodeInvalid, "depends_on")
-		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(withID("x"), dependingOnIDs(queue.ParentCompleted, "y")), draft(withID("y"), dependingOnIDs(queue.ParentCompleted, "x"))}})
+		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
+			Drafts: []queue.Job{draft(withID("x"), dependingOnIDs(queue.ParentCompleted, "y")),
+				draft(withID("y"), dependingOnIDs(queue.ParentCompleted, "x"))}})
 		r.wantError("a ring", err, queue.CodeInvalid, "depends_on")
 	})
 	stage := func(drafts ...queue.Job) error {
@@ -288,7 +298,8 @@ func parentsByID(r *rig) {
 	}
 	r.must(stage(draft(withID("first"))))
 	r.must(stage(draft(withID("second"), dependingOnIDs(queue.ParentCompleted, "first"))))
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7), dependingOnIDs(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7),
+		dependingOnIDs(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
 	r.wantError("what another one stages", err, queue.CodeInvalid, "depends_on")
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "f"})
 	r.must(err)
@@ -349,7 +360,8 @@ func editedParents(r *rig) {
 	r.checkUnchanged(func() {
 		r.wantCode("itself", to(child, completed("c")...), queue.CodeInvalid)
 		r.wantCode("nobody", to(child, completed("zzz")...), queue.CodeInvalid)
-		r.wantCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", Condition: queue.ParentDead}), queue.CodeInvalid)
+		r.wantCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", Condition: queue.ParentDead}),
+			queue.CodeInvalid)
 	})
 	grand := r.enqueueOne(withID("g"), dependingOnIDs(queue.ParentCompleted, "c"))
 	r.checkUnchanged(func() { r.wantCode("a ring", to(child, completed("g")...), queue.CodeInvalid) })
@@ -367,11 +379,14 @@ func editedParents(r *rig) {
 func linksAreListed(r *rig) {
 	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("gone")))
 	child := r.enqueueOne(withID("c"), func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentEnded}, {ID: "gone", Condition: queue.ParentDead}}
+		j.DependsOn = []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentEnded},
+			{ID: "gone", Condition: queue.ParentDead}}
 		j.OnDependencyFailure = queue.DependencyFailureRun
 	})
 	same(r, "those that it waits for, as it is read", r.get("c").DependsOn, []queue.Dependency{
-		{ID: "a", Job: parents[0].Seq, Condition: queue.ParentCompleted}, {ID: "b", Job: parents[1].Seq, Condition: queue.ParentEnded}, {ID: "gone", Job: parents[2].Seq, Condition: queue.ParentDead}})
+		{ID: "a", Job: parents[0].Seq, Condition: queue.ParentCompleted},
+		{ID: "b", Job: parents[1].Seq, Condition: queue.ParentEnded},
+		{ID: "gone", Job: parents[2].Seq, Condition: queue.ParentDead}})
 	r.must(r.change(parents[2], queue.VerbRemove))
 	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exited(0))
 	parentLinks, childLinks, err := r.s.Links(r.Context(), child.Seq, 9)
@@ -384,7 +399,8 @@ func linksAreListed(r *rig) {
 	parentLinks, childLinks, err = r.s.Links(r.Context(), parents[1].Seq, 9)
 	r.must(err)
 	same(r, "no parents", parentLinks, nil)
-	same(r, "its child", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, Condition: queue.ParentEnded}})
+	same(r, "its child", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked,
+		Condition: queue.ParentEnded}})
 	_, _, err = r.s.Links(r.Context(), 99, 9)
 	r.wantCode("of nobody", err, queue.CodeNotFound)
 	parentLinks, _, err = r.s.Links(r.Context(), child.Seq, 1)
@@ -408,7 +424,8 @@ func parentsAreReturned(r *rig) {
 	}
 	got, err := r.s.Parents(r.Context(), child.Seq)
 	r.must(err)
-	same(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3}, {ID: "a", UID: testUID, State: queue.Completed, Result: []byte(`{"x":1}`)}})
+	same(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3},
+		{ID: "a", UID: testUID, State: queue.Completed, Result: []byte(`{"x":1}`)}})
 	got, err = r.s.Parents(r.Context(), first.Seq)
 	r.must(err)
 	same(r, "parents of who has none", got, nil)

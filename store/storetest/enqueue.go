@@ -42,7 +42,8 @@ func draftBecomesJob(r *rig) {
 	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
 	want.Arrival = 1
 	same(r, "job", r.get(want.ID), want)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want, queue.EventDetail{UID: new(testUID)})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
+		queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
 	counts.Bytes = 0 // the contract does not define the size of an empty database
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
@@ -57,10 +58,13 @@ func settingsAreReturned(r *rig) {
 		j.ExpiresAt = r.s.Now().Add(time.Hour)
 		j.Execution = queue.Execution{
 			Argv: []string{"prog", "", "ä\n\"\\\x01\u2028<&>"}, Env: []string{"A=1", "B=x=y", "C="}, Cwd: "/tmp/ü", Umask: 0,
-			Stdin: "line\nline\n", StdinFile: "/tmp/in", IdleTimeout: time.Minute, DeferCodes: []int{75}, Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
+			Stdin: "line\nline\n", StdinFile: "/tmp/in", IdleTimeout: time.Minute, DeferCodes: []int{75},
+			Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
 			Backoff: queue.Backoff{Base: 1.5, Strategy: queue.Linear, Max: time.Minute, Jitter: new(0.0)},
-			OkCodes: []int{0, 3}, NoRetryCodes: []int{1<<32 - 1}, OnLost: queue.OnLostHold, AllowBackground: true, NoNewPrivileges: true, TTY: true,
-			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimit: 1, User: "alice", Memory: 64 << 20, CPUs: 0.5, Tasks: 7, Nice: -3, NoFile: 99,
+			OkCodes: []int{0, 3}, NoRetryCodes: []int{1<<32 - 1}, OnLost: queue.OnLostHold, AllowBackground: true,
+			NoNewPrivileges: true, TTY: true,
+			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimit: 1, User: "alice", Memory: 64 << 20, CPUs: 0.5,
+			Tasks: 7, Nice: -3, NoFile: 99,
 		}
 	})
 	want := full
@@ -72,7 +76,8 @@ func settingsAreReturned(r *rig) {
 	same(r, "terms read later", r.get(want.ID).Execution, want.Execution)
 	claimed := r.claim(1)
 	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
-	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)}, []int64{4711, -queue.MaxPriority, queue.MaxAttempts})
+	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
+		[]int64{4711, -queue.MaxPriority, queue.MaxAttempts})
 	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommand) })
 	same(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
 }
@@ -91,7 +96,8 @@ func dueTimes(r *rig) {
 		{"an instant gone by", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
 	} {
 		j := r.enqueueOne(c.set)
-		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.Since, j.CreatedAt}, []queue.Millis{c.runAt, c.runAt, c.since, now})
+		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.Since, j.CreatedAt},
+			[]queue.Millis{c.runAt, c.runAt, c.since, now})
 		same(r, c.name+": Delay", j.Delay, 0)
 		same(r, c.name+": State", j.State, queue.Pending)
 	}
@@ -295,7 +301,8 @@ func keyRepeats(r *rig) {
 
 func keyBelongs(r *rig) {
 	ask := func(uid int, key string, sum byte) (store.Receipt, error) {
-		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Key: key, Sum: [32]byte{31: sum}})
+		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Key: key,
+			Sum: [32]byte{31: sum}})
 	}
 	_, err := ask(1, "k", 1)
 	r.must(err)

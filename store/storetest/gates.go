@@ -78,7 +78,8 @@ func (r *rig) release(jobs ...queue.Job) {
 }
 
 func lockLimitsRunning(r *rig) {
-	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("other", 1))), draft())
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))),
+		draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("other", 1))), draft())
 	got := r.claimExactly("two of three, and the others", jobs[0], jobs[1], jobs[3], jobs[4])
 	r.claimExactly("no room")
 	r.release(got[1])
@@ -96,13 +97,15 @@ func lockLimitsRunning(r *rig) {
 
 func keysOfUsers(r *rig) {
 	jobs := r.enqueueAndGet(
-		draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(2), withDemands(lockDemand("k", 1))),
+		draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(1), withDemands(lockDemand("k", 1))),
+		draft(ofUser(2), withDemands(lockDemand("k", 1))),
 		draft(ofUser(1), withDemands(lockDemand("@k", 1))), draft(ofUser(2), withDemands(lockDemand("@k", 1))))
 	r.claimExactly("one of each user, and one of all", jobs[0], jobs[2], jobs[3])
 }
 
 func newestRuleApplies(r *rig) {
-	old := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))))
+	old := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))),
+		draft(withDemands(lockDemand("k", 1))))
 	r.claimExactly("by the first word", old[0])
 	last := r.enqueueOne(withDemands(lockDemand("k", 3)))
 	r.must(r.edit(old[2], func(j *queue.Job) error { j.Command = "edited"; return nil }))
@@ -160,7 +163,8 @@ func (r *rig) setResources(units map[string]int) {
 }
 
 func resourceLimitsUnits(r *rig) {
-	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("disk", 1))))
+	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 1))),
+		draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("disk", 1))))
 	r.claimExactly("where there is none")
 	r.setResources(map[string]int{"gpu": 3})
 	got := r.claimExactly("three units", jobs[0], jobs[1])
@@ -175,7 +179,9 @@ func resourceLimitsUnits(r *rig) {
 
 func resourceOrderIsKept(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
-	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 4))), draft(withDemands(resourceDemand("gpu", 1))), draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
+	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 4))),
+		draft(withDemands(resourceDemand("gpu", 1))),
+		draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
 		draft(inQueue("night"), withDemands(resourceDemand("gpu", 1))), draft())
 	got := r.claimExactly("those that do not wait behind the large one", jobs[0], jobs[4], jobs[5])
 	r.settle(got[1], exited(0))
@@ -188,7 +194,9 @@ func resourceOrderIsKept(r *rig) {
 
 func blockedElsewhereReservesNothing(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
-	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(lockDemand("k", 1), resourceDemand("gpu", 2))), draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(resourceDemand("gpu", 1))),
+		draft(withDemands(lockDemand("k", 1), resourceDemand("gpu", 2))),
+		draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
 	got := r.claimExactly("the third one waits for its key", jobs[0], jobs[1], jobs[3])
 	next := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
 	r.settle(got[1], exited(0))
@@ -204,11 +212,14 @@ func blockedElsewhereReservesNothing(r *rig) {
 func nodeDemand(node string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: node, N: 1} }
 
 func jobRunsOnItsNode(r *rig) {
-	jobs := r.enqueueAndGet(draft(withDemands(nodeDemand("here"))), draft(withDemands(nodeDemand("there"))), draft(withDemands(nodeDemand("size=large"))), draft(withDemands(nodeDemand("size=small"))),
+	jobs := r.enqueueAndGet(draft(withDemands(nodeDemand("here"))), draft(withDemands(nodeDemand("there"))),
+		draft(withDemands(nodeDemand("size=large"))), draft(withDemands(nodeDemand("size=small"))),
 		draft(withDemands(nodeDemand("there"), resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("gpu", 1))))
-	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"}, Resources: map[string]int{"gpu": 1}}))
+	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"},
+		Resources: map[string]int{"gpu": 1}}))
 	got := r.claimExactly("on one node", jobs[0], jobs[2], jobs[5])
-	r.must(r.s.SetNode(r.Context(), store.Node{Name: "there", Labels: map[string]string{"size": "small", "here": ""}, Resources: map[string]int{"gpu": 1}}))
+	r.must(r.s.SetNode(r.Context(), store.Node{Name: "there", Labels: map[string]string{"size": "small", "here": ""},
+		Resources: map[string]int{"gpu": 1}}))
 	r.promote()
 	r.claimExactly("on another one, whose unit is in use", jobs[1], jobs[3])
 	r.settle(got[2], exited(0))
@@ -219,7 +230,8 @@ func severalGates(r *rig) {
 	r.setResources(map[string]int{"gpu": 1})
 	r.setMaxRunning(2)
 	all := withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second), resourceDemand("gpu", 1))
-	jobs := r.enqueueAndGet(draft(all), draft(all), draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))), draft(withDemands(resourceDemand("gpu", 1))), draft(), draft())
+	jobs := r.enqueueAndGet(draft(all), draft(all), draft(withDemands(lockDemand("k", 1))),
+		draft(withDemands(rateDemand("r", 1, time.Second))), draft(withDemands(resourceDemand("gpu", 1))), draft(), draft())
 	got := r.claimExactly("one with all three, one without", jobs[0], jobs[5])
 	r.settle(got[1], exited(0))
 	plain := r.claimExactly("its user has room again", jobs[6])
@@ -246,14 +258,19 @@ func editedDemand(r *rig) {
 	same(r, "queue", r.get(jobs[1].ID).Queue, "night")
 	same(r, "demands", len(r.get(jobs[1].ID).Demands), 0)
 	r.release(got[1])
-	r.must(r.edit(r.get(jobs[1].ID), func(j *queue.Job) error { j.Demands = []queue.Demand{lockDemand("k", 1)}; return nil }))
+	r.must(r.edit(r.get(jobs[1].ID), func(j *queue.Job) error {
+		j.Demands = []queue.Demand{lockDemand("k",
+			1)}
+		return nil
+	}))
 	r.claimExactly("its key was given back")
 	r.settle(got[0], exited(0))
 	r.claimExactly("it has it", jobs[1])
 }
 
 func awaitServedByGate(r *rig) {
-	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second))), draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))))
+	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second))),
+		draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))))
 	got := r.claimExactly("the first", jobs[0])
 	result := r.await(r.Context(), 1)
 	r.settle(got[0], exited(0))
@@ -310,7 +327,8 @@ func pausedQueue(r *rig) {
 
 func boundedQueue(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Concurrency: 2})
-	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)), draft(inQueue("night"), ofUser(8)), draft())
+	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)),
+		draft(inQueue("night"), ofUser(8)), draft())
 	got := r.claimExactly("two of it", jobs[0], jobs[1], jobs[3])
 	result := r.await(r.Context(), 9)
 	r.settle(got[0], exited(0))
@@ -339,7 +357,8 @@ func manyQueues(r *rig) {
 		next = append(next, r.exchange(store.Report{Want: 9}).Jobs...)
 	}
 	same(r, "jobs of both", len(next), 2)
-	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) || !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == mine[2].Seq }) {
+	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) ||
+		!slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == mine[2].Seq }) {
 		r.Errorf("claimed %v, want the third of one and the other's", next)
 	}
 }
@@ -429,7 +448,8 @@ func setGateRulesApply(r *rig) {
 		return list
 	}
 	want := []store.GateState{
-		{Demand: lock(3), UID: queue.SharedOwner, Set: true, Used: 3, Jobs: 3}, {Demand: rate, UID: queue.SharedOwner, Set: true},
+		{Demand: lock(3), UID: queue.SharedOwner, Set: true, Used: 3, Jobs: 3},
+		{Demand: rate, UID: queue.SharedOwner, Set: true},
 		{Demand: own, UID: testUID, Used: 1, Jobs: 1},
 	}
 	same(r, "gates", gates(testUID, store.GateState{}), want)
@@ -455,7 +475,9 @@ func setGateRulesApply(r *rig) {
 	r.must(r.change(f, queue.VerbCancel))
 	r.must(r.change(d, queue.VerbRetry)) // when d is retried, it states another limit than the rule
 	r.claimExactly("still by that")
-	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1}, {Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1}, {Kind: queue.GateRate, Key: "@x", N: 1}} {
+	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1},
+		{Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1},
+		{Kind: queue.GateRate, Key: "@x", N: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {
 			r.Errorf("%+v: got error %v, want %v", wrong, err, queue.ErrInvalid)
 		}

@@ -64,7 +64,8 @@ func (r *rig) newHooks() (list []string) {
 
 func hookIsMade(r *rig) {
 	r.makeHooks(0)
-	r.enqueueOne(withHooks(queue.HookFailed|queue.HookDead|queue.HookEnded), withMaxAttempts(2), withID("a"), func(j *queue.Job) { j.Env = []string{"A=b"} })
+	r.enqueueOne(withHooks(queue.HookFailed|queue.HookDead|queue.HookEnded), withMaxAttempts(2), withID("a"),
+		func(j *queue.Job) { j.Env = []string{"A=b"} })
 	r.newHooks()
 	j := r.claimOne()
 	e := r.settlement(j, exited(3))
@@ -125,7 +126,9 @@ func hookHasNoHooks(r *rig) {
 func hookOfCancelled(r *rig) {
 	r.makeHooks(0)
 	ends := withHooks(queue.HookEnded)
-	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)), draft(ends, withID("b"), expiringAt(r.s.Now().Add(time.Second)), withDelay(time.Hour)), draft(ends, withID("c"), withDelay(time.Hour)))
+	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)),
+		draft(ends, withID("b"), expiringAt(r.s.Now().Add(time.Second)), withDelay(time.Hour)),
+		draft(ends, withID("c"), withDelay(time.Hour)))
 	parent := r.get("a")
 	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentCompleted}}
@@ -147,7 +150,8 @@ func hookOfCancelled(r *rig) {
 func hookOfBatch(r *rig) {
 	r.makeHooks(0)
 	ctx := r.Context()
-	_, err := r.s.StageBatch(ctx, store.Request{UID: testUID, Batch: "x", Drafts: []queue.Job{draft(withHooks(queue.HookCompleted))}})
+	_, err := r.s.StageBatch(ctx, store.Request{UID: testUID, Batch: "x",
+		Drafts: []queue.Job{draft(withHooks(queue.HookCompleted))}})
 	r.must(err)
 	receipt, err := r.s.Enqueue(ctx, store.Request{UID: testUID, Batch: "x"})
 	r.must(err)
@@ -163,10 +167,11 @@ func hookOfBatch(r *rig) {
 func hookEdited(r *rig) {
 	r.makeHooks(0)
 	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
-	r.must(r.s.Change(r.Context(), r.get("a").Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
-		j.Hooks = queue.HookCompleted
-		return nil
-	}}))
+	r.must(r.s.Change(r.Context(), r.get("a").Seq,
+		store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
+			j.Hooks = queue.HookCompleted
+			return nil
+		}}))
 	r.newHooks()
 	r.settle(r.claimOne(), exited(0))
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
@@ -189,7 +194,8 @@ func hooksAreBounded(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var many []queue.Job
 	for range queue.MaxHooks - 2 {
-		many = append(many, draft(withHooks(queue.HookItself), func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
+		many = append(many, draft(withHooks(queue.HookItself),
+			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
 	r.enqueue(testUID, many...)
 	r.newEvents()
@@ -207,7 +213,8 @@ func hooksInQuota(r *rig) {
 		r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, Owner: "hooks", MaxBytesUser: n}))
 	}
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 5000, 0)
-	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)), r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
+	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)),
+		r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
 	limit := r.bytesHeld(1) + 100
 	quota(limit)
 	r.newHooks()
@@ -230,7 +237,9 @@ func hooksInQuota(r *rig) {
 
 func hookOfDisownedIsNotMade(r *rig) {
 	r.makeHooks(0)
-	_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Owner: "x", Drafts: []queue.Job{draft(withID("a"), withHooks(queue.HookCompleted|queue.HookEnded)), draft(withID("b"), withHooks(queue.HookEnded))}})
+	_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Owner: "x",
+		Drafts: []queue.Job{draft(withID("a"), withHooks(queue.HookCompleted|queue.HookEnded)),
+			draft(withID("b"), withHooks(queue.HookEnded))}})
 	r.must(err)
 	j := r.claimOne()
 	for more := true; more; {

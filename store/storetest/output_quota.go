@@ -144,11 +144,13 @@ func outputsOfAttemptsBounded(r *rig) {
 		same(r, "output of the last attempt", r.outputSizes(j, n+1)[n], int64(1000))
 		j = r.claimRetry()
 	}
-	same(r, "outputs of the attempts", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
+	same(r, "outputs of the attempts", r.outputSizes(j, 3),
+		[]int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
 	same(r, "output of the job that ended before", r.outputSizes(old, 1), []int64{2000})
 	same(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
 	r.checkPromoteHinted("outputs that make room", func() { j = r.endWithOutput(j, exited(0), 3400, limit) })
-	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs}, []any{queue.Completed, int64(3400), int64(0)})
+	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs},
+		[]any{queue.Completed, int64(3400), int64(0)})
 }
 
 func bytesOfDependencies(r *rig) {
@@ -166,13 +168,15 @@ func bytesOfDependencies(r *rig) {
 	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
 	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
 	waits := draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after })
-	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, limit, waits), queue.CodeFull)
+	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, limit, waits),
+		queue.CodeFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
-		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit, Edit: func(j *queue.Job) error {
-			j.DependsOn = after[:n]
-			return nil
-		}})
+		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit,
+			Edit: func(j *queue.Job) error {
+				j.DependsOn = after[:n]
+				return nil
+			}})
 	}
 	before := r.bytesHeld(1)
 	r.must(edit(2, 0))
@@ -267,13 +271,15 @@ func outputOverQuotaIsDropped(r *rig) {
 	e.Attempt.OutputRef, e.Attempt.OutputBytes = "1-1", 5000
 	e.Attempt.Result = []byte(`{}`)
 	before := r.bytesHeld(1)
-	r.checkPromoteHinted("an output file that is not kept", func() { r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit}) })
+	r.checkPromoteHinted("an output file that is not kept",
+		func() { r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit}) })
 	got := r.get(j.ID)
 	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
 	same(r, "bytes that the user holds", r.bytesHeld(1), before)
 	a, err := r.s.Attempt(r.Context(), j.Seq, 1)
 	r.must(err)
-	same(r, "the attempt", []any{a.OutputBytes, a.OutputRef, len(a.Result), a.ExitCode}, []any{int64(queue.OutputOverQuota), "", 0, int64(0)})
+	same(r, "the attempt", []any{a.OutputBytes, a.OutputRef, len(a.Result), a.ExitCode},
+		[]any{int64(queue.OutputOverQuota), "", 0, int64(0)})
 	refs, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	same(r, "garbage", refs, []string{"1-1"})

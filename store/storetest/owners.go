@@ -56,7 +56,8 @@ func ownersNamed(r *rig) {
 	r.enqueueAs(0, "root")
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 9, Owner: "carol", Batch: "b"})
 	r.must(err)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave", MaxPending: 1})
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave",
+		MaxPending: 1})
 	r.wantCode("an enqueue too many", err, queue.CodeFull)
 	same(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
 	r.checkUnchanged(func() { r.disown(8); r.disown(77) })
@@ -72,7 +73,8 @@ func disownMovesJobs(r *rig) {
 	held := r.enqueueAs(7, "alice")
 	r.must(r.change(held, queue.VerbHold))
 	other := r.enqueueAs(8, "bob")
-	ready, sleeping := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withDelay(time.Hour), expiringAt(r.s.Now()+2*3_600_000))
+	ready, sleeping := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withDelay(time.Hour),
+		expiringAt(r.s.Now()+2*3_600_000))
 	r.advance(time.Second)
 	r.newEvents()
 	before := map[string]queue.Job{}
@@ -101,7 +103,8 @@ func disownMovesJobs(r *rig) {
 		r.must(err)
 		same(r, "more to do for another owner's uid", more, false)
 	})
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "carol", MaxPendingUser: 1})
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "carol",
+		MaxPendingUser: 1})
 	r.must(err)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
 	same(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
@@ -132,14 +135,16 @@ func disownLeased(r *rig) {
 	job := r.enqueueAs(7, "bob")
 	r.advance(time.Second)
 	r.newEvents()
-	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)), r.settlement(jobs[2], endedAs(queue.NeverStarted))}
+	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)),
+		r.settlement(jobs[2], endedAs(queue.NeverStarted))}
 	done := r.exchange(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
 	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
-	r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
+	r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: jobs[4].Lease(),
+		Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
 	same(r, "uid of the next owner's", r.get(job.ID).UID, 7)
@@ -156,7 +161,8 @@ func disownLeased(r *rig) {
 
 func disownDiscardsBatchesAndKeys(r *rig) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
-		receipt, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(append(set, ofUser(7))...)}, UID: 7, Owner: "alice", Batch: batch})
+		receipt, err := r.s.StageBatch(r.Context(),
+			store.Request{Drafts: []queue.Job{draft(append(set, ofUser(7))...)}, UID: 7, Owner: "alice", Batch: batch})
 		r.must(err)
 		return receipt
 	}
@@ -200,7 +206,8 @@ func disownedRuns(r *rig) {
 	waits, dead := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withMaxAttempts(1), withPriority(9))
 	r.settle(r.claimOne(), exited(1))
 	r.disown(7)
-	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead, queue.VerbRetryDead: dead} {
+	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead,
+		queue.VerbRetryDead: dead} {
 		r.checkUnchanged(func() {
 			e := r.wantError(string(verb), r.change(j, verb), queue.CodeWrongState, "")
 			if want := fmt.Sprintf(`queuectl edit %s '{"user":"NAME"}'`, j.ID); e.Message[len(e.Message)-len(want):] != want {
@@ -229,7 +236,8 @@ func unownedFound(r *rig) {
 	r.exchange(store.Report{Ended: []store.Settlement{large(kept), r.settlement(inline, exited(0)), large(removed)}})
 	r.must(r.change(removed, queue.VerbRemove))
 	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
-	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1", "1-2-3", "../../etc/passwd", "01-1"}
+	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1",
+		"1-2-3", "../../etc/passwd", "01-1"}
 	unowned := func(refs []string, want ...string) {
 		r.Helper()
 		got, err := r.s.UnownedOutputs(r.Context(), refs)

@@ -37,7 +37,8 @@ const (
 // Walks takes random walks of the given number of steps. Each step calls the engine and the model in the same
 // way, and compares the answers. Both must claim the same jobs in the same order. open creates both stores
 // with an order, and returns a function that advances their clock. A failed walk prints its seed.
-func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store, advance func(time.Duration))) {
+func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
+	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
 		runs = n
 	}
@@ -58,7 +59,8 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 			w.engine, w.model, w.advance = open(t, w.order)
 			w.leases, w.modelLeases = map[int64]queue.Lease{}, map[int64]queue.Lease{}
 			w.rules = map[string]store.QueueRule{}
-			w.node = store.Node{Name: "a", Labels: map[string]string{"zone": "x"}, Resources: map[string]int{"gpu": 4, "disk": 2}}
+			w.node = store.Node{Name: "a", Labels: map[string]string{"zone": "x"},
+				Resources: map[string]int{"gpu": 4, "disk": 2}}
 			w.setRules()
 			for w.step = range steps {
 				w.takeStep()
@@ -131,7 +133,10 @@ func codeOf(err error) queue.Code {
 func (w *pairWalk) compareJob(seq int64) {
 	w.Helper()
 	w.operation = "get"
-	got, want := askBoth(w, func(s store.Store) (queue.Job, error) { return s.Get(w.Context(), strconv.FormatInt(seq, 10)) })
+	got, want := askBoth(w, func(s store.Store) (queue.Job,
+		error) {
+		return s.Get(w.Context(), strconv.FormatInt(seq, 10))
+	})
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
 		// The job has expired. A claim may have cancelled it in one store and not yet in the other, so the
 		// states may differ.
@@ -213,7 +218,8 @@ func (w *pairWalk) takeStep() {
 	}
 	engine, model := w.engine.Store.Counts(), w.model.Counts()
 	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.operation), engine.States, model.States)
-	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.Outputs, model.Outputs)
+	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.Outputs,
+		model.Outputs)
 }
 
 var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
@@ -224,14 +230,16 @@ func (w *pairWalk) changeRule() {
 	case 4:
 		d := queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint("@k", w.rng.IntN(3)), N: w.rng.IntN(4)}
 		if w.rng.IntN(3) == 0 {
-			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: w.rng.IntN(4), Period: time.Duration(1+w.rng.IntN(3)) * time.Second}
+			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: w.rng.IntN(4),
+				Period: time.Duration(1+w.rng.IntN(3)) * time.Second}
 		}
 		w.doBoth(func(s store.Store) error { return s.SetGate(w.Context(), d) })
 	case 0:
 		w.maxUser = w.rng.IntN(5)
 		w.doBoth(func(s store.Store) error { return s.SetMaxRunningUser(w.Context(), w.maxUser) })
 	case 1:
-		w.node = store.Node{Name: []string{"a", "b"}[w.rng.IntN(2)], Labels: map[string]string{"zone": []string{"x", "y"}[w.rng.IntN(2)]},
+		w.node = store.Node{Name: []string{"a", "b"}[w.rng.IntN(2)],
+			Labels:    map[string]string{"zone": []string{"x", "y"}[w.rng.IntN(2)]},
 			Resources: map[string]int{"gpu": w.rng.IntN(6), "disk": w.rng.IntN(4)}}
 		if w.rng.IntN(3) == 0 {
 			w.node.UnknownUIDs = map[int]bool{1 + w.rng.IntN(3): true}
@@ -267,7 +275,8 @@ func (w *pairWalk) setRules() {
 		if w.withHooks {
 			hooks.Moments = queue.HookCompleted
 		}
-		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node), s.SetHooks(w.Context(), hooks))
+		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node),
+			s.SetHooks(w.Context(), hooks))
 		for _, name := range queues {
 			rule, known := w.rules[name]
 			if !known {
@@ -291,10 +300,12 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 		list = append(list, nodeDemand([]string{"a", "b", "zone=x", "zone=y"}[w.rng.IntN(4)]))
 	}
 	if w.rng.IntN(3) == 0 {
-		list = append(list, queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint([]string{"@", ""}[w.rng.IntN(2)], "k", w.rng.IntN(3)), N: 1 + w.rng.IntN(3)})
+		list = append(list, queue.Demand{Kind: queue.GateLock,
+			Key: fmt.Sprint([]string{"@", ""}[w.rng.IntN(2)], "k", w.rng.IntN(3)), N: 1 + w.rng.IntN(3)})
 	}
 	if w.rng.IntN(3) == 0 {
-		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4), Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
+		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4),
+			Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
 	// A job gets at most one resource. If it lacked units of several, it would hold back other jobs at one of
 	// them, and that one may differ between the stores.
@@ -347,7 +358,8 @@ func (w *pairWalk) enqueue() {
 	uid := w.rng.IntN(12)
 	for i := range drafts {
 		j := &drafts[i]
-		*j = queue.Job{UID: uid, Priority: int64(w.rng.IntN(3)), MaxAttempts: 1 + w.rng.IntN(3), ExitCode: -1, Queue: queues[w.rng.IntN(40)/13], Demands: w.randomDemands(), Execution: queue.Execution{Command: "true"}}
+		*j = queue.Job{UID: uid, Priority: int64(w.rng.IntN(3)), MaxAttempts: 1 + w.rng.IntN(3), ExitCode: -1,
+			Queue: queues[w.rng.IntN(40)/13], Demands: w.randomDemands(), Execution: queue.Execution{Command: "true"}}
 		if w.rng.IntN(4) == 0 {
 			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
@@ -361,12 +373,14 @@ func (w *pairWalk) enqueue() {
 		} else if w.rng.IntN(6) == 0 {
 			// A job with an expiry gets no unique key. It would keep the key until it is cancelled, which may
 			// happen at different times.
-			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.Conflict(w.rng.IntN(3)), time.Duration(w.rng.IntN(2000))*time.Millisecond
+			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.Conflict(w.rng.IntN(3)),
+				time.Duration(w.rng.IntN(2000))*time.Millisecond
 		}
 	}
 	for i := range drafts {
 		if w.rng.IntN(4) == 0 {
-			drafts[i].DependsOn, drafts[i].OnDependencyFailure = w.randomDependencies(i, drafts), queue.OnDependencyFailure(w.rng.IntN(3))
+			drafts[i].DependsOn, drafts[i].OnDependencyFailure = w.randomDependencies(i, drafts),
+				queue.OnDependencyFailure(w.rng.IntN(3))
 		}
 	}
 	got, want := askBoth(w, func(s store.Store) (store.Receipt, error) {
@@ -441,12 +455,14 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			if w.rng.IntN(3) > 0 {
 				break
 			}
-			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove, queue.VerbEdit}[w.rng.IntN(4)]}
+			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove,
+				queue.VerbEdit}[w.rng.IntN(4)]}
 			if c.Verb == queue.VerbEdit {
 				list := w.randomDemands()
 				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
 			}
-			engine.Changed, model.Changed = append(engine.Changed, store.LeasedChange{Lease: engineLease, Change: c}), append(model.Changed, store.LeasedChange{Lease: modelLease, Change: c})
+			engine.Changed, model.Changed = append(engine.Changed, store.LeasedChange{Lease: engineLease, Change: c}),
+				append(model.Changed, store.LeasedChange{Lease: modelLease, Change: c})
 			// A change has no effect if the job has started. The reply shows whether it had.
 			stillLeased = append(stillLeased, seq)
 			continue
@@ -459,9 +475,12 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			if w.rng.IntN(3) == 0 {
 				d.State, d.Delay = queue.Failed, time.Duration(w.rng.IntN(2))*time.Second
 			}
-			a := queue.Attempt{StartedAt: earlier(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(), Output: make([]byte, seq%3)}
-			engine.Ended = append(engine.Ended, store.Settlement{Lease: engineLease, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
-			model.Ended = append(model.Ended, store.Settlement{Lease: modelLease, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
+			a := queue.Attempt{StartedAt: earlier(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(),
+				Output: make([]byte, seq%3)}
+			engine.Ended = append(engine.Ended, store.Settlement{Lease: engineLease, Attempt: a, Decision: d,
+				Fingerprint: uint64(seq % 5)})
+			model.Ended = append(model.Ended, store.Settlement{Lease: modelLease, Attempt: a, Decision: d,
+				Fingerprint: uint64(seq % 5)})
 			continue
 		}
 		stillLeased = append(stillLeased, seq)
@@ -484,7 +503,8 @@ func (w *pairWalk) checkObstacles(seq int64) {
 	// A job that is not due can have only a pause of its queue as an obstacle.
 	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
-		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq, j.State, got, want)
+		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq,
+			j.State, got, want)
 	}
 }
 
@@ -504,7 +524,8 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 		w.Errorf("step %d: of up to %d the engine claims %v, the model %v", w.step, limit, order(got), order(want))
 		for _, seq := range slices.Concat(order(got), order(want), w.leasedSeqs) {
 			j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
-			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority, j.ExpiresAt, j.State, j.Demands, err)
+			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority,
+				j.ExpiresAt, j.State, j.Demands, err)
 		}
 		w.Logf("now %d; of one user %d, node %+v, queues %v", w.model.Now(), w.maxUser, w.node, w.rules)
 		return
@@ -528,7 +549,8 @@ func (w *pairWalk) change() {
 		return
 	}
 	seq := w.seqs[w.rng.IntN(len(w.seqs))]
-	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry, queue.VerbEdit, queue.VerbRemove}
+	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry,
+		queue.VerbEdit, queue.VerbRemove}
 	c := store.Change{Verb: verbs[w.rng.IntN(len(verbs))], KeepDependants: w.rng.IntN(3) == 0}
 	priority := int64(w.rng.IntN(4))
 	if c.Verb == queue.VerbEdit {

@@ -48,7 +48,8 @@ func pauseNeedsRunningJob(r *rig) {
 	r.checkUnchanged(func() {
 		for _, on := range []bool{true, false} {
 			r.wantErrLeased("pause before the start", r.pause(j.Lease(), on, testUID))
-			for what, l := range map[string]queue.Lease{"a job that waits": waits.Lease(), "another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
+			for what, l := range map[string]queue.Lease{"a job that waits": waits.Lease(),
+				"another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
 				if err := r.pause(l, on, testUID); !errors.Is(err, store.ErrStateChanged) {
 					r.Errorf("%s: got error %v, want %v", what, err, store.ErrStateChanged)
 				}
@@ -58,7 +59,8 @@ func pauseNeedsRunningJob(r *rig) {
 }
 
 func pauseEnds(r *rig) {
-	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.Killed), endedAs(queue.Stopped), {End: queue.Stopped, Paused: true}, endedAs(queue.RunnerLost)} {
+	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.Killed), endedAs(queue.Stopped),
+		{End: queue.Stopped, Paused: true}, endedAs(queue.RunnerLost)} {
 		r.enqueueOne()
 		j := r.start(r.claimOne())
 		r.must(r.pause(j.Lease(), true, testUID))
@@ -77,7 +79,8 @@ func pauseEnds(r *rig) {
 func settingEventKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
-		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: kind, Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
+		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: kind,
+			Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
 	}
 	set("on", 7, queue.EventPaused)
 	list, err := r.s.Settings(r.Context())

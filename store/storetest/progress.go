@@ -21,10 +21,12 @@ func progressStays(r *rig) {
 	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
 	j = r.start(j)
 	r.newEvents()
-	for _, p := range []queue.Progress{{Percent: 0, At: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", At: 7}, {Percent: 39, At: 8}} {
+	for _, p := range []queue.Progress{{Percent: 0, At: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", At: 7},
+		{Percent: 39, At: 8}} {
 		report(j.Lease(), p)
 		same(r, "progress", *r.get(j.ID).Progress, p)
-		same(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID), queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
+		same(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID),
+			queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
 	}
 	e := r.settlement(j, exited(1))
 	r.exchange(store.Report{Ended: []store.Settlement{e}})

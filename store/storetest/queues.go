@@ -45,9 +45,12 @@ func (r *rig) queueStates() map[string]store.QueueState {
 
 func queueExistsWhileItHasJobs(r *rig) {
 	same(r, "queues at first", len(r.queueStates()), 0)
-	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, Defaults: `{"priority":7}`, Paused: true, PausedBy: 7, PausedAt: 5, Reason: "x"}
+	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, Defaults: `{"priority":7}`, Paused: true,
+		PausedBy: 7, PausedAt: 5, Reason: "x"}
 	r.setQueueRule("kept", rule)
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(inQueue("gpu")), draft(inQueue("gpu")), draft(inQueue("gpu"), withDelay(time.Hour)), draft(inQueue("kept"))}})
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
+		Drafts: []queue.Job{draft(inQueue("gpu")), draft(inQueue("gpu")), draft(inQueue("gpu"), withDelay(time.Hour)),
+			draft(inQueue("kept"))}})
 	r.must(err)
 	same(r, "queues that have begun", receipt.NewQueues, []string{"gpu"})
 	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
@@ -84,12 +87,15 @@ func fullQueue(r *rig) {
 	r.must(r.change(jobs[0], queue.VerbCancel))
 	last := r.enqueueOne(inQueue("small"))
 	r.wantCode("to come back", r.change(jobs[0], queue.VerbRetry), queue.CodeFull)
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID, Batch: "b"})
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
+		Batch: "b"})
 	r.wantCode("a frame of a batch", err, queue.CodeFull)
 	r.must(r.change(last, queue.VerbCancel))
-	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID, Batch: "b"})
+	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
+		Batch: "b"})
 	r.must(err)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID, Batch: "b"})
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
+		Batch: "b"})
 	r.wantCode("its last frame", err, queue.CodeFull)
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
@@ -99,7 +105,8 @@ func fullQueue(r *rig) {
 }
 
 func queuePauseEnds(r *rig) {
-	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), Reason: "why", Until: r.s.Now().Add(time.Minute)})
+	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), Reason: "why",
+		Until: r.s.Now().Add(time.Minute)})
 	j := r.enqueueOne(inQueue("night"))
 	if next := r.promote(); next > time.Minute {
 		r.Errorf("the next look is in %v", next)
@@ -121,7 +128,8 @@ func queuesOfOneUser(r *rig) {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("one-more"))}, UID: testUID})
 	r.wantCode("one more queue", err, queue.CodeFull)
 	r.enqueueAndGet(draft(inQueue("q7")))
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("another-user"), ofUser(7))}, UID: 7})
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("another-user"), ofUser(7))},
+		UID: 7})
 	r.must(err)
 	r.setQueueRule("set", store.QueueRule{Weight: 2})
 	r.enqueueAndGet(draft(inQueue("set")))
@@ -143,7 +151,8 @@ func simulationChangesNothing(r *rig) {
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 1}}))
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
-	jobs := r.enqueueAndGet(draft(), draft(inQueue("one")), draft(inQueue("one")), draft(withDemands(gpu)), draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(expiringAt(r.s.Now().Add(time.Minute))))
+	jobs := r.enqueueAndGet(draft(), draft(inQueue("one")), draft(inQueue("one")), draft(withDemands(gpu)),
+		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(expiringAt(r.s.Now().Add(time.Minute))))
 	r.advance(2 * time.Minute) // two minutes later, the last job has expired
 	queues, counts := r.queueStates(), r.s.Counts()
 	r.newEvents()
@@ -174,17 +183,23 @@ func obstaclesAreListed(r *rig) {
 		same(r, what, got[j.Seq], want)
 	}
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 3}}))
-	first := r.enqueueOne(withDemands(lockDemand("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}, queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
+	first := r.enqueueOne(withDemands(lockDemand("k", 1),
+		queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute},
+		queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
 	obstacles("it may run", first)
 	r.claimExactly("the first", first)
 	obstacles("it runs", first)
-	second := r.enqueueOne(withDemands(lockDemand("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}))
+	second := r.enqueueOne(withDemands(lockDemand("k", 1),
+		queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}))
 	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
 	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}))
 	r.claimExactly("nobody")
-	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Limit: 1, Need: 1}, store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Limit: 1, Need: 1})
-	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3, Need: 2})
-	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3, Need: 1, KeptForOther: true})
+	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Limit: 1, Need: 1},
+		store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Limit: 1, Need: 1})
+	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3,
+		Need: 2})
+	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3, Need: 1,
+		KeptForOther: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks that the first obstacle of each job is the one in want.
@@ -199,16 +214,20 @@ func obstaclesAreListed(r *rig) {
 		same(r, what, got, want)
 	}
 	gpu := store.Obstacle{Gate: queue.GateResource, Key: "gpu"}
-	firsts("of several jobs", map[int64]store.Obstacle{second.Seq: {Gate: queue.GateLock, Key: "k"}, large.Seq: gpu, small.Seq: gpu})
+	firsts("of several jobs", map[int64]store.Obstacle{second.Seq: {Gate: queue.GateLock, Key: "k"}, large.Seq: gpu,
+		small.Seq: gpu})
 	r.setMaxRunning(1)
 	own := store.Obstacle{Gate: queue.GateUser}
-	firsts("of several jobs with a quota", map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
+	firsts("of several jobs with a quota", map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own,
+		free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(inQueue("night"))
-	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true}, store.Obstacle{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1})
+	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true},
+		store.Obstacle{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("it is not due", later)
-	obstacles("it is not due, and its queue is paused", r.enqueueOne(inQueue("night"), withDelay(time.Hour)), store.Obstacle{Key: "night", Need: 1, Paused: true})
+	obstacles("it is not due, and its queue is paused", r.enqueueOne(inQueue("night"), withDelay(time.Hour)),
+		store.Obstacle{Key: "night", Need: 1, Paused: true})
 }
 
 func (r *rig) tryEnqueue(set ...func(*queue.Job)) (store.Receipt, error) {
@@ -220,12 +239,14 @@ func uniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true}, NewQueues: got.NewQueues})
+	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true},
+		NewQueues: got.NewQueues})
 	r.checkUnchanged(func() {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
 		r.wantError("one that is to be alone", err, queue.CodeExists, "unique")
 	})
-	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), ofUser(7)), draft(withUniqueKey("other", queue.ConflictReject)))
+	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), ofUser(7)),
+		draft(withUniqueKey("other", queue.ConflictReject)))
 	running := r.claimOne()
 	same(r, "what runs", running.Seq, first.Seq)
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
@@ -235,7 +256,8 @@ func uniqueKey(r *rig) {
 	r.wantError("while it waits for its retry", err, queue.CodeExists, "unique")
 	r.must(r.change(first, queue.VerbCancel))
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
-	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withUniqueKey("z", queue.ConflictReturn))}, UID: testUID, Batch: "b"})
+	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withUniqueKey("z",
+		queue.ConflictReturn))}, UID: testUID, Batch: "b"})
 	r.wantError("in a batch of many requests", err, queue.CodeInvalid, "unique")
 	r.checkCounts()
 }
@@ -263,12 +285,16 @@ func uniqueReplaces(r *rig) {
 }
 
 func uniqueDrafts(r *rig) {
-	got, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(withUniqueKey("k", queue.ConflictReturn)), draft(), draft(withUniqueKey("k", queue.ConflictReturn))}})
+	got, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
+		Drafts: []queue.Job{draft(withUniqueKey("k", queue.ConflictReturn)), draft(),
+			draft(withUniqueKey("k", queue.ConflictReturn))}})
 	r.must(err)
 	same(r, "the third", got.Seqs[2], got.Seqs[0])
 	same(r, "jobs", len(r.listAll(store.Filter{})), 2)
 	r.checkUnchanged(func() {
-		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(withUniqueKey("z", queue.ConflictReject)), draft(withUniqueKey("z", queue.ConflictReject))}})
+		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
+			Drafts: []queue.Job{draft(withUniqueKey("z", queue.ConflictReject)),
+				draft(withUniqueKey("z", queue.ConflictReject))}})
 		r.wantCode("two of one request", err, queue.CodeExists)
 	})
 }

@@ -29,7 +29,8 @@ var quotaPromises = []promise{
 	{name: "what is kept back follows a new order", check: limitedJobsAreReranked},
 	{name: "a crowd of one user holds nobody up", check: manyJobsOfOneUserDelayNoOther},
 	{name: "a long walk of users breaks no rule", check: func(r *rig) { randomUserWalk(r, 1000) }},
-	{name: "a long walk of users by enqueues breaks no rule", check: func(r *rig) { randomUserWalk(r, 500) }, order: byEnqueue},
+	{name: "a long walk of users by enqueues breaks no rule", check: func(r *rig) { randomUserWalk(r, 500) },
+		order: byEnqueue},
 }
 
 func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
@@ -94,10 +95,14 @@ func userPendingLimitOfRetry(r *rig) {
 		r.must(r.change(j, queue.VerbCancel))
 	}
 	retry := func(j queue.Job, limit, userLimit int64) error {
-		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPending: limit, MaxPendingUser: userLimit})
+		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPending: limit,
+			MaxPendingUser: userLimit})
 	}
 	r.must(retry(jobs[0], 2, 1))
-	r.checkUnchanged(func() { r.wantCode("a second one of a user who may have one", retry(jobs[1], 3, 1), queue.CodeFull) })
+	r.checkUnchanged(func() {
+		r.wantCode("a second one of a user who may have one", retry(jobs[1], 3, 1),
+			queue.CodeFull)
+	})
 	r.must(retry(jobs[2], 2, 1))
 	r.checkUnchanged(func() { r.wantCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingUser: 1}
@@ -164,7 +169,8 @@ func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
 	first := r.enqueueOne(ofUser(1), withPriority(9))
 	same(r, "the first", seqs(r.claim(1)), []int64{first.Seq})
-	low, high, middle := r.enqueueOne(ofUser(1), withPriority(1)), r.enqueueOne(ofUser(1), withPriority(8)), r.enqueueOne(ofUser(1), withPriority(5))
+	low, high, middle := r.enqueueOne(ofUser(1), withPriority(1)), r.enqueueOne(ofUser(1), withPriority(8)),
+		r.enqueueOne(ofUser(1), withPriority(5))
 	same(r, "no room", r.claim(9), nil)
 	highest := r.enqueueOne(ofUser(1), withPriority(9))
 	last := first
@@ -184,7 +190,8 @@ func limitedJobsKeepOrder(r *rig) {
 	r.settle(r.get(low.ID), exited(0))
 
 	// User 1 gets room after no claim has considered this user's jobs for a while.
-	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
+	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)),
+		draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
 	same(r, "the best", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.settle(r.get(jobs[2].ID), exited(0))
 	best := r.enqueueOne(ofUser(1), withPriority(3))
@@ -198,8 +205,10 @@ func limitedJobsKeepOrder(r *rig) {
 // Jobs of users who have room start in the usual order, as if there were no quota.
 func limitedJobsDelayNoOthers(r *rig) {
 	r.setMaxRunning(1)
-	a := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(7)), draft(ofUser(1), withPriority(4)))
-	b := r.enqueueAndGet(draft(ofUser(2), withPriority(8)), draft(ofUser(2), withPriority(6)), draft(ofUser(2), withPriority(5)))
+	a := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(7)),
+		draft(ofUser(1), withPriority(4)))
+	b := r.enqueueAndGet(draft(ofUser(2), withPriority(8)), draft(ofUser(2), withPriority(6)),
+		draft(ofUser(2), withPriority(5)))
 	same(r, "the best of each", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
 	end := func(jobs ...queue.Job) {
 		var t store.Report
@@ -228,7 +237,8 @@ func awaitServedByUserRoom(r *rig) {
 		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
 		{"a release", func(j queue.Job) { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
-			r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
+			r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: j.Lease(),
+				Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
 		}, 1},
 	} {
 		r.setMaxRunning(1)
@@ -284,12 +294,14 @@ func lowerLimitEndsNothing(r *rig) {
 
 func verbsWorkOnLimitedJobs(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)),
+	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(1)),
+		draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)),
 		draft(ofUser(1), withPriority(4)), draft(ofUser(1), withPriority(5)), draft(ofUser(1), withPriority(6)))
 	same(r, "claimed", seqs(r.claim(9)), seqs(jobs[:1]))
 	cancelled, held, removed, lowered, raised, late := jobs[6], jobs[5], jobs[4], jobs[3], jobs[1], jobs[2]
 	edit := func(j queue.Job, change func(*queue.Job)) {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error { change(j); return nil }}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID,
+			Edit: func(j *queue.Job) error { change(j); return nil }}))
 	}
 	r.must(r.change(cancelled, queue.VerbCancel))
 	same(r, "state of a cancelled one", r.get(cancelled.ID).State, queue.Cancelled)
@@ -323,7 +335,8 @@ func verbsWorkOnLimitedJobs(r *rig) {
 
 func limitedJobExpires(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), expiringAt(r.s.Now()+1000)), draft(ofUser(1), expiringAt(r.s.Now()+1000)), draft(ofUser(1)))
+	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), expiringAt(r.s.Now()+1000)),
+		draft(ofUser(1), expiringAt(r.s.Now()+1000)), draft(ofUser(1)))
 	r.claim(9)
 	r.advanceAndPromote(time.Second)
 	for _, j := range jobs[1:3] {
@@ -344,7 +357,8 @@ func limitedJobExpires(r *rig) {
 
 func dueJobIsLimited(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), withDelay(time.Second)), draft(ofUser(1), withDelay(time.Second), withPriority(6)))
+	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), withDelay(time.Second)),
+		draft(ofUser(1), withDelay(time.Second), withPriority(6)))
 	r.claim(9)
 	r.advanceAndPromote(time.Second)
 	same(r, "claimed when due", r.claim(9), nil)
@@ -428,7 +442,8 @@ func randomUserWalk(r *rig, steps int) {
 		case 0, 1, 2:
 			user := ofUser(step/50 + dice.IntN(3))
 			for range 1 + dice.IntN(4) {
-				r.enqueueOne(user, withPriority(int64(dice.IntN(9))), withDelay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
+				r.enqueueOne(user, withPriority(int64(dice.IntN(9))),
+					withDelay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
 			}
 		case 3, 4, 5:
 			want := dice.IntN(4)
@@ -456,9 +471,11 @@ func randomUserWalk(r *rig, steps int) {
 				continue
 			}
 			j := jobs[dice.IntN(len(jobs))]
-			verb := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRetry, queue.VerbRemove, queue.VerbEdit}[dice.IntN(6)]
+			verb := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRetry, queue.VerbRemove,
+				queue.VerbEdit}[dice.IntN(6)]
 			p := int64(dice.IntN(9))
-			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID, Edit: func(j *queue.Job) error { j.Priority = p; return nil }})
+			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID,
+				Edit: func(j *queue.Job) error { j.Priority = p; return nil }})
 			if err != nil && !errors.Is(err, queue.ErrWrongState) && !errors.Is(err, store.ErrLeased) {
 				r.must(err)
 			}

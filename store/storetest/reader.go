@@ -64,7 +64,8 @@ func listLargest(r *rig) {
 	slices.Reverse(want)
 	page := r.page(store.Filter{Limit: store.MaxPage})
 	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPage]))
-	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPage, Before: page.Next}), store.Page{Jobs: want[store.MaxPage:]})
+	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPage, Before: page.Next}),
+		store.Page{Jobs: want[store.MaxPage:]})
 }
 
 func listSince(r *rig) {
@@ -117,10 +118,12 @@ func screenParts(r *rig) {
 		return list
 	}
 	same(r, "a screen", read(5), store.Screen{
-		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), HeldOrBlocked: get(held), Dead: get(dead2, dead), Done: get(cancelled, done),
+		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), HeldOrBlocked: get(held),
+		Dead: get(dead2, dead), Done: get(cancelled, done),
 	})
 	same(r, "a screen of a row", read(1), store.Screen{
-		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2), Done: get(cancelled),
+		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2),
+		Done: get(cancelled),
 	})
 	mine, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
 	r.must(err)
@@ -165,7 +168,8 @@ func listFilters(r *rig) {
 	}{
 		{"nothing", store.Filter{}, []queue.Job{empty, quoted, other, dead, done}},
 		{"a state", store.Filter{States: []queue.State{queue.Dead}}, []queue.Job{dead}},
-		{"states", store.Filter{States: []queue.State{queue.Completed, queue.Pending}}, []queue.Job{empty, quoted, other, done}},
+		{"states", store.Filter{States: []queue.State{queue.Completed, queue.Pending}},
+			[]queue.Job{empty, quoted, other, done}},
 		{"a state of no job", store.Filter{States: []queue.State{queue.Blocked}}, nil},
 		{"a label", store.Filter{Labels: map[string]string{"app": "x"}}, []queue.Job{dead, done}},
 		{"labels", store.Filter{Labels: map[string]string{"app": "x", "tier": "1"}}, []queue.Job{done}},
@@ -177,13 +181,15 @@ func listFilters(r *rig) {
 		{"root's uid", store.Filter{UID: new(0)}, nil},
 		{"an instant", store.Filter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
 		{"just after an instant", store.Filter{Since: begin + 1001}, []queue.Job{empty, quoted}},
-		{"ended before an instant", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}}, []queue.Job{done}},
+		{"ended before an instant", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}},
+			[]queue.Job{done}},
 		{"ended, or else created, before an instant", store.Filter{Until: begin + 2000}, []queue.Job{other, dead, done}},
 		{"a pattern", store.Filter{Glob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
 		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
 		{"a label that begins alike", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
 		{"before a seq", store.Filter{Before: other.Seq}, []queue.Job{dead, done}},
-		{"all at once", store.Filter{States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
+		{"all at once", store.Filter{States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"app": "x"},
+			UID: new(testUID), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
 	} {
 		same(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
@@ -385,7 +391,8 @@ func eventsGapless(r *rig) {
 		after       int64
 		limit       int
 		first, last int
-	}{{0, 100, 0, 12}, {0, 5, 0, 5}, {5, 5, 5, 10}, {11, 5, 11, 12}, {12, 5, 12, 12}, {1000, 5, 12, 12}, {0, 1, 0, 1}, {-5, 2, 0, 2}} {
+	}{{0, 100, 0, 12}, {0, 5, 0, 5}, {5, 5, 5, 10}, {11, 5, 11, 12}, {12, 5, 12, 12}, {1000, 5, 12, 12}, {0, 1, 0, 1},
+		{-5, 2, 0, 2}} {
 		got, err := r.s.Events(r.Context(), c.after, c.limit)
 		r.must(err)
 		same(r, fmt.Sprintf("up to %d events after %d", c.limit, c.after), got, all[c.first:c.last])

@@ -31,7 +31,8 @@ func expelsOldest(r *rig) {
 		r.must(err)
 		return n
 	}
-	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)}, []int64{3, 2, 4, 0})
+	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)},
+		[]int64{3, 2, 4, 0})
 	expel := func(states []queue.State, before queue.Millis, limit int) int {
 		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: states, Before: before}, limit, new(7))
 		r.must(err)
@@ -44,7 +45,8 @@ func expelsOldest(r *rig) {
 	for i := range gone {
 		gone[i].State = 0
 	}
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone[0], queue.EventDetail{UID: new(7)}), r.event(queue.EventRemoved, gone[1], queue.EventDetail{UID: new(7)})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone[0], queue.EventDetail{UID: new(7)}),
+		r.event(queue.EventRemoved, gone[1], queue.EventDetail{UID: new(7)})})
 	same(r, "expelled of one state", expel(both[1:], before, 9), 0)
 	same(r, "expelled of the rest", expel(both, before, 9), 1)
 	same(r, "left", seqs(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
@@ -86,7 +88,8 @@ func jobsTrimmed(r *rig) {
 		slices.Sort(got)
 		same(r, what, got, want)
 	}
-	same(r, "more, of as many as may be kept", []bool{trim("", 5, 9), trim("own", 5, 9), trim("none", 0, 9)}, []bool{false, false, false})
+	same(r, "more, of as many as may be kept", []bool{trim("", 5, 9), trim("own", 5, 9), trim("none", 0, 9)},
+		[]bool{false, false, false})
 	wantLeft("as many as may be kept", slices.Concat(own, others)...)
 	same(r, "more, after a step of several", trim("", 2, 2), true)
 	wantLeft("after a step", slices.Concat(own, others[2:])...)
@@ -108,7 +111,8 @@ func expelsEnded(r *rig) {
 	r.advanceAndPromote(time.Hour)
 	all := append(queue.States(), queue.Completed)
 	r.checkUnchanged(func() {
-		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
+		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Failed, queue.Held, queue.Pending,
+			queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
 		r.must(err)
 		same(r, "expelled", n, 0)
 	})
@@ -180,7 +184,8 @@ func outputsTrimmed(r *rig) {
 		if a.OutputBytes > 0 {
 			remaining = append(remaining, i)
 		} else {
-			same(r, "a forgotten output", []any{a.OutputBytes, len(a.Output), a.OutputRef}, []any{int64(queue.OutputForgotten), 0, ""})
+			same(r, "a forgotten output", []any{a.OutputBytes, len(a.Output), a.OutputRef},
+				[]any{int64(queue.OutputForgotten), 0, ""})
 		}
 	}
 	same(r, "those that are left", remaining, []int{many - 4, many - 3, many - 2, many - 1})
@@ -202,12 +207,15 @@ func ownRetention(r *rig) {
 		r.advance(time.Second)
 		return r.listAll(store.Filter{Limit: 1})[0]
 	}
-	first, plain, dead, second := done("own", "aaaa", exited(0)), done("other", "bb", exited(0)), done("own", "ccc", exited(1)), done("own", "dddd", exited(0))
+	first, plain, dead, second := done("own", "aaaa", exited(0)), done("other", "bb", exited(0)),
+		done("own", "ccc", exited(1)), done("own", "dddd", exited(0))
 	if !first.OwnRetention || first.Outputs != 4 || plain.OwnRetention || dead.OwnRetention || plain.Outputs != 2 {
-		r.Errorf("kept: %v %d, %v %d, dead %v", first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs, dead.OwnRetention)
+		r.Errorf("kept: %v %d, %v %d, dead %v", first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs,
+			dead.OwnRetention)
 	}
 	endedOf := func(name *string) store.EndedFilter {
-		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1, RetentionQueue: name}
+		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1,
+			RetentionQueue: name}
 	}
 	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {
 		n, err := r.s.CountEnded(r.Context(), endedOf(what))
@@ -230,7 +238,9 @@ func ownRetention(r *rig) {
 	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
 	trim(7)
 	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 4})
-	same(r, "outputs that do not, and those that do", []int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs}, []int64{0, 4, 2, 3})
+	same(r, "outputs that do not, and those that do",
+		[]int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs},
+		[]int64{0, 4, 2, 3})
 	n, err := r.s.Purge(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)
 	same(r, "removed", n, 1)

@@ -38,7 +38,8 @@ func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Sched
 	r.Helper()
 	now := r.s.Now()
 	s := store.Schedule{
-		Name: name, UID: testUID, Cron: "* * * * *", Zone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapSkip, Spec: `{"command":"true"}`,
+		Name: name, UID: testUID, Cron: "* * * * *", Zone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapSkip,
+		Spec:  `{"command":"true"}`,
 		Draft: draft(), CreatedAt: now, LastAt: now, NextAt: now + 60_000, DueAt: now + 60_000,
 	}
 	for _, f := range set {
@@ -134,7 +135,8 @@ func schedulesKept(r *rig) {
 	r.wantError("a second removal", r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, testUID), queue.CodeNotFound, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen, RequestedBy: testUID})
 	r.wantErrChanged("one in the place of none", err)
-	same(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ", "schedule_removed nightly "})
+	same(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
+		"schedule_removed nightly "})
 }
 
 // wantErrChanged checks that err is ErrChanged.
@@ -245,7 +247,8 @@ func firedOnce(r *rig) {
 		r.Fatalf("got %+v", fired)
 	}
 	j := r.get(fired.Runs[0].ID)
-	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State}, []any{f.IDs(f.LastAt, 1), fired.Runs[0].Job, "nightly", int64(7), testUID, queue.Pending})
+	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
+		[]any{f.IDs(f.LastAt, 1), fired.Runs[0].Job, "nightly", int64(7), testUID, queue.Pending})
 	same(r, "again", r.fire(f), store.OccurrenceResult{})
 	other := firingAt(s, s.NextAt+120_000)
 	same(r, "another instant of the old state", r.fire(other), store.OccurrenceResult{})
@@ -256,7 +259,8 @@ func firedOnce(r *rig) {
 	same(r, "the schedule", got, s)
 	now := r.s.Now()
 	same(r, "the runs", runs, []store.ScheduleRun{
-		{Instant: f.LastAt, At: now, Outcome: store.OutcomeFired, Job: j.Seq, ID: j.ID}, {Instant: f.Missed[0], At: now, Outcome: store.OutcomeMissed},
+		{Instant: f.LastAt, At: now, Outcome: store.OutcomeFired, Job: j.Seq, ID: j.ID},
+		{Instant: f.Missed[0], At: now, Outcome: store.OutcomeMissed},
 	})
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " + j.ID})
 	same(r, "counts", r.s.Counts().States[queue.Pending], int64(1))
@@ -277,7 +281,8 @@ func firedSkips(r *rig) {
 	r.putSchedule("nightly")
 	first := r.fireNext("nightly").Runs[0]
 	skipped := r.fireNext("nightly").Runs[0]
-	same(r, "beside one that waits", []any{skipped.Outcome, skipped.Note, skipped.Job}, []any{store.OutcomeSkipped, first.ID, int64(0)})
+	same(r, "beside one that waits", []any{skipped.Outcome, skipped.Note, skipped.Job},
+		[]any{store.OutcomeSkipped, first.ID, int64(0)})
 	r.start(r.claimOne())
 	same(r, "beside one that runs", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
 	j := r.get(first.ID)
@@ -357,14 +362,16 @@ func firedReplacesNothing(r *rig) {
 	same(r, "that one, still", r.get(first.ID).State, queue.Pending)
 	claimed := r.start(r.claimOne())
 	fired := r.fireNext("kept")
-	same(r, "beside one that runs and keeps its key", []any{fired.Runs[0].Outcome, fired.Leased}, []any{store.OutcomeRefused, []int64(nil)})
+	same(r, "beside one that runs and keeps its key", []any{fired.Runs[0].Outcome, fired.Leased},
+		[]any{store.OutcomeRefused, []int64(nil)})
 	r.wantCode("by hand, beside one that runs", byHand("kept"), queue.CodeExists)
 	r.settle(claimed, exited(0))
 
 	r.putSchedule("free", keyed(0))
 	second := r.fireNext("free").Runs[0]
 	third := r.fireNext("free").Runs[0]
-	same(r, "its key is free then", []any{third.Outcome, r.get(second.ID).State}, []any{store.OutcomeFired, queue.Cancelled})
+	same(r, "its key is free then", []any{third.Outcome, r.get(second.ID).State},
+		[]any{store.OutcomeFired, queue.Cancelled})
 	claimed = r.start(r.claimOne())
 	same(r, "it is to be ended first", r.fireNext("free").Leased, []int64{claimed.Seq})
 	r.enqueueOne()
@@ -373,7 +380,8 @@ func firedReplacesNothing(r *rig) {
 	f := firingAt(s, s.NextAt)
 	f.MaxPending = 1
 	fired = r.fire(f)
-	same(r, "without room beside one that runs", []any{fired.Runs[0].Outcome, fired.Leased}, []any{store.OutcomeRefused, []int64(nil)})
+	same(r, "without room beside one that runs", []any{fired.Runs[0].Outcome, fired.Leased},
+		[]any{store.OutcomeRefused, []int64(nil)})
 	same(r, "that one", r.get(claimed.ID).State, queue.Processing)
 	same(r, "all", r.outcomes("free"), []string{"refused", "fired", "fired"})
 	r.checkCounts()
@@ -401,7 +409,8 @@ func firedWaits(r *rig) {
 	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	r.promote()
 	for _, run := range []store.ScheduleRun{first, second} {
-		same(r, "without it", []any{r.get(run.ID).State, r.get(run.ID).Reason}, []any{queue.Cancelled, queue.ReasonDependency})
+		same(r, "without it", []any{r.get(run.ID).State, r.get(run.ID).Reason},
+			[]any{queue.Cancelled, queue.ReasonDependency})
 	}
 	same(r, "it is not there any more", r.fireNext("after").Runs[0].Outcome, store.OutcomeRefused)
 	r.checkCounts()
@@ -463,7 +472,8 @@ func userRunIsSeparate(r *rig) {
 	fired := r.fire(f)
 	got, runs := r.getSchedule("nightly")
 	same(r, "the schedule", got, s)
-	same(r, "its runs", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired, Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &by}})
+	same(r, "its runs", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired,
+		Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &by}})
 	_, err := r.s.Fire(r.Context(), f)
 	r.wantError("beside it", err, queue.CodeWrongState, "")
 	same(r, "the time comes beside it", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
@@ -493,7 +503,8 @@ func schedulePaused(r *rig) {
 	same(r, "due while it is paused", len(names), 0)
 	same(r, "next while it is paused", next, time.Hour)
 	now := r.s.Now()
-	resume := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &by, LastAt: now, NextAt: now + 60_000, DueAt: now + 61_000, Boot: "b"}
+	resume := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &by, LastAt: now, NextAt: now + 60_000,
+		DueAt: now + 61_000, Boot: "b"}
 	for range 2 {
 		r.must(r.s.PauseSchedule(r.Context(), resume))
 	}

@@ -44,7 +44,8 @@ func startedIsProcessing(r *rig) {
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
 	same(r, "job", r.get(j.ID), want)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventStarted, want, queue.EventDetail{Attempt: 1, StartedAt: at})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventStarted, want,
+		queue.EventDetail{Attempt: 1, StartedAt: at})})
 	r.checkCounts()
 	same(r, "claimed", r.claim(1), nil)
 }
@@ -86,7 +87,8 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 
 // endEvent returns the event about the end of an attempt. j is the job after it.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
-	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason, Output: len(a.Output) > 0 || a.OutputRef != ""}
+	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
+		Output: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}
@@ -158,11 +160,13 @@ func cancelledBeforeStart(r *rig) {
 	same(r, "result", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}),
+		store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
 	r.exchange(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: claimed.Lease(), Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: claimed.Lease(),
+		Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
 	r.checkCounts()
 }
@@ -194,7 +198,8 @@ func neverStarted(r *rig) {
 	for _, c := range []struct {
 		outcome queue.Outcome
 		want    string
-	}{{endedAs(queue.NeverStarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {endedAs(queue.NeverStarted), "no memory"}} {
+	}{{endedAs(queue.NeverStarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"},
+		{endedAs(queue.NeverStarted), "no memory"}} {
 		same(r, "error of the last attempt, or why there was none", r.settle(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndPromote(time.Second)
 	}
@@ -212,7 +217,8 @@ func disownedAtItsStart(r *rig) {
 	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
 	same(r, "job", r.get(j.ID), j)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j, queue.EventDetail{Reason: queue.ReasonDisowned})})
+	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j,
+		queue.EventDetail{Reason: queue.ReasonDisowned})})
 	r.checkCounts()
 	r.must(r.change(j, queue.VerbRelease))
 	same(r, "claimed once it is released", seqs(r.claim(1)), []int64{j.Seq})
@@ -244,7 +250,8 @@ func shortagesCounted(r *rig) {
 		short(n + 1)
 	}
 	j = r.settle(r.claimOne(), endedAs(queue.Shortage))
-	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Refunds}, []any{queue.Failed, queue.ReasonShortage, 1, 0})
+	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Refunds},
+		[]any{queue.Failed, queue.ReasonShortage, 1, 0})
 	r.advanceAndPromote(2 * time.Second)
 	short(1)
 	r.checkCounts()
@@ -285,7 +292,8 @@ func attemptIsReturnedComplete(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	jobs := r.claim(3)
 	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
-	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3, 1<<33
+	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3,
+		1<<33
 	e.Attempt.PeakTasks = 1 << 34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
@@ -420,7 +428,8 @@ func lateReport(r *rig) {
 	e := r.settlement(second, exited(1))
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	r.checkUnchanged(func() {
-		same(r, "the same end twice", r.exchange(store.Report{Ended: []store.Settlement{e}}).Stale, []queue.Lease{second.Lease()})
+		same(r, "the same end twice", r.exchange(store.Report{Ended: []store.Settlement{e}}).Stale,
+			[]queue.Lease{second.Lease()})
 	})
 }
 

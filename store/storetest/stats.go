@@ -72,7 +72,8 @@ func attemptsAreCounted(r *rig) {
 	r.runJob(endedAs(queue.Killed), inQueue("a"))
 	r.runJob(endedAs(queue.Stopped), inQueue("a"))
 
-	a, b := store.Figures{Started: 3, Completed: 1, Cancelled: 1, Returned: 1}, store.Figures{Started: 2, Failed: 1, Dead: 1}
+	a, b := store.Figures{Started: 3, Completed: 1, Cancelled: 1, Returned: 1},
+		store.Figures{Started: 2, Failed: 1, Dead: 1}
 	for _, wait := range []time.Duration{5 * time.Second, 0, 0} {
 		a.Waits.Observe(wait)
 	}
@@ -83,9 +84,11 @@ func attemptsAreCounted(r *rig) {
 		b.Waits.Observe(0)
 		b.Runs.Observe(0)
 	}
-	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute), Queues: []store.QueueStatistics{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
+	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute),
+		Queues: []store.QueueStatistics{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
 	same(r, "figures", r.stats(store.StatsFilter{Since: began}), want)
-	first, second := store.Figures{Started: 2, Completed: 1, Failed: 1}, store.Figures{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
+	first, second := store.Figures{Started: 2, Completed: 1, Failed: 1},
+		store.Figures{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
 	first.Waits.Observe(5 * time.Second)
 	first.Waits.Observe(0)
 	first.Runs.Observe(20 * time.Second)
@@ -97,7 +100,8 @@ func attemptsAreCounted(r *rig) {
 	want.Periods = []store.PeriodStatistics{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
 	same(r, "figures by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
 	same(r, "figures of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
-	same(r, "figures of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}), first)
+	same(r, "figures of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}),
+		first)
 }
 
 func waitsAreFromDue(r *rig) {
@@ -183,7 +187,8 @@ func statsGrainsAgree(r *rig) {
 	r.advanceAndPromote(61 * 24 * time.Hour)
 	r.advanceAndPromote(0)
 	same(r, "figures by day, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
-	same(r, "figures by hour, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Hour}), store.Figures{})
+	same(r, "figures by hour, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Hour}),
+		store.Figures{})
 	r.advanceAndPromote(3 * 366 * 24 * time.Hour)
 	same(r, "figures by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.Figures{})
 }
@@ -208,7 +213,8 @@ func statsAfterClockSetBack(r *rig) {
 	for _, g := range []store.Grain{store.Hour, store.Day} {
 		same(r, "figures by "+g.String(), r.sumStats(store.StatsFilter{Since: began, Grain: g}), want)
 	}
-	same(r, "starts of the first day", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(24 * time.Hour), Grain: store.Day}).Started, 3)
+	same(r, "starts of the first day", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(24 * time.Hour),
+		Grain: store.Day}).Started, 3)
 }
 
 func statsRangesAreWhole(r *rig) {
@@ -217,12 +223,15 @@ func statsRangesAreWhole(r *rig) {
 	for _, c := range []struct {
 		ago  time.Duration
 		want store.Grain
-	}{{time.Hour, store.Minute}, {48 * time.Hour, store.Minute}, {49 * time.Hour, store.Hour}, {60 * 24 * time.Hour, store.Hour}, {61 * 24 * time.Hour, store.Day}} {
+	}{{time.Hour, store.Minute}, {48 * time.Hour, store.Minute}, {49 * time.Hour, store.Hour},
+		{60 * 24 * time.Hour, store.Hour}, {61 * 24 * time.Hour, store.Day}} {
 		got := r.stats(store.StatsFilter{Since: earlier(now, c.ago)})
-		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.Floor(earlier(now, c.ago)), Until: c.want.Floor(now).Add(c.want.Length())})
+		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.Floor(earlier(now, c.ago)),
+			Until: c.want.Floor(now).Add(c.want.Length())})
 	}
 	got := r.stats(store.StatsFilter{Since: 1, Until: earlier(now, time.Hour), Grain: store.Minute})
-	same(r, "minutes of all times", got, store.Stats{Grain: store.Minute, Since: store.Minute.Floor(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
+	same(r, "minutes of all times", got, store.Stats{Grain: store.Minute,
+		Since: store.Minute.Floor(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
 }
 
 func statsQueuesAreBounded(r *rig) {
@@ -301,7 +310,8 @@ func (w *walk) checkStats() {
 
 // compareStats compares the statistics and the typical run times of both stores.
 func (w *pairWalk) compareStats() {
-	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4), Since: earlier(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
+	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4),
+		Since: earlier(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
 	if w.step%3 == 0 {
 		f.Queue = queues[w.step%len(queues)]
 	}

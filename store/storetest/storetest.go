@@ -26,7 +26,10 @@ type Fixture struct {
 
 // Run tests that stores created by open keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
-	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises, settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises, bytePromises, gatePromises, queuePromises, dependencyPromises, pausePromises, hookPromises, schedulePromises, statsPromises, turnPromises, bestWaitingPromises, walkPromises) {
+	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises,
+		settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises,
+		bytePromises, gatePromises, queuePromises, dependencyPromises, pausePromises, hookPromises, schedulePromises,
+		statsPromises, turnPromises, bestWaitingPromises, walkPromises) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {
@@ -69,7 +72,8 @@ type rig struct {
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
-		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second,
+			OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
 	}
 	for _, f := range set {
 		f(&j)
@@ -202,7 +206,8 @@ func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	before = slices.Clone(before)
 	for i := range min(len(claimed), len(before)) {
 		if claimed[i].Fence <= before[i].Fence {
-			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence, before[i].Fence)
+			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence,
+				before[i].Fence)
 		}
 		before[i].Fence = claimed[i].Fence
 	}
@@ -328,7 +333,8 @@ func (r *rig) checkCounts() {
 		}
 	}
 	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
-	r.checkKeeping(slices.SortedFunc(maps.Values(kept), func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
+	r.checkKeeping(slices.SortedFunc(maps.Values(kept),
+		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
 // checkKeeping checks the list of queues with jobs that ended under the queue's own retention, and the counts

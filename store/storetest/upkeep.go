@@ -30,7 +30,8 @@ func settingsKept(r *rig) {
 	}
 	set := func(key, value string, uid int) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
-		want := queue.Event{At: r.s.Now(), Kind: queue.EventSetting, Detail: queue.EventDetail{UID: &uid, Key: key, Value: value}}
+		want := queue.Event{At: r.s.Now(), Kind: queue.EventSetting,
+			Detail: queue.EventDetail{UID: &uid, Key: key, Value: value}}
 		same(r, "events of "+key, r.newEvents(), []queue.Event{want})
 	}
 	same(r, "settings of a new store", list(), nil)
@@ -38,7 +39,8 @@ func settingsKept(r *rig) {
 	set("workers", "4", 0)
 	r.advance(time.Second)
 	set("aging", "enqueue", 7)
-	workers, aging := store.Setting{Key: "workers", Value: "4", At: begin}, store.Setting{Key: "aging", Value: "enqueue", UID: 7, At: begin + 1000}
+	workers, aging := store.Setting{Key: "workers", Value: "4", At: begin},
+		store.Setting{Key: "aging", Value: "enqueue", UID: 7, At: begin + 1000}
 	same(r, "settings", list(), []store.Setting{aging, workers})
 	r.advance(time.Second)
 	set("workers", "8", 9)
@@ -72,11 +74,13 @@ func promoteIsBounded(r *rig) {
 	const many = 1200
 	var drafts []queue.Job
 	for range many {
-		drafts = append(drafts, draft(expiringAt(r.s.Now()+1)), draft(withDelay(time.Millisecond)), draft(withDelay(time.Hour), expiringAt(r.s.Now()+1)))
+		drafts = append(drafts, draft(expiringAt(r.s.Now()+1)), draft(withDelay(time.Millisecond)),
+			draft(withDelay(time.Hour), expiringAt(r.s.Now()+1)))
 	}
 	r.enqueueAndGet(drafts...)
 	concurrently(many, func(i int) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDelay(time.Hour))}, UID: testUID, Key: fmt.Sprint(i)})
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDelay(time.Hour))}, UID: testUID,
+			Key: fmt.Sprint(i)})
 		if err != nil {
 			r.Errorf("enqueue: got error %v, want none", err)
 		}
@@ -197,7 +201,8 @@ func orderChangeReranks(r *rig) {
 		r.Error("it says that it is still ranking")
 	}
 	decision := queue.Decide(&runs, exited(1), retryPolicy)
-	r.exchange(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(), Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
+	r.exchange(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(),
+		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
 	r.advance(2 * time.Hour)
 	r.promote()
 	var ids []string

@@ -290,7 +290,8 @@ func placeOfTurn(r *rig) {
 	r.must(err)
 	got := done.Jobs
 	same(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
-	same(r, "places", each(got, func(j *queue.Job) int64 { return j.Start.Seq }), seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
+	same(r, "places", each(got, func(j *queue.Job) int64 { return j.Start.Seq }),
+		seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
 func simulatedTurns(r *rig) {

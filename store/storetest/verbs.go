@@ -190,7 +190,8 @@ func retryNeverExpires(r *rig) {
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	r.advanceAndPromote(time.Hour)
 	got := r.get(j.ID)
-	same(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason}, []any{queue.Pending, queue.Millis(0), queue.Reason("")})
+	same(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason},
+		[]any{queue.Pending, queue.Millis(0), queue.Reason("")})
 	same(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
 }
 
@@ -219,7 +220,8 @@ func holdAndRelease(r *rig) {
 		now := r.s.Now()
 		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, r.s.Counts().Enqueued
 		same(r, s.String()+" job after release", r.get(j.ID), want)
-		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want, queue.EventDetail{UID: new(testUID)})})
+		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
+			queue.EventDetail{UID: new(testUID)})})
 		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbRelease)) })
 		r.checkCounts()
 		same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, j.Seq})
@@ -249,7 +251,8 @@ func verbsNeedTheirState(r *rig) {
 	l := r.claimOne()
 	lease := l.Lease()
 	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrStateChanged) {
+	if err := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: lease,
+		Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrStateChanged) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrStateChanged)
 	}
 	same(r, "claimed again", r.claimOne().Seq, j.Seq)
@@ -261,7 +264,8 @@ func releaseLeavesOneAttempt(r *rig) {
 	r.must(r.change(j, queue.VerbRelease))
 	same(r, "attempts after release", r.get(j.ID).Attempts, 0)
 	after := r.settle(r.claimOne(), exited(1))
-	same(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts}, []int{int(queue.Dead), 1})
+	same(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts},
+		[]int{int(queue.Dead), 1})
 }
 
 func holdRefuses(r *rig) {
@@ -295,7 +299,8 @@ func editWaiting(r *rig) {
 		return nil
 	}))
 	want := other
-	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited", time.Minute, r.s.Now()
+	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited",
+		time.Minute, r.s.Now()
 	same(r, "edited job", r.get(other.ID), want)
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(testUID)})})
 	r.must(r.edit(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
@@ -357,7 +362,8 @@ func changeOfReservedJobApplies(r *rig) {
 	r.must(err)
 	_, err = r.s.Get(r.Context(), j.ID)
 	r.wantCode("get of a removed job", err, queue.CodeNotFound)
-	j, err = give(store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
+	j, err = give(store.Change{Verb: queue.VerbEdit, UID: testUID,
+		Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
 	same(r, "priority", r.get(j.ID).Priority, 9)
 	claimed := r.claimOne()
@@ -369,7 +375,8 @@ func changeOfReservedJobApplies(r *rig) {
 }
 
 func removeDeletesHistory(r *rig) {
-	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Completed, queue.Dead, queue.Cancelled, queue.Pending} {
+	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Completed, queue.Dead, queue.Cancelled,
+		queue.Pending} {
 		j := r.jobIn(s)
 		r.newEvents()
 		enqueued := r.s.Counts().Enqueued
@@ -384,7 +391,8 @@ func removeDeletesHistory(r *rig) {
 		r.wantCode("history of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.Attempt(r.Context(), j.Seq, 0)
 		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
-		r.wantCode("second remove", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}), queue.CodeNotFound)
+		r.wantCode("second remove", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}),
+			queue.CodeNotFound)
 		r.checkCounts()
 	}
 	same(r, "list", r.listAll(store.Filter{}), nil)
@@ -460,7 +468,8 @@ func notFound(r *rig) {
 				r.wantCode(fmt.Sprintf("%s of seq %d", what, seq), err, queue.CodeNotFound)
 			}
 		}
-		for _, id := range slices.Concat([]string{"", "x", "0", "-1", "01", "99999999999999999999"}, []string{" " + j.ID, "0" + j.ID, "+" + j.ID}) {
+		for _, id := range slices.Concat([]string{"", "x", "0", "-1", "01", "99999999999999999999"},
+			[]string{" " + j.ID, "0" + j.ID, "+" + j.ID}) {
 			_, err := r.s.Get(r.Context(), id)
 			r.wantCode(fmt.Sprintf("get of %q", id), err, queue.CodeNotFound)
 		}
@@ -479,7 +488,8 @@ func userActionsAreAudited(r *rig) {
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 7, PID: 70, Verb: "kill", Job: j.Seq, ID: j.ID, Target: "SIGHUP"}))
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 0, Verb: "backup"}))
 	same(r, "events", r.newEvents(), []queue.Event{
-		{At: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID, Detail: queue.EventDetail{UID: new(7), PID: 70, Verb: "kill", Target: "SIGHUP"}},
+		{At: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID,
+			Detail: queue.EventDetail{UID: new(7), PID: 70, Verb: "kill", Target: "SIGHUP"}},
 		{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
 	})
 	j = r.start(r.claimOne())

@@ -32,7 +32,8 @@ type walk struct {
 }
 
 func randomWalk(r *rig, steps int) {
-	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expected: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{}, notYetDue: map[int64]bool{}}
+	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expected: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{},
+		notYetDue: map[int64]bool{}}
 	for w.step = range steps {
 		w.takeStep()
 		if r.Failed() {
@@ -112,14 +113,15 @@ func (w *walk) checkJob(want queue.Job) {
 		w.Errorf("job %s became %s from %s, which the state table forbids", got.ID, got.State, from)
 	}
 	for rule, holds := range map[string]bool{
-		"an ended job has an end, and no other":      got.State.Ended() == (got.EndedAt != 0),
-		"only a processing job has a worker":         (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
-		"only a processing job is paused":            got.PausedAt == 0 || got.State == queue.Processing,
-		"a processing job is leased":                 got.State != queue.Processing || w.leasedSeqs[got.Seq],
-		"attempts are runs that count":               got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
-		"a fence never falls":                        got.Fence >= previous.Fence,
-		"runs never fall":                            got.Runs >= previous.Runs,
-		"an ended state stays but for a person":      !previous.State.Ended() || got.State == previous.State || got.State == queue.Pending && got.Attempts == 0,
+		"an ended job has an end, and no other": got.State.Ended() == (got.EndedAt != 0),
+		"only a processing job has a worker":    (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
+		"only a processing job is paused":       got.PausedAt == 0 || got.State == queue.Processing,
+		"a processing job is leased":            got.State != queue.Processing || w.leasedSeqs[got.Seq],
+		"attempts are runs that count":          got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
+		"a fence never falls":                   got.Fence >= previous.Fence,
+		"runs never fall":                       got.Runs >= previous.Runs,
+		"an ended state stays but for a person": !previous.State.Ended() || got.State == previous.State ||
+			got.State == queue.Pending && got.Attempts == 0,
 		"nothing is updated before it is created":    got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
 		"a job that never ran has nothing of an end": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
 	} {
@@ -204,7 +206,8 @@ func (w *walk) noteDue() {
 func (w *walk) outcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
 		exited(0), exited(0), exited(0), exited(1), exited(126), {End: queue.Signalled, Signal: 6},
-		endedAs(queue.TimedOut), endedAs(queue.Killed), endedAs(queue.Stopped), endedAs(queue.RunnerLost), {End: queue.RunnerLost, Isolated: true}, endedAs(queue.Interrupted), endedAs(queue.Unkillable),
+		endedAs(queue.TimedOut), endedAs(queue.Killed), endedAs(queue.Stopped), endedAs(queue.RunnerLost),
+		{End: queue.RunnerLost, Isolated: true}, endedAs(queue.Interrupted), endedAs(queue.Unkillable),
 	}
 	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
 		all = append(all, endedAs(queue.NeverStarted), endedAs(queue.Shortage), endedAs(queue.AccountChanged))
@@ -373,7 +376,8 @@ func (w *walk) retry() {
 	default:
 		w.must(err)
 		now := w.s.Now()
-		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
+		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt,
+			j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
 		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
 	}
 	w.checkJob(j)

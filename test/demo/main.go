@@ -110,8 +110,10 @@ func (d *demo) runScenario() error {
 	}
 
 	printHeading("jobs that do not go well")
-	d.queuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.self, "flaky", filepath.Join(filepath.Dir(d.dir), "count"))
-	d.queuectl("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1", "echo it cannot work >&2"+commandSeparator+"exit 3")
+	d.queuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.self, "flaky",
+		filepath.Join(filepath.Dir(d.dir), "count"))
+	d.queuectl("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1",
+		"echo it cannot work >&2"+commandSeparator+"exit 3")
 	d.queuectl("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.self, "sleep")
 	d.queuectl("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
 
@@ -145,7 +147,8 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	}
 	var list bytes.Buffer
 	for _, file := range files {
-		line, err := json.Marshal(map[string]any{"argv": []string{d.self, "hash", file}, "labels": map[string]string{"demo": "hash"}})
+		line, err := json.Marshal(map[string]any{"argv": []string{d.self, "hash", file},
+			"labels": map[string]string{"demo": "hash"}})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -200,7 +203,8 @@ func (d *demo) watchHashes(jobs int) {
 func (d *demo) checkOtherJobs() {
 	printHeading("what became of the others")
 	d.queuectl("wait", "flaky", "--timeout", "30")
-	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts), "completed after 3 attempts")
+	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts),
+		"completed after 3 attempts")
 	d.expect("exit code of wait", fmt.Sprint(d.exitCode("wait", "slow", "--timeout", "30")), "124")
 	d.expect("job over its time", d.job("slow").State+", "+d.job("slow").Reason, "dead, timed_out")
 	d.queuectl("wait", "later", "--timeout", "30")

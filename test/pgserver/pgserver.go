@@ -106,7 +106,8 @@ func (p *Server) command(name string, args ...string) *exec.Cmd {
 // Start starts the server and waits until it accepts connections.
 func (p *Server) Start(t testing.TB, settings ...string) {
 	t.Helper()
-	args := []string{"-D", p.data(), "-k", p.Dir, "-p", fmt.Sprint(p.Port), "-c", "listen_addresses=", "-c", "max_connections=60"}
+	args := []string{"-D", p.data(), "-k", p.Dir, "-p", fmt.Sprint(p.Port), "-c", "listen_addresses=", "-c",
+		"max_connections=60"}
 	for _, s := range settings {
 		args = append(args, "-c", s)
 	}
@@ -176,7 +177,8 @@ func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{Dir: dir, Port: port, bin: p.bin}
-	s.run(t, "pg_basebackup", "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "-h", p.Dir, "-p", fmt.Sprint(p.Port), "-U", "queuectl")
+	s.run(t, "pg_basebackup", "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "-h", p.Dir, "-p", fmt.Sprint(p.Port),
+		"-U", "queuectl")
 	s.Start(t, settings...)
 	p.setSynchronousStandbys(t, "*")
 	return s
@@ -185,7 +187,8 @@ func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 // setSynchronousStandbys makes the server wait for the named standbys at each commit.
 func (p *Server) setSynchronousStandbys(t testing.TB, names string) {
 	t.Helper()
-	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
+	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'",
+		"SELECT pg_reload_conf()"} {
 		Query(t, p.URL("postgres"), statement)
 	}
 }
@@ -296,7 +299,8 @@ func Query(t testing.TB, url, statement string) string {
 
 // TryQuery is like Query, but returns the error of a statement that may fail.
 func TryQuery(url, statement string) (out string, err error) {
-	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", statement).CombinedOutput()
+	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c",
+		statement).CombinedOutput()
 	return strings.TrimSpace(string(raw)), err
 }
 

@@ -125,7 +125,8 @@ func (c *call) execute(name string) int {
 		return kill(c)
 	}
 	base := filepath.Base(name)
-	if builtin := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); builtin && slices.Contains(inProcess, base) {
+	if builtin := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); builtin &&
+		slices.Contains(inProcess, base) {
 		return programs[base](c)
 	}
 	return c.run(name, c.args...)
@@ -149,7 +150,8 @@ func (c *call) run(name string, args ...string) int {
 func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
-	if standard := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !standard || programs[base] == nil && base != "sh" {
+	if standard := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !standard ||
+		programs[base] == nil && base != "sh" {
 		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
 	}
 	if err != nil {
@@ -202,7 +204,8 @@ func hold(c *call) int {
 
 // flock implements flock -s -n FILE COMMAND. It fails if another process holds the lock on the file.
 func flock(c *call) int {
-	h, err := openFile(c.path(c.args[2]), windows.GENERIC_READ, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
+	h, err := openFile(c.path(c.args[2]), windows.GENERIC_READ,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
 	if err != nil {
 		return 1
 	}

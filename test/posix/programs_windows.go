@@ -24,12 +24,15 @@ var programs map[string]func(*call) int
 
 // inProcess lists commands that always end quickly. The shell runs them in its own process, because starting
 // a process is slow.
-var inProcess = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort", "tee", "touch", "tr", "wc"}
+var inProcess = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort",
+	"tee", "touch", "tr", "wc"}
 
 func init() {
 	programs = map[string]func(*call) int{
-		"cat": cat, "cut": cut, "dd": dd, "env": env, "flock": flock, "grep": grep, "head": head, "hold": hold, "ls": ls, "mkdir": mkdir, "mv": mv,
-		"rm": rm, "sed": sed, "seq": seq, "setsid": setsid, "sleep": sleep, "sort": sortLines, "tee": tee, "timeout": timeout, "touch": touch, "tr": tr, "wc": wc, "yes": yes,
+		"cat": cat, "cut": cut, "dd": dd, "env": env, "flock": flock, "grep": grep, "head": head, "hold": hold, "ls": ls,
+		"mkdir": mkdir, "mv": mv,
+		"rm": rm, "sed": sed, "seq": seq, "setsid": setsid, "sleep": sleep, "sort": sortLines, "tee": tee, "timeout": timeout,
+		"touch": touch, "tr": tr, "wc": wc, "yes": yes,
 	}
 }
 

@@ -145,7 +145,8 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the value %[3]s (origin: %[2]s) overrides it\n", v.Key,
+				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the value %[3]s (origin: %[2]s) overrides it\n",
+					v.Key,
 					v.Origin, v.Value)
 			}
 		}

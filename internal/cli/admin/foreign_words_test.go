@@ -33,15 +33,24 @@ func refusal(t *testing.T, words ...string) string {
 // none. It never suggests a similarly spelled one with another meaning.
 func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
-		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
-		"enqueue --hold": "to hold a new job", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND", "run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
-		"enqueue --halt": "to cancel the remaining jobs", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
-		"enqueue -g": "--queue QUEUE", "enqueue --group": "--queue QUEUE", "enqueue -w": "--cwd DIR", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
-		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
-		"logs --tail": "logs -n N", "list --format": "--columns COLUMNS or --json", "list --all": "all jobs are listed by default", "list -n": "--limit N", "ps -n": "--limit N",
-		"run --follow": "run follows its job unless -d is given", "run --rm": "remove one now with: queuectl rm ID", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
-		"group": "; use queuectl queue", "suspend": "queuectl pause (running jobs)", "thaw": "; use queuectl resume", "send": "queuectl attach, if the job was enqueued with --tty", "shutdown": "service stop",
-		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "crontab": "schedule add NAME 'CRON'", "follow": "queuectl attach or queuectl logs -f",
+		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress",
+		"enqueue --tag":  "--label NAME=VALUE",
+		"enqueue --hold": "to hold a new job", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND",
+		"run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
+		"enqueue --halt": "to cancel the remaining jobs", "enqueue --dependencies": "--after ID,ID",
+		"enqueue -D": "--after ID,ID",
+		"enqueue -g": "--queue QUEUE", "enqueue --group": "--queue QUEUE", "enqueue -w": "--cwd DIR",
+		"enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
+		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME",
+		"enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
+		"logs --tail": "logs -n N", "list --format": "--columns COLUMNS or --json",
+		"list --all": "all jobs are listed by default", "list -n": "--limit N", "ps -n": "--limit N",
+		"run --follow": "run follows its job unless -d is given", "run --rm": "remove one now with: queuectl rm ID",
+		"run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
+		"group": "; use queuectl queue", "suspend": "queuectl pause (running jobs)", "thaw": "; use queuectl resume",
+		"send": "queuectl attach, if the job was enqueued with --tty", "shutdown": "service stop",
+		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME",
+		"crontab": "schedule add NAME 'CRON'", "follow": "queuectl attach or queuectl logs -f",
 	} {
 		got := refusal(t, append(strings.Fields(line), "x")...)
 		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
@@ -54,11 +63,14 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 // a name contain a hint at the intended command.
 func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"}, {"list running", "; use queuectl list --state processing"},
+		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"},
+		{"list running", "; use queuectl list --state processing"},
 		{"list 5", "; use queuectl show 5"}, {"list all", "all jobs are listed by default"},
-		{"status 5", "; use queuectl show 5"}, {"status all", "; use queuectl list"}, {"status dead", "; use queuectl list --state dead"},
+		{"status 5", "; use queuectl show 5"}, {"status all", "; use queuectl list"},
+		{"status dead", "; use queuectl list --state dead"},
 		{"workers 4", "worker scale N"}, {"worker 4", "; use queuectl worker scale 4"},
-		{"kill -9 1", "; use queuectl kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"}, {"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
+		{"kill -9 1", "; use queuectl kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"},
+		{"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
 		{"signal HUP 1", "; use queuectl kill -s NAME ID"},
 		{"-V", "; use --version"},
 		{"enqueue --prio 3 ls", `did you mean "--priority"?`}, {"sched list", `did you mean "schedule"?`},
@@ -68,8 +80,10 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"max_retries 5": "; use queuectl config set max_retries 5", "max_retries=5": "; use queuectl config set max_retries 5",
-		"max_retries": "; use queuectl config get max_retries", "web.listen": "; use queuectl config get web.listen", "gett": "",
+		"max_retries 5": "; use queuectl config set max_retries 5",
+		"max_retries=5": "; use queuectl config set max_retries 5",
+		"max_retries":   "; use queuectl config get max_retries", "web.listen": "; use queuectl config get web.listen",
+		"gett":      "",
 		"workers 4": "; use queuectl config set workers 4", "timeout=2h": "; use queuectl config set timeout 2h",
 		"scheduling": "; use queuectl config get scheduling", "gett workers": "", "show workers": "",
 	} {
@@ -78,8 +92,10 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"rm @db": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list",
-		"delete": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list", "create @db": "",
+		"rm @db": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys " +
+			"with: queuectl gate list",
+		"delete": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys " +
+			"with: queuectl gate list", "create @db": "",
 	} {
 		if got := hints.ForArguments("gate", strings.Fields(line)); got != want {
 			t.Errorf("gate %s: got %q, want %q", line, got, want)
@@ -99,20 +115,24 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
 		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, words, -1)
-		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.ShellWord(words[0]); err == nil || !strings.Contains(err.Error(), want) {
+		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " +
+			queue.ShellWord(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}
 	for _, line := range []string{"ls", "make backup", `{"command":"ls"}`} {
-		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, []string{"nightly", line}, -1)
-		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.ShellWord(line)
+		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{},
+			[]string{"nightly", line}, -1)
+		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " +
+			queue.ShellWord(line)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", line, err, want)
 		}
 	}
 	for _, line := range []string{"0 3 * * *", "@daily", "* * *"} {
 		p := control.ScheduleAdd{}
-		if _, err := (command{cli.NewApp(cli.Program{}, nil, nil, nil)}).scheduleWords(&p, []string{"nightly", line}, -1); err != nil || p.Cron != line {
+		if _, err := (command{cli.NewApp(cli.Program{}, nil, nil, nil)}).scheduleWords(&p, []string{"nightly", line},
+			-1); err != nil || p.Cron != line {
 			t.Errorf("%q: got %v, want a line of cron", line, err)
 		}
 	}
@@ -133,14 +153,18 @@ func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"queue create q": "queue set NAME", "queue delete q": "queue rm NAME…", "queue ls": "queue list",
 		"queue stop q": "queue pause NAME…", "queue start q": "queue resume NAME…",
-		"schedule ls": "schedule list", "schedule delete s": "schedule rm NAME…", "schedule disable s": "schedule pause NAME…",
-		"schedule create s": "schedule add NAME 'CRON'", "schedule describe s": "schedule show NAME", "schedule trigger s": "schedule run NAME",
-		"config delete shell": "config unset KEY", "config ls": "config list", "dlq ls": "dlq list", "node remove n": "node rm NODE",
+		"schedule ls": "schedule list", "schedule delete s": "schedule rm NAME…",
+		"schedule disable s": "schedule pause NAME…",
+		"schedule create s":  "schedule add NAME 'CRON'", "schedule describe s": "schedule show NAME",
+		"schedule trigger s":  "schedule run NAME",
+		"config delete shell": "config unset KEY", "config ls": "config list", "dlq ls": "dlq list",
+		"node remove n": "node rm NODE",
 	} {
 		words := strings.Fields(line)
 		group := groups[words[0]]
 		err := group.RunE(group, words[1:])
-		if want := fmt.Sprintf("unknown command %q; use queuectl %s", words[0]+" "+words[1], want); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("unknown command %q; use queuectl %s", words[0]+" "+words[1], want); err == nil ||
+			err.Error() != want {
 			t.Errorf("%s: got %v, want %q", line, err, want)
 		}
 	}
@@ -156,14 +180,17 @@ func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 // A similar word is suggested only if the typed word is likely a typing error.
 func TestHintsForTypingErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command", "enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json", "list --colums": "--columns", "enqueue --max_retries": "--max-retries",
+		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command",
+		"enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json",
+		"list --colums": "--columns", "enqueue --max_retries": "--max-retries",
 		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "dlq lst": "list",
 	} {
 		if got := refusal(t, append(strings.Fields(line), "x")...); !strings.Contains(got, `did you mean "`+want+`"?`) {
 			t.Errorf("%s: got %q, want %s", line, got, want)
 		}
 	}
-	for _, line := range []string{"enqueue --xar", "enqueue --fat", "enqueue --lixx", "list --dry", "list --wort", "enqueue --cputime", "lost-and-found", "x", "nq", "dlq mist", "enqueue --" + strings.Repeat("t", 100)} {
+	for _, line := range []string{"enqueue --xar", "enqueue --fat", "enqueue --lixx", "list --dry", "list --wort",
+		"enqueue --cputime", "lost-and-found", "x", "nq", "dlq mist", "enqueue --" + strings.Repeat("t", 100)} {
 		if got := refusal(t, append(strings.Fields(line), "x")...); got == "" || strings.Contains(got, "did you mean") {
 			t.Errorf("%s: got %q, want no neighbour", line, got)
 		}
@@ -238,8 +265,11 @@ func TestExamplesAreRight(t *testing.T) {
 // it.
 func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	for line, want := range map[string]string{
-		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`, "enqueue|--expires-at|5min": `write "in 5min" or +5m`,
-		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; use --at for a time`, "enqueue|--delay|3am": "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
+		"enqueue|--at|2 hours":      `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`,
+		"enqueue|--expires-at|5min": `write "in 5min" or +5m`,
+		"enqueue|--in|tomorrow":     `--in: "tomorrow" is a time, not a duration; use --at for a time`,
+		"enqueue|--delay|3am":       "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like",
+		"enqueue|--in|soon": "is not a duration; write it like",
 	} {
 		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", line, got, want)
@@ -250,7 +280,8 @@ func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 // Settings that are durations accept words. The values of other settings are unchanged.
 func TestSettingsTakeDurationsInWords(t *testing.T) {
 	for _, c := range [][3]string{
-		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"}, {"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
+		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"},
+		{"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
 		{"max_retries", "5 min", "5 min"}, {"socket_group", "5min", "5min"}, {"nothing", "5 min", "5 min"},
 	} {
 		if got := settingText(c[0], c[1]); got != c[2] {

@@ -19,10 +19,14 @@ import (
 // everyVerb lists the commands that this package builds.
 func everyVerb() []cli.Verb {
 	return []cli.Verb{
-		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb}, {Name: "stats", Build: StatsVerb},
-		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb}, {Name: "cleanup", Build: CleanupVerb},
-		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb},
-		{Name: "node", Build: NodeVerb}, {Name: "config", Build: ConfigVerb}, {Name: "reload", Build: ReloadVerb}, {Name: "backup", Build: BackupVerb},
+		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb},
+		{Name: "stats", Build: StatsVerb},
+		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb},
+		{Name: "cleanup", Build: CleanupVerb},
+		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb},
+		{Name: "hook", Build: HookVerb},
+		{Name: "node", Build: NodeVerb}, {Name: "config", Build: ConfigVerb}, {Name: "reload", Build: ReloadVerb},
+		{Name: "backup", Build: BackupVerb},
 		{Name: "web", Build: WebVerb}, {Name: "completion", Build: CompletionVerb}, {Name: "schema", Build: SchemaVerb},
 	}
 }
@@ -86,10 +90,12 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"), append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
+		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"),
+			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
 			// The help lists one flag more, because --help is not in these lists.
-			if got, want := flagsIn(text), help.VisibleFlags(cmd.LocalFlags())+help.VisibleFlags(cmd.InheritedFlags())+1; got != want {
+			if got, want := flagsIn(text), help.VisibleFlags(cmd.LocalFlags())+help.VisibleFlags(cmd.InheritedFlags())+
+				1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}
 		}
@@ -101,7 +107,9 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 }
 
 // allMetavars lists the names that the help may use for the values of flags.
-var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
+var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE " +
+	"FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD " +
+	"QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
 // Summaries are short, descriptions of flags begin in lower case, and the values of flags have
 // standard names.
@@ -110,8 +118,10 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
 		const maxSummary = 60
-		if n := utf8.RuneCountInString(cmd.Short); n > maxSummary || n == 0 || !unicode.IsUpper(rune(cmd.Short[0])) || strings.HasSuffix(cmd.Short, ".") {
-			t.Errorf("%s: the summary has %d characters, want at most %d, an upper case letter first and no period: %s", cmd.CommandPath(), n, maxSummary, cmd.Short)
+		if n := utf8.RuneCountInString(cmd.Short); n > maxSummary || n == 0 || !unicode.IsUpper(rune(cmd.Short[0])) ||
+			strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: the summary has %d characters, want at most %d, an upper case letter first and no period: %s",
+				cmd.CommandPath(), n, maxSummary, cmd.Short)
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name, usage := pflag.UnquoteUsage(f)
@@ -119,7 +129,8 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name, allMetavars)
 			}
 			if usage == "" || unicode.IsUpper(rune(usage[0])) && !isMetavar(usage) || strings.HasSuffix(usage, ".") {
-				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name, usage)
+				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name,
+					usage)
 			}
 		})
 		for _, below := range cmd.Commands() {
@@ -139,8 +150,10 @@ func isMetavar(usage string) bool {
 func TestOfferedStatesCanMatch(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{
-		"retry": queue.VerbRetry.ActsIn(), "cancel": append(running, queue.VerbCancel.ActsIn()...), "hold": queue.VerbHold.ActsIn(),
-		"release": queue.VerbRelease.ActsIn(), "requeue": running, "kill": running, "pause": running, "resume": running, "edit": queue.VerbEdit.ActsIn(),
+		"retry": queue.VerbRetry.ActsIn(), "cancel": append(running, queue.VerbCancel.ActsIn()...),
+		"hold":    queue.VerbHold.ActsIn(),
+		"release": queue.VerbRelease.ActsIn(), "requeue": running, "kill": running, "pause": running, "resume": running,
+		"edit": queue.VerbEdit.ActsIn(),
 	} {
 		cmd, _, err := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root([]string{name}).Find([]string{name})
 		if err != nil {

@@ -70,7 +70,8 @@ func queueSetVerb(a command) *cobra.Command {
 			p.Name = args[0]
 			if setsNothing(cmd) {
 				return fault.Usage("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
-					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(), queue.ShellWord(queue.Clip(p.Name)))
+					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
+					queue.ShellWord(queue.Clip(p.Name)))
 			}
 			if fields := spec.GivenFields(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {

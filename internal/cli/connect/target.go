@@ -108,7 +108,8 @@ func targetInDir(dir, named string) Target {
 	if user, err := config.UserPlaces(); err == nil && dir == user.State {
 		return Target{Socket: user.Socket, Start: startHint}
 	}
-	return Target{Socket: config.PlacesIn(dir).Socket, Start: "queuectl --dir " + queue.ShellWord(named) + " service start",
+	return Target{Socket: config.PlacesIn(dir).Socket, Start: "queuectl --dir " + queue.ShellWord(named) +
+		" service start",
 		Serve: []string{"--dir", dir}}
 }
 

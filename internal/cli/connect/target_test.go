@@ -18,7 +18,8 @@ func TestErrorNamesBothServicesOnce(t *testing.T) {
 	if err := os.Mkdir(system.State, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := bothServices(user, system); !strings.Contains(got, user.Socket) || !strings.Contains(got, "--socket "+system.Socket) {
+	if got := bothServices(user, system); !strings.Contains(got, user.Socket) ||
+		!strings.Contains(got, "--socket "+system.Socket) {
 		t.Errorf("the first time: got %q, want both sockets", got)
 	}
 	if got := bothServices(user, system); got != "" {

@@ -28,7 +28,8 @@ func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 // PrintUnique prints that a job was not enqueued because another job has its unique key.
 func PrintUnique(o *term.Output, s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
-		fmt.Fprintf(o.Err, "queuectl: no job was enqueued, because job %s already has the unique key %s\n", id, o.Clean(o.Err, *s.Unique))
+		fmt.Fprintf(o.Err, "queuectl: no job was enqueued, because job %s already has the unique key %s\n", id,
+			o.Clean(o.Err, *s.Unique))
 	}
 }
 

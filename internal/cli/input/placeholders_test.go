@@ -14,11 +14,17 @@ func TestReplacementStrings(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"{}", []string{"dir/a b.tar.gz"}, "dir/a b.tar.gz"}, {"{.}", []string{"dir/a b.tar.gz"}, "dir/a b.tar"}, {"{/}", []string{"dir/a.gz"}, "a.gz"}, {"{//}", []string{"dir/sub/a.gz"}, "dir/sub"}, {"{/.}", []string{"dir.d/a.gz"}, "a"},
-		{"{.}", []string{"dir.d/a"}, "dir.d/a"}, {"{.}", []string{".profile"}, ""}, {"{.}", []string{"a."}, "a"}, {"{/}", []string{"dir/"}, ""},
-		{"{//}", []string{"a"}, "."}, {"{//}", []string{"/a"}, "/"}, {"{//}", []string{"/"}, "/"}, {"{//}", []string{"//a//b//"}, "//a"}, {"{//}", []string{"a/b/"}, "a"}, {"{//}", []string{""}, "."},
-		{"{#}:{}", []string{"x"}, "7:x"}, {"<{2/.}-{1//}>", []string{"a/b.c", "d/e.f"}, "<e-a>"}, {"{} {.}", []string{"a.b", "c.d"}, "a.b c.d a c"},
-		{"{x} {} {{}} {", []string{"1"}, "{x} 1 {1} {"}, {"{}", []string{"{.}"}, "{.}"}, {"plain", []string{"a"}, "plain"}, {"{10} {0}", []string{"a"}, "{10} {0}"},
+		{"{}", []string{"dir/a b.tar.gz"}, "dir/a b.tar.gz"}, {"{.}", []string{"dir/a b.tar.gz"}, "dir/a b.tar"},
+		{"{/}", []string{"dir/a.gz"}, "a.gz"}, {"{//}", []string{"dir/sub/a.gz"}, "dir/sub"},
+		{"{/.}", []string{"dir.d/a.gz"}, "a"},
+		{"{.}", []string{"dir.d/a"}, "dir.d/a"}, {"{.}", []string{".profile"}, ""}, {"{.}", []string{"a."}, "a"},
+		{"{/}", []string{"dir/"}, ""},
+		{"{//}", []string{"a"}, "."}, {"{//}", []string{"/a"}, "/"}, {"{//}", []string{"/"}, "/"},
+		{"{//}", []string{"//a//b//"}, "//a"}, {"{//}", []string{"a/b/"}, "a"}, {"{//}", []string{""}, "."},
+		{"{#}:{}", []string{"x"}, "7:x"}, {"<{2/.}-{1//}>", []string{"a/b.c", "d/e.f"}, "<e-a>"},
+		{"{} {.}", []string{"a.b", "c.d"}, "a.b c.d a c"},
+		{"{x} {} {{}} {", []string{"1"}, "{x} 1 {1} {"}, {"{}", []string{"{.}"}, "{.}"}, {"plain", []string{"a"}, "plain"},
+		{"{10} {0}", []string{"a"}, "{10} {0}"},
 	} {
 		if got := replaced(Pieces(c.word), c.args, 7); got != c.want {
 			t.Errorf("%s of %q: got %q, want %q", c.word, c.args, got, c.want)
@@ -44,7 +50,8 @@ func TestJobsOfArguments(t *testing.T) {
 	}
 	words := [][]string{{"a", "b"}, {"1"}}
 	for _, c := range []struct{ program, want []string }{
-		{[]string{"echo"}, []string{"echo", "b", "1"}}, {[]string{"echo", "{#}"}, []string{"echo", "2"}}, {[]string{"{1}", "x{2}"}, []string{"b", "x1"}},
+		{[]string{"echo"}, []string{"echo", "b", "1"}}, {[]string{"echo", "{#}"}, []string{"echo", "2"}},
+		{[]string{"{1}", "x{2}"}, []string{"b", "x1"}},
 	} {
 		got := of(Source{Command: c.program, words: words})
 		if len(got) != 2 || !slices.Equal(got[1], c.want) {
@@ -57,10 +64,15 @@ func TestJobsOfArguments(t *testing.T) {
 // braces of awk, JSON, sh and regular expressions are accepted.
 func TestForeignPlaceholder(t *testing.T) {
 	for text, want := range map[string]string{
-		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
-		"{0#}": "{0#}", "{-2}": "{-2}", "{2..}": "{2..}", "{-1/.}": "{-1/.}", "{0%}": "{0%}", "{01}": "{01}", "{10}": "{10}", "a{12.}": "{12.}",
-		"{1..3}": "", "{01..10}": "", "{5..1..2}": "", "[0-9]{10}": "", "(ab){12}": "", "{5,}": "", "{0,3}": "", "{-5..5}": "", "{1..10..-2}": "", "{:3}": "", "{1.5}": "", "{--}": "", "{+/.}": "",
-		"{print $1}": "", "{1,3}": "", `{"a":1}`: "", "{a,b}": "", "${HOME}": "", "${#x}": "", "{ echo; }": "", "{": "", "}{": "", "": "", "{name}": "",
+		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}",
+		"{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}",
+		"{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
+		"{0#}": "{0#}", "{-2}": "{-2}", "{2..}": "{2..}", "{-1/.}": "{-1/.}", "{0%}": "{0%}", "{01}": "{01}", "{10}": "{10}",
+		"a{12.}": "{12.}",
+		"{1..3}": "", "{01..10}": "", "{5..1..2}": "", "[0-9]{10}": "", "(ab){12}": "", "{5,}": "", "{0,3}": "",
+		"{-5..5}": "", "{1..10..-2}": "", "{:3}": "", "{1.5}": "", "{--}": "", "{+/.}": "",
+		"{print $1}": "", "{1,3}": "", `{"a":1}`: "", "{a,b}": "", "${HOME}": "", "${#x}": "", "{ echo; }": "", "{": "",
+		"}{": "", "": "", "{name}": "",
 	} {
 		var got string
 		for _, p := range Pieces(text) {

@@ -21,7 +21,8 @@ func TestCallersVariables(t *testing.T) {
 	if err := Complete(s, false); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"PATH": `C:\mine`, "Own": "1", "LC_TIME": "C", "GIVEN": "yes", "tz": "UTC", "pAtH": "", "Given": "", "TZ": "", "SystemRoot": ""} {
+	for name, want := range map[string]string{"PATH": `C:\mine`, "Own": "1", "LC_TIME": "C", "GIVEN": "yes", "tz": "UTC",
+		"pAtH": "", "Given": "", "TZ": "", "SystemRoot": ""} {
 		if got := s.Env[name]; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}

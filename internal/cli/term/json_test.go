@@ -10,7 +10,8 @@ import (
 
 // JSON output represents the value exactly and cannot control a terminal.
 func TestJSONEscapesControlCharacters(t *testing.T) {
-	value := map[string]string{"a\u009bk": "\x1b[31m\u0085\u009b31m\x7f\u061c\u200f\u202e\u2066\u2028", "plain": "ü <&> \u00a0 €"}
+	value := map[string]string{"a\u009bk": "\x1b[31m\u0085\u009b31m\x7f\u061c\u200f\u202e\u2066\u2028",
+		"plain": "ü <&> \u00a0 €"}
 	var b strings.Builder
 	if err := WriteJSON(&b, value); err != nil {
 		t.Fatal(err)
