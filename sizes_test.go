@@ -1,0 +1,215 @@
+package queuectl
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// The largest sizes that a reader can take in. testdata/sizes.tsv lists what exceeds them today. A
+// row may shrink or disappear; none may be added, and none may grow.
+var sizeLimits = map[string]int{
+	"interface": 15,   // methods, including those of embedded interfaces
+	"struct":    25,   // fields
+	"function":  70,   // lines of product code, with its comments
+	"package":   7000, // lines of product code
+	"file":      500,  // lines
+	"columns":   120,  // of a line, with a tab as one
+}
+
+// plainRecords are the structs that list the settings or the data of one thing. They may have any
+// number of fields.
+var plainRecords = map[string]bool{
+	"config.Settings": true, "queue.Spec": true, "queue.Job": true, "control.Spec": true, "control.Job": true,
+}
+
+// sums are the interfaces that are composed of smaller ones, which are counted for themselves.
+var sums = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
+
+var lowerSizes = flag.Bool("lower", false, "write the present sizes to testdata/sizes.tsv")
+
+// Interfaces, structs, functions, packages, files and lines are at most as large as sizeLimits
+// allows, except those in testdata/sizes.tsv.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	const table = "testdata/sizes.tsv"
+	measured := measureSizes(t)
+	if *lowerSizes {
+		var out strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(measured)) {
+			fmt.Fprintf(&out, "%s\t%d\n", name, measured[name])
+		}
+		if err := os.WriteFile(table, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]int{}
+	for line := range strings.Lines(string(raw)) {
+		kindAndName, size, _ := cutLast(strings.TrimSpace(line), "\t")
+		if listed[kindAndName], err = strconv.Atoi(size); err != nil {
+			t.Fatalf("%s: %q does not end in a size", table, line)
+		}
+	}
+	for name, size := range measured {
+		kind, _, _ := strings.Cut(name, "\t")
+		if allowed := max(listed[name], sizeLimits[kind]); size > allowed {
+			t.Errorf("%s: %d; at most %d are allowed", name, size, allowed)
+		}
+	}
+	for name, size := range listed {
+		if measured[name] < size {
+			t.Errorf("%s: %d is listed in %s, but it is %d now; run: go test . -run TestSizes -lower", name, size, table, measured[name])
+		}
+	}
+}
+
+// measureSizes returns the sizes that exceed sizeLimits. A key is the kind and the name, separated
+// by a tab.
+func measureSizes(t *testing.T) map[string]int {
+	t.Helper()
+	sizes := map[string]int{}
+	add := func(kind, name string, size int) {
+		if size > sizeLimits[kind] {
+			sizes[kind+"\t"+name] = max(size, sizes[kind+"\t"+name])
+		}
+	}
+	packages, methods := map[string]int{}, map[string]*ast.InterfaceType{}
+	for file := range sources(t) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(raw), "\n")
+		add("file", file, len(lines)-1)
+		wide := 0
+		for _, line := range lines {
+			if utf8.RuneCountInString(line) > sizeLimits["columns"] {
+				wide++
+			}
+		}
+		if wide > 0 {
+			sizes["columns\t"+file] = wide
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		dir := path.Dir(file)
+		if !isTestCode(dir) {
+			packages[dir] += len(lines) - 1
+		}
+		set := token.NewFileSet()
+		syntax, err := parser.ParseFile(set, file, raw, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range syntax.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if !isTestCode(dir) {
+					add("function", dir+"."+functionName(d), set.Position(d.End()).Line-set.Position(d.Pos()).Line+1)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					typ, ok := spec.(*ast.TypeSpec)
+					if !ok {
+						continue
+					}
+					switch of := typ.Type.(type) {
+					case *ast.StructType:
+						if !plainRecords[dir+"."+typ.Name.Name] {
+							add("struct", dir+"."+typ.Name.Name, countNames(of.Fields))
+						}
+					case *ast.InterfaceType:
+						methods[dir+"."+typ.Name.Name] = of
+					}
+				}
+			}
+		}
+	}
+	for dir, lines := range packages {
+		add("package", dir, lines)
+	}
+	for name := range methods {
+		if !sums[name] {
+			add("interface", name, countMethods(methods, name))
+		}
+	}
+	return sizes
+}
+
+// countMethods returns how many methods an interface has, including those of embedded interfaces of
+// this module. name is its directory and name.
+func countMethods(all map[string]*ast.InterfaceType, name string) (n int) {
+	of := all[name]
+	if of == nil {
+		return 0
+	}
+	for _, field := range of.Methods.List {
+		switch embedded := field.Type.(type) {
+		case *ast.FuncType:
+			n += len(field.Names)
+		case *ast.Ident:
+			n += countMethods(all, path.Dir(name)+"/"+path.Base(strings.TrimSuffix(name, path.Ext(name)))+"."+embedded.Name)
+		case *ast.SelectorExpr:
+			for other := range all {
+				if strings.HasSuffix("/"+other, "/"+fmt.Sprint(embedded.X)+"."+embedded.Sel.Name) {
+					n += countMethods(all, other)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// countNames returns how many fields a struct has; an embedded one counts as one.
+func countNames(fields *ast.FieldList) (n int) {
+	for _, field := range fields.List {
+		n += max(len(field.Names), 1)
+	}
+	return n
+}
+
+func functionName(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	receiver := d.Recv.List[0].Type
+	if pointer, ok := receiver.(*ast.StarExpr); ok {
+		receiver = pointer.X
+	}
+	if generic, ok := receiver.(*ast.IndexExpr); ok {
+		receiver = generic.X
+	}
+	return fmt.Sprint(receiver) + "." + d.Name.Name
+}
+
+// isTestCode reports whether a directory holds tests, benchmarks or tools instead of the product.
+func isTestCode(dir string) bool {
+	for _, prefix := range []string{"test", "bench", "packaging/test", "store/storetest", "store/memstore", "store/faultstore"} {
+		if dir == prefix || strings.HasPrefix(dir, prefix+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
