@@ -118,7 +118,7 @@ func (s *Store) Parents(ctx context.Context, seq int64) ([]store.Parent, error) 
 
 // PreviousSession implements store.Store.
 func (s *Store) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
-	return call(ctx, s, "Left", nil, func() (store.PreviousSession, error) { return s.Store.PreviousSession(ctx) })
+	return call(ctx, s, "PreviousSession", nil, func() (store.PreviousSession, error) { return s.Store.PreviousSession(ctx) })
 }
 
 // NextEpoch implements store.Store.
@@ -138,7 +138,7 @@ func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 
 // GetFull implements store.Store.
 func (s *Store) GetFull(ctx context.Context, id string) (queue.Job, error) {
-	return call(ctx, s, "Whole", id, func() (queue.Job, error) { return s.Store.GetFull(ctx, id) })
+	return call(ctx, s, "GetFull", id, func() (queue.Job, error) { return s.Store.GetFull(ctx, id) })
 }
 
 // History implements store.Store.
@@ -313,7 +313,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (bool, error)
 
 // UnownedOutputs implements store.Store.
 func (s *Store) UnownedOutputs(ctx context.Context, refs []string) ([]string, error) {
-	return call(ctx, s, "Unowned", refs, func() ([]string, error) { return s.Store.UnownedOutputs(ctx, refs) })
+	return call(ctx, s, "UnownedOutputs", refs, func() ([]string, error) { return s.Store.UnownedOutputs(ctx, refs) })
 }
 
 // DeletableOutputs implements store.Store.
