@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A batch reports which jobs were not enqueued, because other jobs have the same unique keys.
+// A batch reports which jobs were not enqueued, because another job has the same unique key.
 func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -15,7 +15,7 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
 	if r := q.cliWithInput(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" ||
-		!strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because other jobs have the same unique keys") {
+		!strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because another job has the same unique key") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }

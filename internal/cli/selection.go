@@ -89,7 +89,7 @@ func (s *Selection) usage() (failed, older string, hidden bool) {
 	case s.States == nil:
 		older = "select jobs that ended (or, if unfinished, were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.States, "dead"):
-		older = "select jobs that ended (or, if in state failed, were enqueued) at least `DURATION` ago"
+		older = "select jobs that ended at least `DURATION` ago; jobs in state failed count from when they were enqueued"
 	case slices.Contains(s.States, "failed"), slices.Contains(s.States, "waiting"):
 		failed = "select failed and dead jobs; dead jobs have ended, so they are refused (to leave them out: --state failed)"
 	default:

@@ -91,8 +91,8 @@ func (s *engine) fail(err error, group []*op) {
 	s.backend.onFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
 		"the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
-			"check the database with: queuectl doctor, and repeat the request with the same key once the "+
-			"service is running again", err)
+			"and check the database with: queuectl doctor; once the service is running again, repeat the request "+
+			"(with the same idempotency key, if it had one)", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter

@@ -36,7 +36,7 @@ func PrintUnique(o *term.Output, s *queue.Spec, id string, found bool) {
 // maxFoundListed is how many jobs a message names that were not enqueued.
 const maxFoundListed = 10
 
-// PrintFound prints which jobs were not enqueued, because other jobs have the same unique keys.
+// PrintFound prints which jobs were not enqueued, because another job has the same unique key.
 func PrintFound(o *term.Output, what string, places []int, total int) {
 	if len(places) == 0 {
 		return
@@ -50,7 +50,7 @@ func PrintFound(o *term.Output, what string, places []int, total int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n",
+	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because another job has the same unique key\n",
 		len(places), present.Jobs(total), what, text[1:])
 }
 
