@@ -15,11 +15,8 @@ import (
 var errOther = errors.New("queuectld has executed the command")
 
 // execDaemon executes queuectld with the same arguments instead of this program.
-func (a *App) execDaemon() error {
-	exit, err := a.Finder.Exec()
-	if err == nil {
-		a.Exit = exit
-	}
+func (a *App) execDaemon() (err error) {
+	a.Exit, err = a.Finder.Exec()
 	return err
 }
 

@@ -21,8 +21,15 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
 )
+
+// rigAuthorizer decides the rights of peers.
+type rigAuthorizer struct {
+	*access.Admission
+	*access.Rights
+}
 
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLine - 4096

@@ -178,12 +178,6 @@ func (noEndpoint) CheckSettings(*config.Settings) error { return nil }
 // UpdateAccess implements Endpoint.
 func (noEndpoint) UpdateAccess() {}
 
-// rigAuthorizer decides the rights of peers.
-type rigAuthorizer struct {
-	*access.Admission
-	*access.Rights
-}
-
 // setQuota sets the quota of each user; a negative one means auto.
 func (s *rig) setQuota(t testing.TB, bytes int64) {
 	t.Helper()

@@ -244,7 +244,7 @@ func (f fakeJobs) PutProgress(j *Job) error {
 func (f fakeJobs) Remove(seq int64) error {
 	delete(f.d.jobs, seq)
 	delete(f.d.attempts, seq)
-	return fakeDependencies{f.d}.DropEdges(seq)
+	return fakeDependencies(f).DropEdges(seq)
 }
 
 func (f fakeJobs) Touched(seq int64) { f.d.touched = append(f.d.touched, seq) }
