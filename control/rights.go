@@ -73,8 +73,8 @@ func RequiredRight(method string, own bool) Right {
 // Visibility is how much of a job a user may see.
 type Visibility int
 
-// The values of Visibility. Outline is everything except the environment, the command and the
-// output. Inside is everything except the values of environment variables. Whole is everything.
+// The values of Visibility. VisibleOutline is everything except the environment, the command and the
+// output. VisibleInside is everything except the values of environment variables. VisibleWhole is everything.
 const (
 	VisibleOutline Visibility = iota
 	VisibleInside

@@ -21,7 +21,7 @@ type StatsParams struct {
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
 	// By also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
-	// hours for 60 days and days for 3 years. Without RequestedBy, the statistics are computed from the
+	// hours for 60 days and days for 3 years. Without By, the statistics are computed from the
 	// finest periods that are kept for the whole range.
 	By string `json:"by,omitempty"`
 	// Buckets also requests histograms, of at most MaxBucketPeriods periods.
@@ -34,7 +34,7 @@ type StatsParams struct {
 // MaxBucketPeriods is the maximum number of periods with histograms in one answer.
 const MaxBucketPeriods = 1000
 
-// Stats holds statistics of a time range. Periods is empty unless RequestedBy was set.
+// Stats holds statistics of a time range. Periods is empty unless By was set.
 type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range, moved forward to the oldest period that is kept

@@ -134,7 +134,7 @@ func TestTextStaysText(t *testing.T) {
 	})
 }
 
-// Unfinished and LeadingPartial count the bytes of a cut character at the end and at the beginning of a text. In a
+// TrailingPartial and LeadingPartial count the bytes of a cut character at the end and at the beginning of a text. In a
 // text that is not UTF-8, they count none.
 func TestUnfinishedCharacters(t *testing.T) {
 	for text, want := range map[string][2]int{

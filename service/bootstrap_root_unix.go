@@ -85,7 +85,7 @@ func bindForGroup(path string) (*control.Socket, error) {
 func dropPrivileges(uid, gid int) error {
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid),
 		syscall.Setreuid(uid, uid)); err != nil {
-		return fmt.Errorf("cannot switch to the service's account: %w", err)
+		return fmt.Errorf("cannot switch from root to the account of the service (uid %d): %w", uid, err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
 		return errors.New("the service was not started, because it could regain root rights after switching to its own " +

@@ -34,7 +34,7 @@ func newFront(s *Service, e *endpoint) *front {
 	d := s.dependencies(e)
 	d.Page, d.Stop, d.Reloading, d.Reloaded = f.page, stop, f.notices.reloading, f.notices.reloaded
 	d.Inherited, d.AdviseBoot, d.Unit, d.Programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit,
-		doctor.ProgramFiles(s.opt.Runner[0])
+		s.programs
 	api, changes, local := handlers.New(d)
 	f.api, f.changes = api, changes
 	f.server = s.newServer(f.api, &authorizer{f.admission, s.rights})
@@ -78,7 +78,7 @@ func (s *Service) connectionLimits() control.Limits {
 	}
 }
 
-// Dependencies returns what the handlers need.
+// dependencies returns what the handlers need.
 func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
 	d := &handlers.Dependencies{
 		About: handlers.About{

@@ -215,7 +215,11 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	}
 	s.tracing = &tracing{traces: exporter, log: b.log, settings: b.settings}
 	s.outputFiles = &cluster.OutputFiles{Home: home, Places: b.opt.Places}
-	s.pool = worker.New(q.store, s.poolConfig(), b.settings.Current().WorkerCount())
+	workers := 0 // the pool of read-only mode never runs
+	if !b.readOnly {
+		workers = b.settings.Current().WorkerCount()
+	}
+	s.pool = worker.New(q.store, s.poolConfig(), workers)
 	s.nodeList = &cluster.NodeList{
 		Cluster: q.cluster, Node: q.node, Pool: s.pool, Started: q.started, Store: q.store,
 		Version: b.opt.Version, Self: s.self,

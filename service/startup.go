@@ -35,8 +35,9 @@ type startup struct {
 	pauses      *settings.AllPause
 	stored      *handlers.StoredSettings
 	disk        *diskWait
-	launcher    runner.Launcher // the launcher that this service started as root; its PID is zero if it started none
-	boundSocket *control.Socket // the control socket, if it was bound while the service was root
+	programs    []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
+	launcher    runner.Launcher      // the launcher that this service started as root; its PID is zero if it started none
+	boundSocket *control.Socket      // the control socket, if it was bound while the service was root
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
@@ -67,6 +68,7 @@ func newStartup(o Options) (*startup, error) {
 			return nil, &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", runAs, err)}
 		}
 	}
+	b.programs = doctor.ProgramFiles(o.Runner[0])
 	b.disk = &diskWait{launcher: b.launcher, log: b.log, onFull: o.OnDiskFull}
 	return b, nil
 }

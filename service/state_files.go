@@ -51,7 +51,7 @@ func makeNodeFile(path string) (content []byte, err error) {
 	return content, replaceFile(path, content)
 }
 
-// ReplaceFile replaces a file in the state directory atomically: after a power failure, the file has the old
+// replaceFile replaces a file in the state directory atomically: after a power failure, the file has the old
 // or the new content.
 func replaceFile(path string, content []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

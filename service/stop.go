@@ -80,7 +80,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 			if session.IsEnding(stopping) {
 				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
 					s.pool.Busy())
-				go s.pool.EndNow(ctx, session.Grace) // Hurry returns when the pool has stopped or ctx ends
+				go s.pool.EndNow(ctx, session.Grace) // EndNow returns when the pool has stopped or ctx ends
 				deadline = time.After(session.Grace + stopMargin)
 			}
 			continue

@@ -97,7 +97,7 @@ type Settlement struct {
 	Decision queue.Decision
 	// Progress is the last progress of the attempt. If it is nil, the progress reported earlier stays.
 	Progress *queue.Progress
-	// EndedBy is the uid of the user who ended the attempt, and Verb is the user's verb. By is nil if no user
+	// EndedBy is the uid of the user who ended the attempt, and Verb is the user's verb. EndedBy is nil if no user
 	// ended it.
 	EndedBy *int
 	Verb    string

@@ -31,7 +31,7 @@ type UnownedFinder interface {
 
 // RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours, until ctx
 // ends. It marks them as garbage, which Run deletes. dirs returns the directories that may contain output
-// files; a missing directory contains none. Seek ignores files that were last written before the time since.
+// files; a missing directory contains none. RunUnownedSearch ignores files that were last written before the time since.
 // They may belong to another store that used the directories earlier and may use them again.
 func RunUnownedSearch(ctx context.Context, s UnownedFinder, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {

@@ -70,7 +70,7 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 }
 
 // SettleLost settles leases of a node that is gone. If an attempt is not known to have started, SettleLost records
-// it as one that may have started. Lost may be called while Run runs.
+// it as one that may have started. SettleLost may be called while Run runs.
 func (p *Pool) SettleLost(list []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, list...)

@@ -43,7 +43,7 @@ type serviceHandler struct {
 }
 
 // checkpointEvery is how often a starting service reports progress. A stopping service reports
-// progress at each call of Longer. startWaitHint is how long the service manager should wait for
+// progress at each call of ExtendStopTimeout. startWaitHint is how long the service manager should wait for
 // the next report.
 const (
 	checkpointEvery = 3 * time.Second

@@ -10,10 +10,10 @@ import (
 // Directory looks up the system's users and groups with the system's library. The zero value is
 // ready for use. The methods may be called concurrently.
 type Directory struct {
-	AlwaysAsk bool // Patient has no effect here, because the library decides which sources it asks
+	AlwaysAsk bool // AlwaysAsk has no effect here, because the library decides which sources it asks
 }
 
-// UserByUID returns the account with a uid. Named returns the account with a name.
+// UserByUID returns the account with a uid. UserByName returns the account with a name.
 func (d *Directory) UserByUID(uid uint32) (Account, error) {
 	return known(user.LookupId(strconv.FormatUint(uint64(uid), 10)))
 }

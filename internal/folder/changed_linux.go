@@ -20,7 +20,7 @@ const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_M
 // WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or
 // replaced. It returns an error if ctx ends first, or if it cannot watch the directory.
 //
-// Changed calls watching when the watch is active, so the caller can check the current state
+// WaitForChange calls watching when the watch is active, so the caller can check the current state
 // without missing a change. If watching returns false, WaitForChange returns nil immediately.
 func WaitForChange(ctx context.Context, dir string, names []string, watching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

@@ -23,7 +23,7 @@ const Grace = 3 * time.Second
 // key is the context key for the context that WithSession marks.
 type key struct{}
 
-// WithSession marks ctx as the context that ends with the session. Ends, ConsoleClosed and EndingChannel find it even
+// WithSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and EndingChannel find it even
 // if they get a context that was derived from it and has ended earlier for another reason.
 func WithSession(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
 

@@ -13,7 +13,7 @@ import (
 // This file ends a runner's jobs when the leases of its service expire.
 //
 // A service that shares its queue with other nodes has its leases for a limited time, and renews them.
-// With each renewal it sends the runner a new deadline (PROLONG). If the deadline passes without a
+// With each renewal it sends the runner a new deadline (the frame ExtendLeases). If the deadline passes without a
 // renewal, the runner ends its jobs, so that another node can start them again. The service itself
 // cannot be relied on for this, because it may hang or be dead. For the same reason a watchdog process
 // ends a runner that hangs at the deadline.

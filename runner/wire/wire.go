@@ -254,7 +254,7 @@ type (
 		Data   []byte
 	}
 	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the dead
-	// runner started. Left lists the processes that outlive SIGKILL, and Alive the attempts that still
+	// runner started. Survivors lists the processes that outlive SIGKILL, and Alive the attempts that still
 	// had processes before.
 	Recovered struct {
 		ID        int64
@@ -265,7 +265,7 @@ type (
 	}
 	// Purged answers Purge after the files were deleted or could not be deleted.
 	Purged struct{ ID int64 }
-	// Paused answers Pause. Left is the number of processes of the tree that have not changed yet. Gone
+	// Paused answers Pause. Unchanged is the number of processes of the tree that have not changed yet. Gone
 	// reports that the attempt is not running, or is being ended.
 	Paused struct {
 		ID        int64

@@ -295,7 +295,7 @@ func (r *RunAs) JobsRunAs(p *control.Peer) string {
 var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// EditScope describes the parts of an edit that need more than ownership of the job.
+// editScope describes the parts of an edit that need more than ownership of the job.
 type editScope struct {
 	changesExecution bool     // the edit changes what the job executes
 	hasPlaceholder   bool     // a value is the placeholder of a hidden value

@@ -320,7 +320,7 @@ func (o *Owners) CheckOwner(j *queue.Job) error {
 	return o.orElsewhere(err)
 }
 
-// orElsewhere adds ErrNotHere to the reason why a job may not start on this node, if the queue has other
+// orElsewhere adds worker.ErrWrongNode to the reason why a job may not start on this node, if the queue has other
 // nodes. The job then waits, because it may start on one of them.
 func (o *Owners) orElsewhere(err error) error {
 	if err == nil || !o.HasOtherNodes() {

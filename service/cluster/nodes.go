@@ -51,7 +51,7 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 	return []store.NodeState{n}, nil
 }
 
-// Load returns this node's workers and throughput. The node stores them with its lease, so that other nodes
+// load returns this node's workers and throughput. The node stores them with its lease, so that other nodes
 // can read them.
 func (l *NodeList) load() store.Load {
 	byQueue := l.Pool.Throughputs()

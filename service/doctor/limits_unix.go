@@ -15,9 +15,9 @@ import (
 
 // enforcement describes how jobs are limited without control groups.
 // See docs/decisions/0072.
-const enforcement = "the runner enforces timeouts and output limits, and finds the processes that it must end by " +
-	"their process group, session and a marker in the environment; to use control groups instead, install the service " +
-	"(queuectl service install) or enable lingering (loginctl enable-linger)"
+const enforcement = "the runner enforces timeouts and output limits; it finds the processes of a job by their " +
+	"process group, their session and a marker in the environment; to use control groups, which are more reliable, " +
+	"install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
 // enforcementInGroups describes how jobs are limited with control groups.
 const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker " +

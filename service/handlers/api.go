@@ -61,7 +61,7 @@ type About struct {
 	Node       string               // name of this node
 	Location   fmt.Stringer         // where the store is
 	Started    queue.Millis         // when the service started
-	ReadOnly   bool                 // read-only mode: no service runs, and only the queue's files are read; see Look
+	ReadOnly   bool                 // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	Background bool                 // a client started the service on demand
 	Inherited  []string             // restrictions that the service inherited; see Options
 	AdviseBoot func() string        // see Options.BootAdvice; may be nil

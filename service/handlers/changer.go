@@ -131,8 +131,8 @@ func (ch *Changer) applyToStore(ctx context.Context) error {
 		ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
 }
 
-// Reload reads the settings file again, and reports the begin and the end of that. If the file is invalid, the old settings stay in effect. It returns a
-// message that says which changes are not in effect yet, or "".
+// Reload reads the settings file again, and reports the begin and the end of that. If the file is invalid, the
+// old settings stay in effect. It returns a message that says which changes are not in effect yet, or "".
 func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
 	ch.reloading()
 	defer ch.reloaded()
@@ -145,7 +145,7 @@ func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
 		return "", err
 	}
 	ch.logs.reopen()
-	// This is outside withSettingsLock, because a slow directory must not delay other changes of settings.
+	// This is outside the lock, because a slow directory must not delay other changes of settings.
 	ch.rights.ResolveAccess()
 	if unknown := ch.rights.UnknownNames(); unknown != "" {
 		ch.log.Warn(unknown)
@@ -309,7 +309,7 @@ func (ch *Changer) putWorkers(ctx context.Context, n int) error {
 	return err
 }
 
-// applyOnAllNodes calls f while it holds token, then asks the other nodes to apply the changed
+// applyOnAllNodes calls f while it holds the lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
 func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
 	err := ch.lock.With(ctx, f)
@@ -340,7 +340,7 @@ func (ch *Changer) warnUnconfirmed(list []cluster.NodeResult) {
 	}
 }
 
-// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
+// reloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
 func (ch *Changer) reloadShared(ctx context.Context) error {
 	return errors.Join(ch.drains.ReadDrained(ctx), ch.applyShared(ctx))
 }

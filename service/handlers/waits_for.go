@@ -20,7 +20,7 @@ import (
 type waitReasons struct {
 	node       string // name of this node
 	pool       *worker.Pool
-	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	store      store.Store
 	drainState *cluster.DrainState
 	health     *doctor.HealthCheck

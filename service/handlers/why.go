@@ -18,7 +18,7 @@ import (
 type Explanations struct {
 	cluster  store.Cluster // nil if no other node can use the store
 	node     string        // name of this node
-	readOnly bool          // read-only mode: no service runs, and only the queue's files are read; see Look
+	readOnly bool          // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	shares   *control.UserLimits
 	store    store.Store
 	guard    *access.Guard

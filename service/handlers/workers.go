@@ -27,7 +27,7 @@ type Overview struct {
 	node         string        // name of this node
 	places       config.Places
 	pool         *worker.Pool
-	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see Look
+	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	shares       *control.UserLimits
 	started      queue.Millis // when the service started
 	store        store.Store

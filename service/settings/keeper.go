@@ -47,7 +47,7 @@ type Keeper struct {
 	atStart *config.Config
 }
 
-// keeperOptions say where a keeper finds settings.
+// Options say where a keeper finds settings.
 type Options struct {
 	File     string            // path of the settings file
 	NeedFile bool              // the user named the settings file, so a missing file is an error
@@ -55,7 +55,7 @@ type Options struct {
 	Flags    map[string]string // settings from the command line, by key
 }
 
-// newKeeper reads the settings that are available before the store is open.
+// New reads the settings that are available before the store is open.
 func New(o Options) (*Keeper, error) {
 	s := &Keeper{file: o.File, needFile: o.NeedFile, RolesChanged: make(chan struct{}, 1)}
 	file, err := s.ReadFile()

@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// settingsLock lets one caller at a time change settings. A change of settings, of the number of workers or of the
-// drain takes the lock before it reads the old values. It releases the lock once the change is in effect. Changes
+// Lock lets one caller at a time change settings. A change of settings, of the number of workers or of the drain
+// takes the lock before it reads the old values. It releases the lock once the change is in effect. Changes
 // therefore take effect in the order in which they are stored.
 type Lock struct {
 	token chan struct{} // holds one token while a caller changes settings
@@ -14,8 +14,7 @@ type Lock struct {
 // NewLock returns a lock that no caller holds.
 func NewLock() *Lock { return &Lock{token: make(chan struct{}, 1)} }
 
-// withSettingsLock calls f while it holds the lock, so that no other caller changes
-// settings.
+// With calls f while it holds the lock, so that no other caller changes settings.
 func (l *Lock) With(ctx context.Context, f func() error) error {
 	select {
 	case l.token <- struct{}{}:

@@ -303,8 +303,8 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	return list, err
 }
 
-// PreviousSession returns the leases and runners of an earlier service. Moved is always false, because a store in memory
-// is never a copy.
+// PreviousSession returns the leases and runners of an earlier service. IsCopy is always false, because a store in
+// memory is never a copy.
 func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobsBySeq() {

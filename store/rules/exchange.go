@@ -206,7 +206,7 @@ func applyResult(j *Job, e *store.Settlement) {
 }
 
 // PredictRow returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
-// predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited. Foresee changes
+// predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited. PredictRow changes
 // nothing.
 func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	l := r.currentLease(e.Lease)

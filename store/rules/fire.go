@@ -95,7 +95,7 @@ func (r *Rules) addScheduleEvent(kind queue.EventKind, j *Job, d queue.EventDeta
 	return r.history.AddEvent(kind, &j.Job, j.State, raw)
 }
 
-// occurrenceEnqueuer carries out the occurrences of one Firing.
+// occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
 type occurrenceEnqueuer struct {
 	r              *Rules
 	f              *store.OccurrenceRequest

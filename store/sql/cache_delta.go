@@ -49,7 +49,7 @@ type cacheDelta struct {
 	EndedLeases     []int64                    `json:"x,omitempty"` // jobs whose leases ended
 	ChangedJobs     []int64                    `json:"t,omitempty"` // jobs that changed and are in no other list
 	EarliestTimer   queue.Millis               `json:"a,omitempty"` // earliest timer that was set; 0 if none
-	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Statistics counts
+	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Figures counts
 	Figures         []deltaStatistics          `json:"g,omitempty"`
 }
 
@@ -67,7 +67,7 @@ type deltaQueue struct {
 	Waiting    int64  `json:"w"`
 	UID        int    `json:"u"`
 	KeptJobs   int64  `json:"e,omitempty"`
-	KeptBytes  int64  `json:"o,omitempty"` // bytes of the outputs of the Kept jobs
+	KeptBytes  int64  `json:"o,omitempty"` // bytes of the outputs of KeptJobs
 	Lanes      int    `json:"l"`
 	StaleUsers []int  `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
 }

@@ -146,8 +146,8 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	}
 	want, err := describeCreated(c, script)
 	if err != nil && kindOf(err) == mistake { // for example, the role has no right to create temporary tables
-		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version; "+
-			"to see how, grant the role in the URL the privilege TEMPORARY on the database (%v)", err))
+		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version "+
+			"(to list the differences, grant the role in the URL the privilege TEMPORARY on the database: %v)", err))
 	}
 	if err != nil {
 		return "", err

@@ -177,12 +177,11 @@ func ExamineDir(dir string) (list []store.Finding) {
 		if err == nil {
 			err = checkPrivate(path, info, open)
 		}
-		if err == nil {
-			err = checkWritable(path, info)
-		}
 		if err != nil {
 			add("permissions", store.LevelFailure, "make the service's account the owner of the queue's files, and give no "+
 				"other account access", "%v", err)
+		} else if err = checkWritable(path, info); err != nil {
+			add("permissions", store.LevelFailure, "", "%v", err) // the error says what to do
 		}
 	}
 	if len(list) == before {
@@ -306,7 +305,7 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })
 	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return counterFaults(c) })
-	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy "+
+	check("rows", "all rows are consistent", "if a date is in the future, set the clock; otherwise this is a bug: keep a copy "+
 		"(queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })

@@ -229,7 +229,7 @@ func refsOf(jobs []queue.Job) []store.Ref {
 	return each(jobs, func(j *queue.Job) store.Ref { return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID} })
 }
 
-// Only Whole and claims return a job's env and stdin.
+// Only GetFull and claims return a job's env and stdin.
 func inputIsReadSeparately(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {

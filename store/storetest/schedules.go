@@ -62,7 +62,7 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
 	return s, runs
 }
 
-// firingAt returns a Firing of a schedule that runs occurrences at the given times. The next occurrence is a
+// firingAt returns an OccurrenceRequest of a schedule that runs occurrences at the given times. The next occurrence is a
 // minute later.
 func firingAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
