@@ -272,7 +272,7 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		return nil
 	})
 	if err == nil && len(patch) == 0 {
-		err = Invalid("set", "no changes given; set at least one job field")
+		err = Invalid("set", "no changes given; give at least one field of the job")
 	}
 	return patch, err
 }

@@ -91,7 +91,7 @@ func (s *Selection) usage() (failed, older string, hidden bool) {
 	case slices.Contains(s.States, "dead"):
 		older = "select jobs that ended at least `DURATION` ago; jobs in state failed count from when they were enqueued"
 	case slices.Contains(s.States, "failed"), slices.Contains(s.States, "waiting"):
-		failed = "select failed and dead jobs; dead jobs have ended, so they are refused (to leave them out: --state failed)"
+		failed = "select failed and dead jobs; each dead job is refused with an error (to leave them out: --state failed)"
 	default:
 		hidden = true
 	}

@@ -138,7 +138,8 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 			l.close()
 			r.limiter = nil
 			if r.pidfd != notCloned {
-				err = fmt.Errorf("the runner cannot start its own program as the helper that sets the job's limits: %v", err)
+				err = fmt.Errorf("the helper that sets the job's limits did not start, because the runner cannot execute its "+
+					"own program file: %v", err)
 			}
 		}
 		r.pidfd = -1
