@@ -27,8 +27,8 @@ func webKeys() []Key {
 		{webHosts, none, "additional host names of the web page, besides the loopback names, like [\"queue.example.org\"]; " +
 			"links use the first one; in an environment variable or on the command line, separate names with spaces", false,
 			setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
-		textOrNone("web.tls_cert", "file with the page's TLS certificate and its intermediate certificates; read "+
-			"when the page starts", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
+		textOrNone("web.tls_cert", "file with the TLS certificate of the web page and its intermediate certificates; "+
+			"the service reads the file when it opens the page", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
 		textOrNone("web.tls_key", "file with the private key for the certificate in the setting web.tls_cert",
 			func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
 		choice("web.tls", none, `"proxy" if a reverse proxy handles TLS and forwards requests to the page; otherwise "none"`,

@@ -281,9 +281,11 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	}
 	return []store.Finding{{
 		Check: "owners", Level: store.LevelWarning,
-		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " +
+		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
+			"that they enqueued: " +
 			strings.Join(list, ", "),
-		Next: "list them: queuectl list --user NAME; run a job as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', " +
+		Next: "list the jobs: queuectl list --user NAME; run a job (it is held) as another user: queuectl edit ID " +
+			"'{\"user\":\"ANOTHER\"}', " +
 			"then queuectl release ID; remove a job: queuectl rm ID",
 	}}
 }

@@ -305,12 +305,13 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })
 	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return counterFaults(c) })
-	check("rows", "all rows are consistent", "if a date is in the future, set the clock; otherwise this is a bug: keep a copy "+
+	check("rows", "all rows are consistent", "if the message names a date in the future, set the clock; otherwise this "+
+		"is a bug: keep a copy "+
 		"(queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
-		len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged "+
+		len(files)), "if a file is damaged: check the disk; if a file belongs to no attempt: delete it. Missing or damaged "+
 		"output can only be restored from a backup, and is reported until its job is removed",
 		func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
