@@ -231,7 +231,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	}
 	for _, c := range []struct{ args, err string }{
 		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"},
-		{"list --json --columns id", "only for a table"},
+		{"list --json --columns id", "cannot be combined with --json"},
 	} {
 		if r := q.cli(strings.Fields(c.args)...); r.code != 2 || !strings.Contains(r.err, c.err) {
 			t.Errorf("%s: %+v, want %s", c.args, r, c.err)

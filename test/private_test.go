@@ -469,7 +469,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	if r := p.run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.code != 0 || strings.TrimSpace(r.out) != "said" {
 		t.Errorf("after blank lines: %+v", r)
 	}
-	if r := p.run("", "--dir", "new", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "line 3 is missing") {
+	if r := p.run("", "--dir", "new", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, `line 3 with the command "echo said" is missing`) {
 		t.Errorf("nothing where there was something: %+v", r)
 	}
 }
