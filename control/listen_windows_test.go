@@ -115,7 +115,7 @@ func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 		{`\\.\pipe\queuectl-0123456789abcdef`, true, "only its owner and administrators"},
 	} {
 		got := closedTo(c.path, `CORP\alice`, c.group)
-		if !strings.Contains(got, c.want) || !strings.Contains(got, c.path) || !strings.Contains(got, `CORP\alice may not`) {
+		if !strings.Contains(got, c.want) || !strings.Contains(got, c.path) || !strings.Contains(got, `CORP\alice cannot use`) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
