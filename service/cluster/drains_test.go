@@ -12,7 +12,7 @@ func TestNewestDrainReadCounts(t *testing.T) {
 	if !d.isOn() || d.IsAll() {
 		t.Errorf("drained %v, all %v; want this node alone", d.isOn(), d.IsAll())
 	}
-	if got, want := d.EndCommand("a b"), "queuectl node drain 'a b' --off"; got != want {
+	if got, want := d.EndCommand("a"), "queuectl node drain a --off"; got != want {
 		t.Errorf("a drain of this node ends with %q, want %q", got, want)
 	}
 	d.SetAll(true)
