@@ -94,7 +94,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 			s.ended <- err
 			return nil, fmt.Errorf("the service ended before it was ready: %w", errors.Join(err, errors.New(string(text))))
 		case <-s.ctx.Done():
-			return nil, errors.Join(errors.New("the service did not become ready in time"), s.stop())
+			return nil, errors.Join(errors.New("the service was not ready in time"), s.stop())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}

@@ -35,7 +35,7 @@ type Cleanup struct {
 // BackupPiece is a piece of a backup or, before the first piece, a progress report.
 type BackupPiece struct {
 	Base64 []byte `json:"base64,omitempty"`
-	Done   int64  `json:"done"` // bytes so far
+	Done   int64  `json:"done"` // bytes done
 	Total  int64  `json:"of"`   // estimated total number of bytes
 }
 
@@ -53,7 +53,7 @@ type Doctor struct {
 
 // Progress is the progress of a long operation.
 type Progress struct {
-	Done  int64 `json:"done"` // bytes so far
+	Done  int64 `json:"done"` // bytes done
 	Total int64 `json:"of"`   // estimated total number of bytes
 }
 

@@ -29,7 +29,7 @@ type API interface {
 	WorkerAPI
 	NodeAPI
 
-	// What happens, and what has happened.
+	// State and history.
 	StatusAPI
 	StatsAPI
 	EventAPI

@@ -44,7 +44,7 @@ type ConfigList struct {
 }
 
 // Reloaded is the response to Reload. Hidden lists the keys of the settings file whose values other
-// origins override. Note tells the user which changes have no effect yet.
+// origins override. Note lists for the user which changes have no effect yet.
 type Reloaded struct {
 	Hidden []string `json:"hidden"`
 	Note   string   `json:"note,omitempty"`

@@ -180,8 +180,8 @@ func TestAccessGoesByUserAndGroups(t *testing.T) {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
-	nobody := Access{}
-	if got := nobody.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
+	empty := Access{}
+	if got := empty.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
 		t.Errorf("by an empty [access]: %s", got)
 	}
 }

@@ -24,8 +24,8 @@ import (
 
 // fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
 type fakeAPI struct {
-	onCrowded func() // value for Server.OnConcurrencyLimit; nil leaves the default
-	patience  *time.Duration
+	onConcurrencyLimit func() // value for Server.OnConcurrencyLimit; nil leaves the default
+	patience           *time.Duration
 	API
 	err          error
 	crowdedCalls atomic.Int64 // number of events that the method Events has sent
@@ -73,8 +73,8 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 		gate = g
 	}
 	server = NewServer(api, Limits{many}, gate, new(UserLimits), slog.New(slog.DiscardHandler))
-	if f, ok := api.(*fakeAPI); ok && f.onCrowded != nil {
-		server.OnConcurrencyLimit = f.onCrowded
+	if f, ok := api.(*fakeAPI); ok && f.onConcurrencyLimit != nil {
+		server.OnConcurrencyLimit = f.onConcurrencyLimit
 	}
 	if f, ok := api.(*fakeAPI); ok && f.patience != nil {
 		server.StreamReadTimeout = *f.patience
@@ -150,7 +150,7 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 // single client.
 func TestServerReportsConcurrentRequests(t *testing.T) {
 	var crowded atomic.Int64
-	socket := serve(t, &fakeAPI{onCrowded: func() { crowded.Add(1) }})
+	socket := serve(t, &fakeAPI{onConcurrencyLimit: func() { crowded.Add(1) }})
 	one, other := client(t, socket), client(t, socket)
 	ask := func(c *Client, want int64, why string) {
 		t.Helper()

@@ -142,7 +142,7 @@ var (
 	jobs     = describe("jobs", "Number of jobs, by state.", "state")
 	enqueued = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
 	oldest   = describe("oldest_waiting_timestamp_seconds",
-		"Time when the oldest waiting job became ready to run, in seconds since 1970; 0 if no job is waiting.")
+		"Time since which the oldest waiting job has been ready to run, in seconds since 1970; 0 if no job is waiting.")
 	workers  = describe("workers", "Number of busy and idle workers, by state.", "state")
 	database = describe("database_bytes", "Size of the database in bytes.")
 	outputs  = describe("output_bytes", "Size of the stored output of all jobs in bytes.")

@@ -67,7 +67,7 @@ func TestMetricsContainAllPages(t *testing.T) {
 	}
 }
 
-// Only MaxQueues queues get a label of their own. Later ones are combined, except those that are paused or
+// Only MaxQueues queues get a separate label. Later ones are combined, except those that are paused or
 // have a limit.
 func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	queues := queuesNamed(MaxQueues + 4)

@@ -23,7 +23,7 @@ const (
 // sent within a result. A larger log is in a file.
 const InMemory = 64 << 10
 
-// Chunk is a piece of one stream. A gap has no Data: it stands for DroppedBytes bytes of the stream that
+// Chunk is a piece of one stream. A gap has no Data: it replaces DroppedBytes bytes of the stream that
 // were not kept, or for Damaged bytes that were kept and cannot be read any more.
 type Chunk struct {
 	Stream  Stream

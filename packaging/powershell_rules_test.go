@@ -171,7 +171,7 @@ func (r *psRules) command(i int) {
 	case slices.Contains(psAliases, strings.ToLower(name)):
 		r.problem(i, "%s is an alias; write the cmdlet's name", name)
 	default:
-		r.problem(i, "%s is no function of the script, no cmdlet's whole name and no program's file", name)
+		r.problem(i, "%s is not a function of the script, the whole name of a cmdlet or a program file", name)
 	}
 }
 
@@ -217,7 +217,7 @@ func (r *psRules) exitCode(i int) {
 		called = r.tokens[i].text
 	}
 	if called != "" && !r.looked(i) {
-		r.problem(i, "nothing looks at the exit code of %s", called)
+		r.problem(i, "no code checks the exit code of %s", called)
 	}
 }
 

@@ -31,7 +31,7 @@ const maxAnswerBytes = 64
 
 // insert appends text to an answer.
 func (q *question) insert(text string) {
-	text = termtext.Shown(text)
+	text = termtext.SafeText(text)
 	if q.kind == askSearch && text == "" {
 		text = " "
 	}
@@ -44,9 +44,9 @@ func (q *question) insert(text string) {
 func (q *question) text() string {
 	switch q.kind {
 	case askSearch:
-		return "/" + q.answer + termtext.Sign(cursor)
+		return "/" + q.answer + termtext.LocaleText(cursor)
 	case askNumber:
-		return "priority of " + q.act.describe() + ": " + q.answer + termtext.Sign(cursor)
+		return "priority of " + q.act.describe() + ": " + q.answer + termtext.LocaleText(cursor)
 	}
 	return q.act.verb.name + " " + q.act.describe() + "? (y/n)"
 }
@@ -180,7 +180,7 @@ func (m *model) handleActionKey(k key) []effect {
 			m.page = &page{job: r.job, end: true}
 			return nil
 		case "w":
-			m.notice = "why " + termtext.Shown(r.id) + termtext.Sign(" …")
+			m.notice = "why " + termtext.SafeText(r.id) + termtext.LocaleText(" …")
 			return []effect{explain{r.id}}
 		case "e":
 			return []effect{edit{r.id}}
@@ -190,7 +190,7 @@ func (m *model) handleActionKey(k key) []effect {
 		return m.askOrStart(v)
 	}
 	if k.text != "" {
-		m.notice = termtext.Shown(k.text) + " does nothing here; ? shows the keys"
+		m.notice = termtext.SafeText(k.text) + " does nothing here; ? shows the keys"
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (m *model) availableKeys() (list []keyHelp) {
 
 // help returns a page of all keys that the user may use, in any list.
 func (m *model) help() *page {
-	rows := [][2]string{{termtext.Sign("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
+	rows := [][2]string{{termtext.LocaleText("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, does string }{
 		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
 		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"},

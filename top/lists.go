@@ -131,7 +131,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 	}
 	for _, r := range list {
 		r.id = r.job.ID
-		_, r.colour = present.Marked(r.job)
+		_, r.colour = present.MarkedID(r.job)
 		for _, c := range columns {
 			r.cells = append(r.cells, c.text(r.job, &r))
 		}
@@ -144,7 +144,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 var (
 	idColumn = column{head: "JOB", text: func(j *control.Job, _ *row) string {
 		text,
-			_ := present.Marked(j)
+			_ := present.MarkedID(j)
 		return text
 	}}
 	queueColumn = column{head: "QUEUE", minWidth: narrowWindow,
@@ -336,5 +336,5 @@ func bar(j *control.Job, width int) string {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return termtext.Sign(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
+	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
 }

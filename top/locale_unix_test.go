@@ -27,7 +27,7 @@ func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })
 			if ascii := locale == "C"; ascii != (at < 0) {
 				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii,
-					termtext.Cut(seen.String()[max(0, at-20):], 60))
+					termtext.Truncate(seen.String()[max(0, at-20):], 60))
 			}
 		}
 	}

@@ -166,7 +166,7 @@ func (m *model) update(msg any) []effect {
 	case acted:
 		todo = m.handleActed(&msg)
 	case edited:
-		m.notice = "job " + termtext.Shown(msg.id) + ": editor closed"
+		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed"
 		if msg.err != nil {
 			m.notice = message(msg.err)
 		}
@@ -297,12 +297,12 @@ func (m *model) showReasons(msg *explained) {
 		m.notice = message(msg.err)
 		return
 	}
-	p := &page{title: "why job " + termtext.Shown(msg.id) + " does not run"}
+	p := &page{title: "why job " + termtext.SafeText(msg.id) + " does not run"}
 	for _, line := range present.WhyLines(&msg.why, m.now) {
-		p.paragraphs = append(p.paragraphs, termtext.Shown(line))
+		p.paragraphs = append(p.paragraphs, termtext.SafeText(line))
 	}
 	m.page = p
 }
 
 // message returns an error as one line.
-func message(err error) string { return termtext.Shown(fault.Message(err)) }
+func message(err error) string { return termtext.SafeText(fault.Message(err)) }

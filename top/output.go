@@ -80,7 +80,7 @@ func (o *output) add(p *printed) {
 				part.text = part.text[:maxLineBytes]
 			}
 			if strings.HasSuffix(text, "\n") {
-				o.lines = append(o.lines, line{part.at, termtext.ShownLine(part.text)})
+				o.lines = append(o.lines, line{part.at, termtext.SafeLine(part.text)})
 				part.text = ""
 			}
 		}
@@ -106,7 +106,7 @@ func (o *output) allLines() []line {
 	list := o.lines
 	for _, part := range o.parts {
 		if part.text != "" {
-			list = append(slices.Clip(list), line{part.at, termtext.ShownLine(part.text)})
+			list = append(slices.Clip(list), line{part.at, termtext.SafeLine(part.text)})
 		}
 	}
 	return list

@@ -18,15 +18,15 @@ type page struct {
 func (p *page) lines(m *model) (list []string) {
 	if p.job == nil {
 		for _, text := range p.paragraphs {
-			list = append(list, termtext.Fold(m.width, text)...)
+			list = append(list, termtext.WrapLines(m.width, text)...)
 		}
 		return list
 	}
 	if m.output.readError != "" {
-		return termtext.Fold(m.width, m.output.readError)
+		return termtext.WrapLines(m.width, m.output.readError)
 	}
 	for _, l := range m.output.allLines() {
-		list = append(list, termtext.Cut(l.text, m.width))
+		list = append(list, termtext.Truncate(l.text, m.width))
 	}
 	return list
 }

@@ -171,11 +171,11 @@ func (a *act) describe() string {
 	case 0:
 		return ""
 	case 1:
-		return a.verb.object + " " + termtext.Shown(a.ids[0])
+		return a.verb.object + " " + termtext.SafeText(a.ids[0])
 	default:
-		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, termtext.Shown(strings.Join(a.ids[:min(n, maxNamed)], ", ")))
+		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, termtext.SafeText(strings.Join(a.ids[:min(n, maxNamed)], ", ")))
 		if n > maxNamed {
-			text += termtext.Sign(" …")
+			text += termtext.LocaleText(" …")
 		}
 		return text
 	}

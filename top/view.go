@@ -73,7 +73,7 @@ func (m *model) view() string {
 		return "" // the size is not known yet
 	}
 	if m.tooSmall() {
-		return strings.Join(termtext.Fold(max(m.width, 1),
+		return strings.Join(termtext.WrapLines(max(m.width, 1),
 			fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
 	}
 	var lines []string
@@ -102,13 +102,13 @@ func (m *model) outageLine() string {
 	if wait := m.outage.retryAt.Sub(m.now); wait > 0 && !m.fetching {
 		retry = "retrying in " + present.Roughly(wait)
 	}
-	return termtext.Cut("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
+	return termtext.Truncate("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
 
 // spread returns a line with one text at the left and one at the right. The left text is shortened if
 // needed.
 func (m *model) spread(left, right string) string {
-	left = termtext.Cut(left, m.width-termtext.Width(right)-1)
+	left = termtext.Truncate(left, m.width-termtext.Width(right)-1)
 	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
 }
 
@@ -141,11 +141,11 @@ func (m *model) verdict(full bool) []string {
 	if !full {
 		return []string{m.spread(status, clock)}
 	}
-	if right := clock + " " + termtext.Cut(termtext.Shown(m.whoami.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
+	if right := clock + " " + termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
 		termtext.Width(right) <= m.width {
 		clock = right
 	}
-	lines := append(termtext.Fold(m.width, status), termtext.Fold(m.width, texts.Counts())...)
+	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.Counts())...)
 	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
 	free := slices.IndexFunc(lines, func(l string) bool { return termtext.Width(l)+1+termtext.Width(clock) <= m.width })
 	lines[max(free, 0)] = m.spread(lines[max(free, 0)], clock)
@@ -169,7 +169,7 @@ func (m *model) tabs() string {
 		}
 		b.WriteString(" " + text + " ")
 	}
-	return termtext.Cut(strings.TrimRight(b.String(), " "), m.width)
+	return termtext.Truncate(strings.TrimRight(b.String(), " "), m.width)
 }
 
 // tableView returns the lines of the current list, and a line about the rows that are not shown.
@@ -187,12 +187,12 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	if len(shown) == 0 {
 		empty := listings()[m.list].empty
 		if m.search != "" {
-			empty = "no match for " + termtext.Shown(m.search)
+			empty = "no match for " + termtext.SafeText(m.search)
 			if t.more != 0 { // there are rows that were not fetched
-				empty = "no match for " + termtext.Shown(m.search) + " in the rows shown; to see all: " + t.all
+				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " + t.all
 			}
 		}
-		return []string{termtext.Cut("  "+empty, m.width)}
+		return []string{termtext.Truncate("  "+empty, m.width)}
 	}
 	if head {
 		lines = append(lines, "  "+paint(list[0], faint))
@@ -214,7 +214,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		lines = append(lines, line)
 	}
 	if text := m.moreText(&t, p.offset, to); text != "" {
-		lines = append(lines, termtext.Cut("  "+text, m.width))
+		lines = append(lines, termtext.Truncate("  "+text, m.width))
 	}
 	return lines
 }
@@ -223,7 +223,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.search != "" {
-		parts = append(parts, "matching "+termtext.Shown(m.search)+"; Esc shows all")
+		parts = append(parts, "matching "+termtext.SafeText(m.search)+"; Esc shows all")
 	}
 	if from > 0 {
 		parts = append(parts, fmt.Sprintf("%d above", from))
@@ -248,20 +248,20 @@ func (m *model) outputView(height int) []string {
 	if r == nil || r.job == nil {
 		return nil
 	}
-	lines := []string{"", termtext.Cut(m.jobLine(r.job), m.width)}
+	lines := []string{"", termtext.Truncate(m.jobLine(r.job), m.width)}
 	room := height - len(lines)
 	switch {
 	case !m.mayReadOutput(r.job):
-		return append(lines, termtext.Cut("  you may not read the output of this job", m.width))
+		return append(lines, termtext.Truncate("  you may not read the output of this job", m.width))
 	case m.output.readError != "" && m.output.source.id == r.job.ID:
-		return append(lines, termtext.Cut("  "+m.output.readError, m.width))
+		return append(lines, termtext.Truncate("  "+m.output.readError, m.width))
 	}
 	if m.output.source.id != r.job.ID { // the output is of an earlier selection; the connection was lost
 		return lines
 	}
 	list := m.output.allLines()
 	for _, l := range list[max(len(list)-room, 0):] {
-		lines = append(lines, termtext.Cut("  "+m.timed(l), m.width))
+		lines = append(lines, termtext.Truncate("  "+m.timed(l), m.width))
 	}
 	return lines
 }
@@ -276,8 +276,8 @@ func (m *model) timed(l line) string {
 
 // jobLine describes a job's state and progress in one line.
 func (m *model) jobLine(j *control.Job) string {
-	mark, colour := present.Marked(j)
-	text := termtext.Shown(present.Standing(j))
+	mark, colour := present.MarkedID(j)
+	text := termtext.SafeText(present.StateText(j))
 	if j.StartedAt != 0 {
 		text += fmt.Sprintf(", attempt %d of %d", max(present.Attempts(j), 1), j.MaxAttempts)
 	}
@@ -288,20 +288,20 @@ func (m *model) jobLine(j *control.Job) string {
 		text += fmt.Sprintf(", pid %d", *j.PID)
 	}
 	if j.Error != nil {
-		text += ", " + termtext.Shown(*j.Error)
+		text += ", " + termtext.SafeText(*j.Error)
 	}
 	if j.Progress != nil {
-		text += "  " + bar(j, longBar) + " " + termtext.Shown(j.Progress.Text)
+		text += "  " + bar(j, longBar) + " " + termtext.SafeText(j.Progress.Text)
 	}
-	return paint(termtext.Shown(mark), colour) + " " + text + "  " + paint(termtext.Shown(present.Title(j)), faint)
+	return paint(termtext.SafeText(mark), colour) + " " + text + "  " + paint(termtext.SafeText(present.Title(j)), faint)
 }
 
 // pageView returns the lines of a full-screen page.
 func (m *model) pageView() []string {
 	p := m.page
-	title := paint(termtext.Cut(p.title, m.width), bold)
+	title := paint(termtext.Truncate(p.title, m.width), bold)
 	if p.job != nil {
-		title = termtext.Cut(m.jobLine(p.job), m.width)
+		title = termtext.Truncate(m.jobLine(p.job), m.width)
 	}
 	lines := p.lines(m)
 	return append([]string{title}, lines[min(p.top, len(lines)):min(p.top+m.pageRows(), len(lines))]...)
@@ -317,7 +317,7 @@ func (m *model) footer() []string {
 	case m.question != nil:
 		text, style = m.question.text(), bold
 	case len(m.acts) > 0:
-		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].describe()) + termtext.Sign(" …")
+		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].describe()) + termtext.LocaleText(" …")
 	case m.notice != "":
 		text = m.notice
 	case m.page != nil:
@@ -326,9 +326,9 @@ func (m *model) footer() []string {
 		return []string{m.keys(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"},
 			keyHelp{"q", "", "quit"})}
 	}
-	lines := termtext.Fold(m.width, text)
+	lines := termtext.WrapLines(m.width, text)
 	if len(lines) > maxFooterLines {
-		lines = append(lines[:maxFooterLines-1], termtext.Cut(strings.Join(lines[maxFooterLines-1:], " "), m.width))
+		lines = append(lines[:maxFooterLines-1], termtext.Truncate(strings.Join(lines[maxFooterLines-1:], " "), m.width))
 	}
 	for i := range lines {
 		lines[i] = paint(lines[i], style)

@@ -66,7 +66,7 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
 	c, err := a.Client()
 	if errors.Is(err, queue.ErrUnavailable) {
-		p, failed := a.Folder()
+		p, failed := a.Places()
 		if failed != nil {
 			return control.Diagnosis{}, err
 		}

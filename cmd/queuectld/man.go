@@ -35,9 +35,9 @@ func manVerb(a *app) *cobra.Command {
 				return err
 			}
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return files.Unwritable("man", args[0], err)
+				return files.UnwritableError("man", args[0], err)
 			}
-			return files.Unwritable("man", args[0], writePages(root, args[0], date))
+			return files.UnwritableError("man", args[0], writePages(root, args[0], date))
 		},
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all manual pages as one page of Markdown instead")

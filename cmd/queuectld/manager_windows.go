@@ -59,7 +59,7 @@ const (
 
 // Execute runs the service until the service manager stops it or it ends by itself, and reports
 // each change of its state.
-func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool,
+func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, states chan<- svc.Status) (specific bool,
 	code uint32) {
 	ctx, stop := context.WithCancel(m.ctx)
 	defer stop()
@@ -86,7 +86,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 			next.CheckPoint = now.CheckPoint + 1
 		}
 		now = next
-		tell <- now
+		states <- now
 	}
 	become(svc.StartPending)
 	starts := time.NewTicker(checkpointEvery)
@@ -111,7 +111,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, tel
 		case c := <-asked:
 			switch c.Cmd {
 			case svc.Interrogate:
-				tell <- now
+				states <- now
 			case svc.Stop, svc.Shutdown, svc.PreShutdown:
 				become(svc.StopPending)
 				stop()

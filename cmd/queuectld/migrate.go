@@ -27,7 +27,7 @@ been copied and verified. The old database is then marked, so that no service
 opens it again. To continue an interrupted move, repeat the same command.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			files.KeepPrivate()
-			places, err := a.Folder()
+			places, err := a.Places()
 			if err != nil {
 				return err
 			}
@@ -43,9 +43,9 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; "+
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
-			tell := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
+			progress := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from,
-				to, tell)
+				to, progress)
 			a.Progress("")
 			if err != nil {
 				return err
@@ -54,10 +54,10 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return a.PrintJSON(done)
 			}
 			if done.AlreadyDone {
-				a.Say("the queue was already moved to %s", done.To)
+				a.PrintNote("the queue was already moved to %s", done.To)
 				return nil
 			}
-			a.Say("%s moved from %s to %s", present.Jobs(int(done.Jobs)), done.From, done.To)
+			a.PrintNote("%s moved from %s to %s", present.Jobs(int(done.Jobs)), done.From, done.To)
 			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
 			if strings.HasSuffix(done.To, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`

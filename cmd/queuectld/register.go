@@ -194,9 +194,9 @@ func (a *app) serviceInstall(own bool) error {
 	if a.Structured() {
 		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
 	}
-	a.Say("the service is registered and running; its socket is %s", r.Places.Socket)
+	a.PrintNote("the service is registered and running; its socket is %s", r.Places.Socket)
 	if own && registered.EndsAtLogout() {
-		a.Say("the service stops when you log out; %s", connect.Staying)
+		a.PrintNote("the service stops when you log out; %s", connect.Staying)
 	}
 	return nil
 }
@@ -213,12 +213,12 @@ func (a *app) serviceUninstall(own bool) error {
 	case a.Structured():
 		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
 	case r.Registered():
-		a.Say("from now on, the service from the installed package is used; the programs of the previously registered " +
+		a.PrintNote("from now on, the service from the installed package is used; the programs of the previously registered " +
 			"service are still installed")
 	case was:
-		a.Say("the service is no longer registered; the queue is kept in %s", r.Places.State)
+		a.PrintNote("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:
-		a.Say("no service was registered")
+		a.PrintNote("no service was registered")
 	}
 	return nil
 }
@@ -294,9 +294,9 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 		return err
 	}
 	if !started {
-		return a.Tell(map[string]any{"started": false}, "the service is already running")
+		return a.PrintResult(map[string]any{"started": false}, "the service is already running")
 	}
-	return a.Tell(map[string]any{"started": true}, "service started")
+	return a.PrintResult(map[string]any{"started": true}, "service started")
 }
 
 // serviceAct starts or restarts the service that the client would choose. If that service is not
@@ -312,7 +312,7 @@ func (a *app) serviceAct(own bool, done string, do func(*register.Service) error
 	if err := do(r); err != nil {
 		return err
 	}
-	return a.Tell(map[string]any{done: true}, "service %s", done)
+	return a.PrintResult(map[string]any{done: true}, "service %s", done)
 }
 
 func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
@@ -335,24 +335,24 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 			return err
 		}
 	}
-	return a.Tell(map[string]any{"stopped": running}, "service stopped")
+	return a.PrintResult(map[string]any{"stopped": running}, "service stopped")
 }
 
 // stopRunners stops the runners of a queue whose service does not run.
 func (a *app) stopRunners(roots string) error {
-	places, err := a.Folder()
+	places, err := a.Places()
 	if err != nil {
 		return err
 	}
 	slow := time.AfterFunc(2*time.Second, func() {
-		a.Say("waiting up to %v for the runners and their jobs to end; then they are killed", service.EndRunnersWithin())
+		a.PrintNote("waiting up to %v for the runners and their jobs to end; then they are killed", service.EndRunnersWithin())
 	})
 	n, err := service.EndRunners(places, roots)
 	slow.Stop()
 	if err != nil {
 		return err
 	}
-	return a.Tell(map[string]any{"ended": n}, "runners ended: %d", n)
+	return a.PrintResult(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
 // serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks
@@ -369,7 +369,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 			r.HowToStart())
 	default:
 		c = control.NewClient(r.Places.Socket)
-		err = connect.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.Reached(c.Connect(ctx))
+		err = connect.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.ConnectError(c.Connect(ctx))
 	}
 	if err != nil {
 		return err
@@ -384,7 +384,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 			"started_at": st.Started, "service": st.Service, "socket": st.Socket})
 	}
 	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " +
-		present.Answering(st.Service, st.Socket))
+		present.DescribeService(st.Service, st.Socket))
 }
 
 // stopService stops the service through its socket.
@@ -397,9 +397,9 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	defer c.Close()
 	err = c.Connect(ctx)
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
-		return a.Tell(map[string]any{"stopped": false}, "no service is running")
+		return a.PrintResult(map[string]any{"stopped": false}, "no service is running")
 	}
-	if err := t.Reached(err); err != nil {
+	if err := t.ConnectError(err); err != nil {
 		return err
 	}
 	stopped := a.warnIfSlow(ctx, t.Socket, keep)
@@ -408,7 +408,7 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
-	return a.Tell(got, "service with pid %d stopped", got.PID)
+	return a.PrintResult(got, "service with pid %d stopped", got.PID)
 }
 
 // slowStopAfter is the time after which a stop prints what it waits for.
@@ -429,7 +429,7 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
-	return time.AfterFunc(slowStopAfter, func() { a.Say("%s", text) }).Stop
+	return time.AfterFunc(slowStopAfter, func() { a.PrintNote("%s", text) }).Stop
 }
 
 // stopAndWait stops a service and waits until the lock of its state directory is free, so that

@@ -19,7 +19,7 @@ func restoreVerb(a *app) *cobra.Command {
 		Args: cli.ExactArgs(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			files.KeepPrivate()
-			places, err := a.Folder()
+			places, err := a.Places()
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func restoreVerb(a *app) *cobra.Command {
 			if a.Structured() {
 				return a.PrintJSON(done)
 			}
-			a.Say("%s restored to %s", present.Jobs(int(done.Jobs)), places.State)
+			a.PrintNote("%s restored to %s", present.Jobs(int(done.Jobs)), places.State)
 			if done.AsideDir != "" {
 				fmt.Fprintf(a.Err, "queuectl: the previous queue is kept in %s\n", done.AsideDir)
 			}

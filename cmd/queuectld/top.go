@@ -41,7 +41,7 @@ characters; without one, use: queuectl status --watch`,
 					return top.Client{Reader: c, JobActions: c, Controls: c, Closer: c}
 				},
 				Edit:    a.editFromTop,
-				Explain: func(err error) error { return t.Reached(err) },
+				Explain: func(err error) error { return t.ConnectError(err) },
 				Host:    host, In: os.Stdin, Out: a.Out,
 			})
 		},

@@ -83,7 +83,7 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 	var d Directory
 	self, known := SID(CurrentUser())
 	if !known {
-		t.Fatalf("%d is nobody", CurrentUser())
+		t.Fatalf("%d belongs to no account", CurrentUser())
 	}
 	for _, word := range []string{d.UserName(CurrentUser()), self.String(), strconv.Itoa(CurrentUser())} {
 		if id, ok := d.UserID(word); !ok || id != CurrentUser() {

@@ -30,16 +30,16 @@ func (a *App) Reader(ctx context.Context) (*control.Client, error) {
 	if c == nil {
 		return nil, err
 	}
-	dir, private := a.PrivateFolder()
+	dir, private := a.PrivateRunDir()
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
-		return c, t.Reached(err)
+		return c, t.ConnectError(err)
 	}
 	if a.Program.Offline == nil {
 		return nil, cmp.Or(a.execDaemon(), errOther)
 	}
 	opened, failed := a.Program.Offline(ctx, a, dir)
 	if errors.Is(failed, os.ErrNotExist) {
-		return c, t.Reached(err)
+		return c, t.ConnectError(err)
 	}
 	if failed != nil {
 		return nil, failed

@@ -120,7 +120,7 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		}
 		return fault.Usage("unknown command %q%s", use+" "+args[0],
 			cmp.Or(hints.ForArguments(use, args), hints.ForGroup(use, args[0], verbs),
-				hints.Near(args[0], names, "use one of: "+strings.Join(names, ", "))))
+				hints.SimilarWord(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd
@@ -139,7 +139,7 @@ func helpVerb() *cobra.Command {
 				}
 				last := words[len(words)-max(1, len(rest))]
 				path := strings.TrimPrefix(strings.TrimPrefix(asked.CommandPath()+" "+last, "queuectl"), " ")
-				return fault.Usage("unknown command %q%s", path, hints.Near(last, known, "list all commands with: queuectl --help"))
+				return fault.Usage("unknown command %q%s", path, hints.SimilarWord(last, known, "list all commands with: queuectl --help"))
 			}
 			asked.InitDefaultHelpFlag()
 			return asked.Help()

@@ -32,7 +32,7 @@ func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completi
 	for _, j := range a.newest(states) {
 		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
 			ids = append(ids, cobra.CompletionWithDesc(j.ID,
-				fmt.Sprintf("%s: %s", j.State, termtext.Cut(termtext.Escape(present.Title(&j)), 60))))
+				fmt.Sprintf("%s: %s", j.State, termtext.Truncate(termtext.Escape(present.Title(&j)), 60))))
 		}
 	}
 	return ids

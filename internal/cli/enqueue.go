@@ -149,14 +149,14 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return nil
 	}
 	if got.Duplicate {
-		a.Say("job %s was already enqueued with the same --key", got.ID)
+		a.PrintNote("job %s was already enqueued with the same --key", got.ID)
 		return nil
 	}
 	now := time.Now()
 	if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
 		got.MaxAttempts = 0 // the message must not announce attempts, because the job will not run
 	}
-	a.Say("job %s enqueued%s%s", got.ID, present.WhenDue(s, now), present.UpToAttempts(got.MaxAttempts))
+	a.PrintNote("job %s enqueued%s%s", got.ID, present.WhenDue(s, now), present.UpToAttempts(got.MaxAttempts))
 	return nil
 }
 
@@ -255,7 +255,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	if expired.Never == len(specs) {
 		got.MaxAttempts = 0
 	}
-	a.Say("%d jobs enqueued%s", len(got.IDs)-len(got.Found), present.UpToAttempts(got.MaxAttempts))
+	a.PrintNote("%d jobs enqueued%s", len(got.IDs)-len(got.Found), present.UpToAttempts(got.MaxAttempts))
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 
 // nearVerb returns a hint about an unknown command: the command that was meant, or how to list all commands.
 func nearVerb(word string, known []string) string {
-	return cmp.Or(hints.Lookup(word, hints.Commands), hints.Near(word, known, "list all commands with: queuectl --help"))
+	return cmp.Or(hints.Lookup(word, hints.Commands), hints.SimilarWord(word, known, "list all commands with: queuectl --help"))
 }
 
 // maxRefusedNamed is the highest number of ids that one line about refused jobs lists.
@@ -59,7 +59,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 func firstIDs(ids []string) string {
 	text := strings.Join(ids[:min(len(ids), maxRefusedNamed)], ", ")
 	if len(ids) > maxRefusedNamed {
-		text += termtext.Sign(" …")
+		text += termtext.LocaleText(" …")
 	}
 	return text
 }
@@ -82,7 +82,7 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 				"queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
 		return fault.Usage("unknown flag %s%s", name,
-			cmp.Or(hints.Lookup(name, hints.Flags(cmd.Name())), hints.Near(name, flagsOf(cmd), allFlagsHint(cmd))))
+			cmp.Or(hints.Lookup(name, hints.Flags(cmd.Name())), hints.SimilarWord(name, flagsOf(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &bare):
 		return fault.Usage("--%s: no value given; write it after the flag", bare.GetFlag().Name)
 	case errors.As(err, &wrong):

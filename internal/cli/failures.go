@@ -15,7 +15,7 @@ const MaxFailures = 100
 // SayFailure prints that a job did not complete, and why.
 func (a *App) SayFailure(j *control.Job) {
 	fmt.Fprintf(a.Err, "queuectl: %s (%s)\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))),
-		termtext.Cut(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
+		termtext.Truncate(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
 }
 
 // sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is
@@ -24,7 +24,7 @@ func (a *App) SayFailure(j *control.Job) {
 func (a *App) sayEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():
-		a.Say("job %s is completed", j.ID)
+		a.PrintNote("job %s is completed", j.ID)
 		return
 	case a.Quiet:
 		return

@@ -278,7 +278,7 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List,
 	more bool) error {
 	if len(rows) == 0 {
-		a.Say("no jobs")
+		a.PrintNote("no jobs")
 		return nil
 	}
 	if !a.OwnColumns {
@@ -295,7 +295,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		return err
 	}
 	if filtered(p) {
-		return a.Println(termtext.Sign("… and more jobs (use --limit N)"))
+		return a.Println(termtext.LocaleText("… and more jobs (use --limit N)"))
 	}
 	var total int64
 	if p.Failed {
@@ -304,6 +304,6 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
-	return a.Println(termtext.Sign("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") +
+	return a.Println(termtext.LocaleText("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") +
 		" (use --limit N)")
 }

@@ -5,7 +5,7 @@
 // (App.execDaemon).
 //
 // Start with App.Root and the table of commands in the function table. The packages below this one
-// hold what has no command of its own: term prints, connect finds the service, input reads jobs,
+// contain what several commands share: term prints, connect finds the service, input reads jobs,
 // enqueue sends them.
 package cli
 

@@ -68,6 +68,6 @@ func (a *App) onEverything(
 	case v.Matched != nil:
 		return a.Counted(*v.Matched)
 	}
-	a.Say("%s", say)
+	a.PrintNote("%s", say)
 	return nil
 }

@@ -131,7 +131,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 // (the job has a field reason, or is cancelled), printEnd always prints; otherwise it prints only
 // on a terminal.
 func (a *App) printEnd(j *control.Job) {
-	text := fmt.Sprintf("job %s is %s", j.ID, present.Standing(j))
+	text := fmt.Sprintf("job %s is %s", j.ID, present.StateText(j))
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
@@ -144,7 +144,7 @@ func (a *App) printEnd(j *control.Job) {
 	case j.Reason != nil, j.State == queue.Cancelled.String():
 		fmt.Fprintf(a.Err, "queuectl: %s\n", text)
 	default:
-		a.Say("%s", text)
+		a.PrintNote("%s", text)
 	}
 }
 

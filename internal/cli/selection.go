@@ -178,7 +178,7 @@ func allPages(ctx context.Context, c *control.Client, list control.List) (jobs [
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
 				// There may be very many jobs, so only a short title of each is kept in memory.
-				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Cut(present.Title(j), longestTitle), nil, "", nil
+				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.Title(j), longestTitle), nil, "", nil
 				jobs = append(jobs, *j)
 			}
 		}

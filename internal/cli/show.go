@@ -108,7 +108,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", present.Title(&j.Job)}, {"State", present.Standing(&j.Job)},
+		{"Job", j.ID}, {"Command", present.Title(&j.Job)}, {"State", present.StateText(&j.Job)},
 		{"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSince(&j.Job)},
 		{"Progress", a.Plain(present.Progress(&j.Job))}, {failure, a.Plain(present.Empty(j.Error))},
 		{code, present.Empty(j.ExitCode)}, {signal, present.SignalOf(&j.Job, "")},
@@ -118,7 +118,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Created", present.Local(j.CreatedAt)}, {"Due", present.Local(j.RunAt)},
 		{"Next retry", present.LocalOrNone(j.NextRetryAt)}, {"Expires", present.LocalOrNone(j.ExpiresAt)},
 		{"Started", present.LocalOrNone(j.StartedAt)}, {"Finished", present.LocalOrNone(j.FinishedAt)},
-		{"Waited", present.Span(j.QueueTimeMS)}, {"Ran", present.RanFor(j.RunTimeMS) + present.Typically(j) +
+		{"Waited", present.ApproxDuration(j.QueueTimeMS)}, {"Ran", present.RanFor(j.RunTimeMS) + present.Typically(j) +
 			present.AtMostMS(j)}, {"Typical", present.TypicalAlone(j)}, {"Worker", present.Empty(j.WorkerID)}, {"Node", j.Node},
 		{"Pid", present.Empty(j.PID)},
 	}

@@ -20,7 +20,7 @@ func findColumn(flag, name string) (present.Column, error) {
 		}
 	}
 	return present.Column{}, fault.Usage("--%s: unknown column %q%s", flag, name,
-		hints.Near(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
+		hints.SimilarWord(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
 }
 
 // columnFuncs returns the headings of the named columns, and a function that makes a row.

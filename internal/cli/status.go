@@ -85,7 +85,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	}
 	p := &screenPrinter{a: a, text: present.ScreenText{Screen: &screen, Now: time.Now()}, watched: o.watched}
 	if st := &screen.Status; st.Service != "" && o.service {
-		p.service = "Service: " + a.Clean(a.Out, present.Answering(st.Service, st.Socket))
+		p.service = "Service: " + a.Clean(a.Out, present.DescribeService(st.Service, st.Socket))
 	}
 	if err := p.print(rows); err != nil {
 		return err

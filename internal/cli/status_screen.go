@@ -99,7 +99,7 @@ func (p *screenPrinter) print(rows int) error {
 			gap = ""
 		}
 		narrow(parts, width)
-		above, counts = termtext.Fold(width, above...), termtext.Fold(width, counts...)
+		above, counts = termtext.WrapLines(width, above...), termtext.WrapLines(width, counts...)
 		height -= len(above) + len(counts) + 2*len(gap) + 1 // one line is left for the shell prompt
 		if p.watched {
 			height-- // one line shows the time
@@ -139,7 +139,7 @@ const lowWindow = 12
 // commands that the line suggests, narrow keeps the first.
 func narrow(parts []section, width int) {
 	for i := range parts {
-		if first, _, two := strings.Cut(parts[i].emptyText, termtext.Sign(" · ")); two &&
+		if first, _, two := strings.Cut(parts[i].emptyText, termtext.LocaleText(" · ")); two &&
 			len("  100000 more")+termtext.Width(parts[i].emptyText) > width {
 			parts[i].emptyText = first
 		}
@@ -227,7 +227,7 @@ func (p *screenPrinter) parts() []section {
 			p.text.Ago(j.FinishedAt), present.Title(&j.Job), p.text.Why(j)})
 	}
 	failed.more, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)),
-		termtext.Sign(": queuectl list --failed · run again: queuectl retry --failed")
+		termtext.LocaleText(": queuectl list --failed · run again: queuectl retry --failed")
 	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]

@@ -151,7 +151,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	})
 	if ctx.Err() != nil {
 		a.Exit = fault.ExitDetached
-		a.Say("stopped waiting; the jobs continue")
+		a.PrintNote("stopped waiting; the jobs continue")
 		return nil
 	}
 	if asked.Err() != nil {

@@ -283,7 +283,7 @@ func (w *waiter) printEnds(ctx context.Context) error {
 		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
 		return nil
 	}
-	w.a.Say("%s", text)
+	w.a.PrintNote("%s", text)
 	return nil
 }
 
@@ -297,7 +297,7 @@ func (w *waiter) counts() string {
 	}
 	text := present.CountsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead",
 		"cancelled", "removed", "not finished")
-	text += ", in " + present.Span(time.Since(w.began).Milliseconds())
+	text += ", in " + present.ApproxDuration(time.Since(w.began).Milliseconds())
 	if w.progress {
 		text += MoreFailures(w.failed, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}

@@ -71,7 +71,7 @@ func workerStopVerb(a *App) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			if atOnce := p.Force || p.Timeout != nil && *p.Timeout == 0; atOnce && !yes && a.CanAsk() {
+			if immediate := p.Force || p.Timeout != nil && *p.Timeout == 0; immediate && !yes && a.CanAsk() {
 				st, err := c.Status(cmd.Context(), control.Nothing{})
 				if err != nil {
 					return err

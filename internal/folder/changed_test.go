@@ -9,25 +9,25 @@ import (
 // watch starts to watch a directory for the name "a" and returns a channel with the result.
 func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	t.Helper()
-	ready, told := make(chan struct{}), make(chan error, 1)
+	ready, result := make(chan struct{}), make(chan error, 1)
 	go func() {
-		told <- WaitForChange(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
+		result <- WaitForChange(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
 	}()
 	select {
 	case <-ready:
-	case err := <-told:
+	case err := <-result:
 		t.Fatalf("it does not watch: %v", err)
 	}
-	return told
+	return result
 }
 
-// Changed ends with its context, and returns immediately if watching returns false.
+// WaitForChange ends with its context, and returns immediately if watching returns false.
 func TestWatchingEnds(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	told := watch(t, ctx, dir)
+	result := watch(t, ctx, dir)
 	cancel()
-	if err := <-told; !errors.Is(err, context.Canceled) {
+	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := WaitForChange(t.Context(), dir, nil, func() bool { return false }); err != nil {

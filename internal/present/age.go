@@ -124,8 +124,8 @@ func Dash[T any](p *T) string {
 	return fmt.Sprint(*p)
 }
 
-// Span formats a number of milliseconds for people.
-func Span(ms int64) string {
+// ApproxDuration formats a number of milliseconds for people.
+func ApproxDuration(ms int64) string {
 	if ms < 1000 {
 		return fmt.Sprintf("%dms", ms)
 	}
@@ -182,7 +182,7 @@ func RanFor(ms *int64) string {
 	if ms == nil {
 		return ""
 	}
-	return Span(*ms)
+	return ApproxDuration(*ms)
 }
 
 // took formats a duration with the precision of the statistics.

@@ -75,7 +75,7 @@ func Columns() []Column {
 		{"retry", "RETRY" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
 		{"started", "STARTED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
 		{"finished", "FINISHED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
-		{"waited", "WAITED", func(j *control.Job) Cell { return Cell{Text: Span(j.QueueTimeMS), number: j.QueueTimeMS} }},
+		{"waited", "WAITED", func(j *control.Job) Cell { return Cell{Text: ApproxDuration(j.QueueTimeMS), number: j.QueueTimeMS} }},
 		{"ran", "RAN", func(j *control.Job) Cell {
 			return Cell{Text: DashText(RanFor(j.RunTimeMS)), number: Or(j.RunTimeMS, -1)}
 		}},

@@ -37,7 +37,7 @@ func TestColumnsSortByValue(t *testing.T) {
 	}
 }
 
-// Every state has a sign of its own, so that a cell's sign identifies its state.
+// Each state has another sign, so that a cell's sign identifies its state.
 func TestSignsIdentifyStates(t *testing.T) {
 	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead",
 		"cancelled"} {

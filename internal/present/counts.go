@@ -58,8 +58,8 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// Used formats how many bytes are used and how many may be used. If the parameter most is 0, there
-// is no limit.
+// Used formats how many bytes are used and how many may be used. If the parameter most is 0, the
+// bytes are unlimited.
 func Used(n, most int64) string {
 	if most == 0 {
 		return Size(n) + " used"

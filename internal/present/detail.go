@@ -144,7 +144,7 @@ func AtMostMS(j *control.JobDetail) string {
 	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
 		return ""
 	}
-	return ", timeout " + Span(j.TimeoutMS)
+	return ", timeout " + ApproxDuration(j.TimeoutMS)
 }
 
 // Typically formats the typical run time of a running job, to be shown next to its run time.

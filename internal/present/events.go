@@ -65,5 +65,5 @@ func EventLine(e *control.Event) string {
 	return line
 }
 
-// Answering describes the service that answers: its owner and its socket.
-func Answering(service, socket string) string { return service + ", socket " + socket }
+// DescribeService describes the service that answers: its owner and its socket.
+func DescribeService(service, socket string) string { return service + ", socket " + socket }

@@ -120,7 +120,7 @@ func PriorityOf(j *control.Job) string {
 func Title(j *control.Job) string {
 	text := cmp.Or(j.Command, "(hidden)") // the command is empty only if the caller may not see it
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
-		text = whole + termtext.Sign("…")
+		text = whole + termtext.LocaleText("…")
 	}
 	return text
 }
@@ -190,8 +190,8 @@ func AttemptsOf(j *control.JobDetail) string {
 	return text
 }
 
-// Standing returns a job's state. It adds the reason if the reason says more than the state.
-func Standing(j *control.Job) string {
+// StateText returns a job's state. It adds the reason if the reason says more than the state.
+func StateText(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateText(j)
 	}
@@ -221,7 +221,7 @@ func StateOf(name string) queue.State {
 
 // FailureText describes how a job failed.
 func FailureText(j *control.Job) string {
-	text := "job " + j.ID + " is " + Standing(j)
+	text := "job " + j.ID + " is " + StateText(j)
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error

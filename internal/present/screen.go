@@ -21,7 +21,7 @@ type ScreenText struct {
 // the text that follows it.
 func (t ScreenText) Verdict() (level, text, colour string) {
 	level, text = VerdictOf(&t.Screen.Status)
-	return level, strings.TrimPrefix(termtext.Shown(level+text), level), LevelColour(level)
+	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), LevelColour(level)
 }
 
 // Counts returns the number of jobs in each state that has any.
@@ -51,7 +51,7 @@ func (t ScreenText) Starts(j *control.Job) string {
 
 // Why returns why a job failed, with its last line of output.
 func (t ScreenText) Why(j *control.ScreenJob) string {
-	text := Or(j.Error, Standing(&j.Job))
+	text := Or(j.Error, StateText(&j.Job))
 	if last := j.LastLine; last != "" {
 		text += ": " + last
 	}
@@ -61,8 +61,8 @@ func (t ScreenText) Why(j *control.ScreenJob) string {
 // Ago formats how long ago a time was, in words.
 func (t ScreenText) Ago(at control.Time) string { return agoOf(at, t.Now) }
 
-// Marked returns a job's id after the sign of its state, and the state's colour code.
-func Marked(j *control.Job) (text, colour string) {
+// MarkedID returns a job's id after the sign of its state, and the state's colour code.
+func MarkedID(j *control.Job) (text, colour string) {
 	return WithSign(j), SignOf(j.State).Colour
 }
 
@@ -91,7 +91,7 @@ func SignOf(state string) stateSign {
 	case queue.Cancelled:
 		sign = stateSign{"–", ""}
 	}
-	sign.Sign = termtext.Sign(sign.Sign)
+	sign.Sign = termtext.LocaleText(sign.Sign)
 	return sign
 }
 
@@ -136,7 +136,7 @@ func VerdictOf(st *control.Status) (level, text string) {
 		return level, ":" + text
 	}
 	var b strings.Builder
-	separator := termtext.Sign(" · ")
+	separator := termtext.LocaleText(" · ")
 	if st.PID == 0 {
 		b.WriteString(separator + "service not running")
 	} else {
@@ -176,7 +176,7 @@ func CountsOf(st *control.Status) string {
 	if len(list) == 0 {
 		return "no jobs yet; enqueue the first with: queuectl enqueue 'echo hello'"
 	}
-	text := strings.Join(list, termtext.Sign(" · "))
+	text := strings.Join(list, termtext.LocaleText(" · "))
 	if n := st.Throughput; n > 0 {
 		text += fmt.Sprintf("     %d/min", n)
 	}

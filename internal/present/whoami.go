@@ -40,6 +40,6 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 	return [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Your limits", strings.Join(quotas, ", ")},
-		{"Service", Answering(w.Service, w.Socket)}, {"Next", w.Next},
+		{"Service", DescribeService(w.Service, w.Socket)}, {"Next", w.Next},
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Shown returns an untrusted text as one line without colours. It escapes control characters and
+// SafeText returns an untrusted text as one line without colours. It escapes control characters and
 // takes exactly the columns that Width counts.
-func Shown(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
+func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
 // escapeCell escapes the characters of a text without colours that control a terminal. It also removes
 // joiners, so that the text takes the columns that Width counts.
@@ -18,9 +18,9 @@ func escapeCell(s string) string { return WithoutJoiners(Visible(Escape(s))) }
 // tabStop is the distance between tab stops when a job's output is shown, in columns.
 const tabStop = 8
 
-// ShownLine prepares a line of output like Shown, but keeps spaces. Of text that carriage returns
+// SafeLine prepares a line of output like SafeText, but keeps spaces. Of text that carriage returns
 // overwrite, it keeps only the last version.
-func ShownLine(s string) string {
+func SafeLine(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = WithoutColours(s[strings.LastIndexByte(s, '\r')+1:])
 	var b strings.Builder
@@ -40,7 +40,7 @@ func WithoutColours(s string) string {
 		return s
 	}
 	var b strings.Builder
-	whole := len(s) - Unfinished(s)
+	whole := len(s) - TrailingPartial(s)
 	for i := 0; i < whole; {
 		n := Colour(s[i:])
 		if n == 0 {
@@ -115,9 +115,9 @@ func EscapeExcept(s, plain string, colours bool) string {
 	return b.String()
 }
 
-// Unfinished returns how many bytes at the end of a text may be an incomplete character or colour
+// TrailingPartial returns how many bytes at the end of a text may be an incomplete character or colour
 // sequence.
-func Unfinished(s string) int {
+func TrailingPartial(s string) int {
 	end := s[max(0, len(s)-31):]
 	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {
 		if rest := end[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {

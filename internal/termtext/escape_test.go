@@ -75,7 +75,7 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 			n := min(size, len(rest))
 			kept += rest[:n]
 			rest = rest[n:]
-			whole := len(kept) - Unfinished(kept)
+			whole := len(kept) - TrailingPartial(kept)
 			shown, kept = shown+Escape(kept[:whole]), kept[whole:]
 		}
 		if got, want := shown+Escape(kept), Escape(text); got != want {
@@ -84,7 +84,7 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 	}
 	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1,
 		"\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
-		if got := Unfinished(text); got != want {
+		if got := TrailingPartial(text); got != want {
 			t.Errorf("%q: %d are unfinished, want %d", text, got, want)
 		}
 	}

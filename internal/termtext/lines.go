@@ -31,8 +31,8 @@ func LastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// Fold breaks texts into lines of at most width columns, between words if possible.
-func Fold(width int, texts ...string) (lines []string) {
+// WrapLines breaks texts into lines of at most width columns, between words if possible.
+func WrapLines(width int, texts ...string) (lines []string) {
 	for _, text := range texts {
 		for Width(text) > width && width > 0 {
 			end, space, seen := 0, 0, 0

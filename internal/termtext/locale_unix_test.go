@@ -28,7 +28,7 @@ func TestSignsFollowTheLocale(t *testing.T) {
 		if c.ascii {
 			sign, short = "+", "a..."
 		}
-		if got, text := Sign("✓"), Cut("abcdef", 4); got != sign || text != short {
+		if got, text := LocaleText("✓"), Truncate("abcdef", 4); got != sign || text != short {
 			t.Errorf("%+v: got %s and %s, want %s and %s", c, got, text, sign, short)
 		}
 	}
@@ -37,7 +37,7 @@ func TestSignsFollowTheLocale(t *testing.T) {
 func TestCutInASCIIFitsAnyWidth(t *testing.T) {
 	t.Setenv("LC_ALL", "C")
 	for n, want := range []string{"", ".", "..", "...", "a...", "ab..."} {
-		if got := Cut("abcdef", n); got != want {
+		if got := Truncate("abcdef", n); got != want {
 			t.Errorf("%d columns: got %q, want %q", n, got, want)
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// Sign returns a text of queuectl's own with the characters that the locale can show: unchanged in
+// LocaleText returns a text of queuectl's own with the characters that the locale can show: unchanged in
 // UTF-8, otherwise in ASCII. Texts of jobs never pass through it.
-func Sign(text string) string {
+func LocaleText(text string) string {
 	if !asciiOnly() {
 		return text
 	}

@@ -21,7 +21,7 @@ func LayOut(rows [][]string, widths []int, paint func(column int, cell string) s
 			if widths[i] == 0 {
 				continue
 			}
-			cell = Cut(cell, widths[i])
+			cell = Truncate(cell, widths[i])
 			b.WriteString(paint(i, cell))
 			b.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+columnGap))
 		}
@@ -89,7 +89,7 @@ func TableLines(width int, head []string, rows [][]string) []string {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = Shown(cell)
+			cells[i] = SafeText(cell)
 		}
 		shown = append(shown, cells)
 	}

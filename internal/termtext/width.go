@@ -15,13 +15,13 @@ func Width(s string) (n int) {
 	return n
 }
 
-// Cut shortens a text to n columns. It does not split a colour sequence or separate a combining
+// Truncate shortens a text to n columns. It does not split a colour sequence or separate a combining
 // mark from its letter. At the end of the text, no colour is active.
-func Cut(s string, n int) string {
+func Truncate(s string, n int) string {
 	if Width(s) <= n {
 		return s
 	}
-	mark := Sign("…")
+	mark := LocaleText("…")
 	if Width(mark) > n { // the mark is wider than n only if it is ASCII, "..."
 		mark = mark[:max(0, n)]
 	}

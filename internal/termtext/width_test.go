@@ -18,7 +18,7 @@ func TestCut(t *testing.T) {
 		{"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤", "❤\ufe0f❤\ufe0f❤\ufe0f…"},
 		{"\x1b[31m漢字漢字\x1b[0m", "\x1b[31m漢字漢字\x1b[0m"}, {"\x1b[31m漢字漢字漢\x1b[0m", "\x1b[31m漢字漢…\x1b[0m"},
 	} {
-		if got := Cut(c[0], 8); got != c[1] {
+		if got := Truncate(c[0], 8); got != c[1] {
 			t.Errorf("%q: got %q, want %q", c[0], got, c[1])
 		}
 	}
@@ -47,7 +47,7 @@ func TestTextIsFoldedBetweenWords(t *testing.T) {
 		"\x1b[32mok\x1b[39m: 1 of 2 w": {"\x1b[32mok\x1b[39m: 1 of 2", "w"},
 		"界界界界界界":                       {"界界界界界", "界"},
 	} {
-		if got := Fold(10, text); !slices.Equal(got, want) {
+		if got := WrapLines(10, text); !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}

@@ -90,7 +90,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 	} else if err == nil && !force {
 		ours, err := isBackup(name)
 		if err != nil {
-			return files.Unreadable("backup", name, err)
+			return files.UnreadableError("backup", name, err)
 		}
 		if !ours {
 			return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace "+
@@ -102,7 +102,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 	dir := filepath.Dir(name)
 	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // CreateTemp sets mode 0600
 	if err != nil {
-		return files.Unwritable("backup", dir, err)
+		return files.UnwritableError("backup", dir, err)
 	}
 	defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
 	end, err := a.receive(ctx, c, tmp)
@@ -122,9 +122,9 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		err = files.SyncDir(dir)
 	}
 	if err != nil {
-		return files.Unwritable("backup", dir, err)
+		return files.UnwritableError("backup", dir, err)
 	}
-	return a.Tell(end, "backup written to %s (%s)", name, present.Size(end.Bytes))
+	return a.PrintResult(end, "backup written to %s (%s)", name, present.Size(end.Bytes))
 }
 
 // receive writes a backup to a file and verifies its length and hash.

@@ -93,7 +93,7 @@ your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 			write := shells[args[0]]
 			if write == nil {
 				return fault.Usage("there is no completion script for the shell %q%s", args[0],
-					hints.Near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
+					hints.SimilarWord(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
 			}
 			return write(cmd.Root(), a)
 		},

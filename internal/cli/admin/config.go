@@ -85,7 +85,7 @@ func (a command) note(v control.ConfigValue) {
 // sayChanged prints the new value of a setting.
 func (a command) sayChanged(v control.ConfigValue) error {
 	a.note(v)
-	a.Say(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
+	a.PrintNote(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if err != nil {
-		return files.Unreadable("config validate", path, err)
+		return files.UnreadableError("config validate", path, err)
 	}
 	if _, err := config.Merge(file); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 			}
 		}
 	}
-	return a.Tell(map[string]any{"file": path, "valid": true}, "%s is valid", path)
+	return a.PrintResult(map[string]any{"file": path, "valid": true}, "%s is valid", path)
 }
 
 func (a command) settingsFile(args []string) (string, error) {
@@ -159,7 +159,7 @@ func (a command) settingsFile(args []string) (string, error) {
 		return args[0], nil
 	}
 	if a.Dir != "" || a.Socket != "" {
-		p, err := a.Folder()
+		p, err := a.Places()
 		return p.File, err
 	}
 	p, err := config.UserPlaces()

@@ -56,7 +56,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 		if err == nil {
 			os.Remove(e.file)
 			if patch == nil {
-				a.Say("job %s was not changed", id)
+				a.PrintNote("job %s was not changed", id)
 			}
 			return nil
 		}
@@ -110,12 +110,12 @@ func (a command) newEditing(before map[string]any) (*editFile, error) {
 	// CreateTemp sets mode 0600, which is necessary because the text may contain secrets.
 	f, err := os.CreateTemp("", "queuectl-*.json")
 	if err != nil {
-		return nil, files.Unwritable("edit: TMPDIR", os.TempDir(), err)
+		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
 	}
 	_, err = f.Write(text.Bytes())
 	if err = errors.Join(err, f.Close()); err != nil {
 		os.Remove(f.Name())
-		return nil, files.Unwritable("edit: TMPDIR", os.TempDir(), err)
+		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
 	}
 	return &editFile{a: a, file: f.Name(), text: text.Bytes(), original: before}, nil
 }
@@ -144,7 +144,7 @@ func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
 	}
 	edited, err := os.ReadFile(e.file)
 	if err != nil {
-		return nil, files.Unreadable("edit", e.file, err)
+		return nil, files.UnreadableError("edit", e.file, err)
 	}
 	if err := queue.CheckJSON(edited); err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func gateSetVerb(a command) *cobra.Command {
 							g.Key, present.Jobs(int(*g.Jobs)))
 						return nil
 					}
-					a.Say("the %s limit of %s was removed for all users; list the other limits with: queuectl gate list",
+					a.PrintNote("the %s limit of %s was removed for all users; list the other limits with: queuectl gate list",
 						g.Kind, g.Key)
 					return nil
 				}

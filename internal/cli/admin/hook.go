@@ -20,7 +20,7 @@ func hookTestVerb(a command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).HookTest, control.HookName{Name: args[0]},
 				func(got control.Enqueued) error {
-					a.Say("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
+					a.PrintNote("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
 					return a.Println(got.ID)
 				})
 		},

@@ -30,11 +30,11 @@ func nodeDrainVerb(a command) *cobra.Command {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
 				switch {
 				case p.Off:
-					a.Say("node %s starts jobs again", n.Name)
+					a.PrintNote("node %s starts jobs again", n.Name)
 				case n.Running == 0:
-					a.Say("node %s is draining; no jobs are running on it", n.Name)
+					a.PrintNote("node %s is draining; no jobs are running on it", n.Name)
 				default:
-					a.Say("node %s is draining; %s still running", n.Name, present.Jobs(n.Running))
+					a.PrintNote("node %s is draining; %s still running", n.Name, present.Jobs(n.Running))
 				}
 				return nil
 			})
@@ -52,7 +52,7 @@ func nodeRemoveVerb(a command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
 				func(n control.NodeView) error {
-					a.Say("node %s was removed", n.Name)
+					a.PrintNote("node %s was removed", n.Name)
 					return nil
 				})
 		},

@@ -225,7 +225,7 @@ func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
 		case "resume":
 			state = "is resumed"
 		}
-		a.Say("queue %s %s", q.Queue, state)
+		a.PrintNote("queue %s %s", q.Queue, state)
 	}
 	return nil
 }

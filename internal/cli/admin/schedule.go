@@ -234,14 +234,14 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 		if r.ID != nil {
 			job += " " + cmp.Or(present.Empty(r.State), "removed")
 		}
-		became := r.Outcome
+		outcome := r.Outcome
 		if r.RequestedBy != nil {
-			became += " by " + *r.RequestedBy
+			outcome += " by " + *r.RequestedBy
 		}
 		if r.Note != "" {
-			became += ": " + r.Note
+			outcome += ": " + r.Note
 		}
-		runs = append(runs, []string{present.Local(r.Instant), became, job})
+		runs = append(runs, []string{present.Local(r.Instant), outcome, job})
 	}
 	return a.Table([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
 }
@@ -283,7 +283,7 @@ func scheduleRunVerb(a command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
 				func(got control.Enqueued) error {
-					a.Say("job %s enqueued", got.ID)
+					a.PrintNote("job %s enqueued", got.ID)
 					return a.Println(got.ID)
 				})
 		},
@@ -308,7 +308,7 @@ func (a command) completeSchedules(_ *cobra.Command, given []string, prefix stri
 	for i := range page.Schedules {
 		if s := &page.Schedules[i]; strings.HasPrefix(s.Name, prefix) && !slices.Contains(given, s.Name) {
 			names = append(names, cobra.CompletionWithDesc(s.Name,
-				s.Cron+": "+termtext.Cut(termtext.Escape(present.ScheduledTitle(s)), 60)))
+				s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60)))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

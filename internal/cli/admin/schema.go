@@ -28,7 +28,7 @@ func SchemaVerb(app *cli.App) *cobra.Command {
 				}
 			}
 			return fault.Usage("unknown method %q%s", args[0],
-				hints.Near(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
+				hints.SimilarWord(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
 		},
 	}
 }

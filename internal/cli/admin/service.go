@@ -26,11 +26,11 @@ func DrainVerb(app *cli.App) *cobra.Command {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {
 				case !got.Draining:
-					a.Say("draining is off: jobs start again")
+					a.PrintNote("draining is off: jobs start again")
 				case got.Running == 0:
-					a.Say("draining: no new jobs start until queuectl drain --off; nothing is running")
+					a.PrintNote("draining: no new jobs start until queuectl drain --off; nothing is running")
 				default:
-					a.Say("draining: no new jobs start until queuectl drain --off; %s still running", present.Jobs(got.Running))
+					a.PrintNote("draining: no new jobs start until queuectl drain --off; %s still running", present.Jobs(got.Running))
 				}
 				return nil
 			})
@@ -57,7 +57,7 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 						fmt.Fprintf(a.Err, "queuectl: settings reloaded, but %s\n", got.Note)
 						return nil
 					}
-					a.Say("settings reloaded")
+					a.PrintNote("settings reloaded")
 					return nil
 				})
 		},

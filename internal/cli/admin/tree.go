@@ -99,7 +99,7 @@ func (a command) printTree(t *control.TreeView) error {
 		}
 	}
 	if t.More {
-		a.Say("only %d jobs of the tree are shown; there are more", len(t.Nodes))
+		a.PrintNote("only %d jobs of the tree are shown; there are more", len(t.Nodes))
 	}
 	return nil
 }
@@ -135,8 +135,8 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 		if i == len(list)-1 {
 			branch, deeper = "└─ ", "   "
 		}
-		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.Sign(branch),
-			below+termtext.Sign(deeper)); err != nil {
+		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.LocaleText(branch),
+			below+termtext.LocaleText(deeper)); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func webStartVerb(a command) *cobra.Command {
 		Use: "start", Short: "Start the web dashboard and print its address", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).WebStart, p, func(v control.WebState) error {
-				a.Say("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
+				a.PrintNote("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
 				return a.Println(v.Listen)
 			})
 		},
@@ -35,7 +35,7 @@ func webStopVerb(a command) *cobra.Command {
 		Use: "stop", Short: "Stop the web dashboard", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
-				a.Say("the web dashboard is off")
+				a.PrintNote("the web dashboard is off")
 				return nil
 			})
 		},
@@ -47,7 +47,7 @@ func webOpenVerb(a command) *cobra.Command {
 		Use: "open", Short: "Print a sign-in link, valid once and for one minute", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
-				a.Say("open this link within a minute; it works once:")
+				a.PrintNote("open this link within a minute; it works once:")
 				return a.Println(v.URL)
 			})
 		},

@@ -37,11 +37,11 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 		return nil, err
 	}
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
-		return c, t.Reached(err)
+		return c, t.ConnectError(err)
 	}
 	// A registered service always runs unless the user has stopped it, so it is not started here.
 	if _, registered := registered.UserService(); registered {
-		return c, t.Reached(err)
+		return c, t.ConnectError(err)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
 		if errors.Is(err, os.ErrPermission) {

@@ -131,8 +131,8 @@ func targetAt(socket string) Target {
 	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.ShellWord(socket)}
 }
 
-// Folder returns the paths of the chosen service. It returns an error if they are unknown.
-func (f *Finder) Folder() (config.Places, error) {
+// Places returns the paths of the chosen service. It returns an error if they are unknown.
+func (f *Finder) Places() (config.Places, error) {
 	t, err := f.Choose()
 	if err != nil {
 		return config.Places{}, err
@@ -166,7 +166,7 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 		!f.messages.Quiet {
 		if user, failed := config.UserPlaces(); failed == nil {
 			if text := bothServices(user, config.SystemPlaces()); text != "" {
-				f.messages.Say("%s", text)
+				f.messages.PrintNote("%s", text)
 			}
 		}
 	}
@@ -195,16 +195,16 @@ func (f *Finder) Client() (*control.Client, error) {
 	if c == nil {
 		return nil, err
 	}
-	return c, t.Reached(err)
+	return c, t.ConnectError(err)
 }
 
 // RunManifest is the name of the file that marks the directory of a private run.
 const RunManifest = "private.json"
 
-// PrivateFolder returns the directory of --dir, and whether it belongs to a private run. For any
+// PrivateRunDir returns the directory of --dir, and whether it belongs to a private run. For any
 // other directory, the caller must return an error if the service does not run, so that scripts
 // notice it.
-func (f *Finder) PrivateFolder() (dir string, private bool) {
+func (f *Finder) PrivateRunDir() (dir string, private bool) {
 	if f.Socket != "" || f.Dir == "" {
 		return "", false
 	}
@@ -241,8 +241,8 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: " +
 		"queuectl service start)"}
 
-// Reached adds the next step to a connection error.
-func (t Target) Reached(err error) error {
+// ConnectError adds the next step to a connection error.
+func (t Target) ConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := registered.UserService(); t.Own && registered {
 			t.Start = start

@@ -45,7 +45,7 @@ func PrintFound(o *term.Output, what string, places []int, total int) {
 	text := ""
 	for i, at := range places {
 		if i == maxFoundListed {
-			text += termtext.Sign(", …")
+			text += termtext.LocaleText(", …")
 			break
 		}
 		text += ", " + strconv.Itoa(at)

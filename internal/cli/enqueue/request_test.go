@@ -33,7 +33,7 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	}
 }
 
-// The answers of several requests become one: ids in order, each limit and queue once, and the lines of
+// The answers of several requests are merged: ids in order, each limit and queue once, and the lines of
 // jobs that were found.
 func TestAnswersAreMerged(t *testing.T) {
 	var a answers

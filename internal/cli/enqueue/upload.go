@@ -293,7 +293,7 @@ func (u *Upload) End(err error, due string) error {
 	if u.expired.Never == u.JobsRead {
 		u.answers.maxAttempts = 0
 	}
-	u.Out.Say("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.found)), due,
+	u.Out.PrintNote("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.found)), due,
 		present.UpToAttempts(u.answers.maxAttempts))
 	return nil
 }

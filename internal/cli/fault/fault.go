@@ -1,4 +1,4 @@
-// Package fault makes errors that tell the user of a command what is wrong and what to do, and maps
+// Package fault makes errors that say what is wrong with a command and what to do, and maps
 // errors to exit codes.
 //
 // Start with Usage, Message and ExitCode.

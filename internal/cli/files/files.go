@@ -1,7 +1,7 @@
 // Package files checks the files and directories that a command names, so that errors say which
 // argument is wrong and why. It also sets who can read the files that a process creates.
 //
-// Start with Open and Unwritable.
+// Start with Open and UnwritableError.
 package files
 
 import (
@@ -23,7 +23,7 @@ func Open(what, path string) (*os.File, error) {
 		return nil, err
 	}
 	f, err := os.Open(path)
-	return f, Unreadable(what, path, err)
+	return f, UnreadableError(what, path, err)
 }
 
 // Check returns an error if a path is not a readable file.
@@ -32,11 +32,11 @@ func Check(what, path string) error {
 	if err == nil && info.IsDir() {
 		return fault.Usage("%s: %s is a directory; give a file", what, path)
 	}
-	return Unreadable(what, path, err)
+	return UnreadableError(what, path, err)
 }
 
-// Unreadable returns a message for an error of reading a file.
-func Unreadable(what, path string, err error) error {
+// UnreadableError returns a message for an error of reading a file.
+func UnreadableError(what, path string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -55,9 +55,9 @@ func Unreadable(what, path string, err error) error {
 	return err
 }
 
-// Unwritable returns a message for an error of creating a file in a directory. It names only the
+// UnwritableError returns a message for an error of creating a file in a directory. It names only the
 // directory, because the name of the file is internal.
-func Unwritable(what, dir string, err error) error {
+func UnwritableError(what, dir string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -101,7 +101,7 @@ type signWriter struct{ to io.Writer }
 
 // Write implements io.Writer.
 func (w signWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, termtext.Sign(string(p))); err != nil {
+	if _, err := io.WriteString(w.to, termtext.LocaleText(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -1,6 +1,6 @@
 // Package hints suggests the command, flag or argument that the user probably meant.
 //
-// Start with Lookup, for the words of other programs, and Near, for typing errors.
+// Start with Lookup, for the words of other programs, and SimilarWord, for typing errors.
 package hints
 
 import (

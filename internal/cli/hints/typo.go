@@ -81,8 +81,8 @@ func typos(a, b string) int {
 	return last[len(b)]
 }
 
-// Near returns a hint that names the known word that is similar to the given one. If no known word
+// SimilarWord returns a hint that names the known word that is similar to the given one. If no known word
 // is similar, it returns the parameter otherwise.
-func Near(word string, known []string, otherwise string) string {
+func SimilarWord(word string, known []string, otherwise string) string {
 	return cmp.Or(typoOf(word, known), "; "+otherwise)
 }

@@ -252,7 +252,7 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	if f.endedBefore > 0 {
 		text += fmt.Sprintf(" (%d in earlier runs)", f.endedBefore)
 	}
-	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, present.Span(took.Milliseconds()))
+	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, present.ApproxDuration(took.Milliseconds()))
 	if dead == 0 {
 		return nil
 	}

@@ -98,8 +98,8 @@ func (a *runManifest) changes(now *runManifest) (list []string) {
 			now.source()))
 	}
 	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.From == now.From {
-		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Cut(termtext.OneLine(was), 60),
-			termtext.Cut(termtext.OneLine(is), 60)))
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Truncate(termtext.OneLine(was), 60),
+			termtext.Truncate(termtext.OneLine(is), 60)))
 	}
 	for _, f := range queue.Fields() {
 		was, is := a.Fields[f.Name], now.Fields[f.Name]
@@ -156,7 +156,7 @@ func change(flag, was, is string) string {
 // flagText formats a value in the syntax of a flag.
 func flagText(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.ShellWord(termtext.Cut(termtext.OneLine(text), 60))
+		return queue.ShellWord(termtext.Truncate(termtext.OneLine(text), 60))
 	}
-	return strings.Trim(termtext.Cut(string(raw), 60), "[]")
+	return strings.Trim(termtext.Truncate(string(raw), 60), "[]")
 }

@@ -111,13 +111,13 @@ func (p *privateJobs) storedCommand(id string) string {
 	if err != nil {
 		return "(unknown)"
 	}
-	return fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(present.Title(&j.Job)), 60))
+	return fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(present.Title(&j.Job)), 60))
 }
 
 // changed describes how a line differs from the stored job.
 func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", termtext.Cut(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)),
+	current := fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)),
 		60))
 	if current == stored {
 		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)

@@ -27,7 +27,7 @@ func (s *SafeWriter) Safe(text string) string {
 		return text
 	}
 	text = s.part + text
-	whole := len(text) - termtext.Unfinished(text)
+	whole := len(text) - termtext.TrailingPartial(text)
 	s.part = text[whole:]
 	return s.escape(text[:whole])
 }

@@ -48,8 +48,8 @@ func (o *Output) Writer() io.Writer {
 // Structured reports whether the user asked for JSON, with --json or --jsonl.
 func (o *Output) Structured() bool { return o.JSON || o.JSONL }
 
-// Say prints a sentence on standard error if that is a terminal and --quiet is not set.
-func (o *Output) Say(format string, args ...any) {
+// PrintNote prints a sentence on standard error if that is a terminal and --quiet is not set.
+func (o *Output) PrintNote(format string, args ...any) {
 	if IsTerminal(o.Err) && !o.Quiet {
 		fmt.Fprintln(o.Err, o.Clean(o.Err, fmt.Sprintf(format, args...)))
 	}
@@ -64,16 +64,16 @@ func (o *Output) PrintDone(name, sentence string) error {
 			return err
 		}
 	}
-	o.Say("%s", sentence)
+	o.PrintNote("%s", sentence)
 	return nil
 }
 
-// Tell prints the result of a command: value as JSON, or a sentence on the terminal.
-func (o *Output) Tell(value any, format string, args ...any) error {
+// PrintResult prints the result of a command: value as JSON, or a sentence on the terminal.
+func (o *Output) PrintResult(value any, format string, args ...any) error {
 	if o.Structured() {
 		return o.PrintJSON(value)
 	}
-	o.Say(format, args...)
+	o.PrintNote(format, args...)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) 
 // escaped too.
 func (o *Output) Clean(to *os.File, s string) string {
 	if to == o.Err { // the text is a message, which the service may have cut and marked with an ellipsis
-		s = strings.ReplaceAll(s, "…", termtext.Sign("…"))
+		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
 	}
 	if o.Raw {
 		return s
@@ -160,7 +160,7 @@ func (o *Output) SayNoneSelected() {
 		fmt.Fprintln(o.Err, "queuectl: no job matches the selection")
 		return
 	}
-	o.Say("no job matches the selection")
+	o.PrintNote("no job matches the selection")
 }
 
 // Coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.

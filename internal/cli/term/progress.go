@@ -42,7 +42,7 @@ func (o *Output) Draw(b Bar) {
 		full := int(int64(room) * b.Done / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
 	}
-	o.Progress("%s", termtext.Cut(text, width))
+	o.Progress("%s", termtext.Truncate(text, width))
 }
 
 // Progress shows the progress of a long operation on a terminal and replaces the previous progress
@@ -54,7 +54,7 @@ func (o *Output) Draw(b Bar) {
 // terminal last reported.
 func (o *Output) Progress(format string, args ...any) {
 	if IsTerminal(o.Err) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
-		text := termtext.Cut(fmt.Sprintf(format, args...), Columns(o.Err)-1)
+		text := termtext.Truncate(fmt.Sprintf(format, args...), Columns(o.Err)-1)
 		if text != "" {
 			text = noWrap + text + "\r" + wrap
 		}

@@ -27,7 +27,7 @@ func (o *Output) NamedTable(many int, empty string, head []string, row func(i in
 		}
 		return nil
 	case len(rows) == 0:
-		o.Say("%s", empty)
+		o.PrintNote("%s", empty)
 		return nil
 	}
 	// In a table of queues, QUEUE is the first column and must not be removed.
@@ -85,7 +85,7 @@ func (o *Output) Redraw(list func() error) error {
 		return err
 	}
 	width, drawn := Columns(o.Out), "\x1b[H"
-	for _, line := range termtext.Fold(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
+	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
 		// \x1b[K erases from the cursor on; after a full line, the cursor is still on the last character.
 		if drawn += line; termtext.Width(line) < width {
 			drawn += "\x1b[K"
