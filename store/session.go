@@ -24,7 +24,8 @@ type Session interface {
 	// and ErrLeased for a lease that is not known to have started.
 	Pause(ctx context.Context, p Pause) error
 	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
-	// dependencies were added. The Results are limited to queue.MaxDeps bytes in total.
+	// dependencies were added. Their Results have at most queue.MaxDeps
+	// bytes in total; a Result that does not fit is left out.
 	Parents(ctx context.Context, seq int64) ([]Parent, error)
 	// PreviousSession returns the leases and runners of an earlier service, for a service that is starting.
 	PreviousSession(ctx context.Context) (PreviousSession, error)

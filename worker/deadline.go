@@ -17,9 +17,10 @@ import "time"
 // deadline is the end of a time limit. The zero deadline never passes.
 type deadline struct{ at time.Time }
 
-// deadlineAfter returns the deadline that passes when limit has passed since a sign of life.
-func deadlineAfter(signOfLife time.Time, limit time.Duration) deadline {
-	return deadline{signOfLife.Add(limit)}
+// deadlineAfter returns a deadline that passes if the other side sends no sign of life for the time limit
+// after the last one.
+func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
+	return deadline{lastSignOfLife.Add(limit)}
 }
 
 // never reports whether the deadline never passes.

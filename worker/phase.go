@@ -33,8 +33,8 @@ const (
 	phaseReadingDeps
 	// A separate runner is being started for the job. No runner has the job.
 	phaseAwaitingRunner
-	// The job is to be returned before any runner has it. Run returns it in its next step, and claims
-	// nothing until then.
+	// The job goes back to the queue, and no runner has received it. Run puts it back in its next step,
+	// and claims no other job until then.
 	phaseWithdrawn
 	// The job was sent to a runner, which may start it at any time. A lease of an earlier service is
 	// also in this phase, until its runner is found.

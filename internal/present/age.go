@@ -37,7 +37,7 @@ func HasExpired(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && !at.Time().After(now)
 }
 
-// dueText returns when something is due, with the time left.
+// dueText returns a text that says at what time something is due, and how much time is left.
 func dueText(due, now time.Time) string {
 	text, passed := FullTime(due, now)
 	if passed {

@@ -11,8 +11,8 @@ import (
 // takes exactly the columns that Width counts.
 func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
-// escapeCell escapes the characters of a text without colours that control a terminal. It also removes
-// joiners, so that the text takes the columns that Width counts.
+// escapeCell takes a text that has no colours, and escapes the characters that control a terminal. It also
+// removes joiners, so that the text takes the columns that Width counts.
 func escapeCell(s string) string { return WithoutJoiners(Visible(Escape(s))) }
 
 // tabStop is the distance between tab stops when a job's output is shown, in columns.

@@ -148,7 +148,7 @@ func (g *Grant) forRoot(request runner.SpawnRequest, gid int, delegated bool) er
 	return g.switchAccount(request.As, g.Policy, gid)
 }
 
-// killNamedRunner kills the runner whose directory has the given name below base.
+// killNamedRunner kills the runner whose directory is base/name.
 func killNamedRunner(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")

@@ -295,7 +295,7 @@ func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
 	}
 }
 
-// lacksAccount reports whether jobs of a uid need an account on this node that does not exist here.
+// lacksAccount reports whether jobs of a uid run under an account that this node does not have.
 func (o *Owners) lacksAccount(uid int) bool {
 	return o.account.PerJob && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" && o.lookUpName(uid, true) == ""
 }
