@@ -49,10 +49,10 @@ func BatchTarget(name, action string, jobs int64) string {
 // ErrManyBatches is returned if a user begins a batch and already has MaxStagedUser of them. ErrManyNames is
 // returned if a user's staged batches would contain more than MaxStagedNames jobs with an id.
 var (
-	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; "+
-		"commit or abort one, or wait %v until abandoned batches are removed", MaxStagedUser, StageMemory)
-	ErrManyNames = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; "+
-		"commit or abort one of the batches, or leave the ids out", MaxStagedNames)
+	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d unfinished batches (lists of jobs that are still "+
+		"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v", MaxStagedUser, StageMemory)
+	ErrManyNames = queue.Errorf(queue.CodeUnavailable, "your unfinished batches (lists of jobs that are still being "+
+		"sent) contain more than %d jobs with ids; wait until one is finished, or leave the ids out", MaxStagedNames)
 )
 
 // ErrBatchDiscarded is returned for further frames of a batch that was discarded.

@@ -411,7 +411,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	}
 	r := q.cli("doctor")
 	for _, want := range []string{
-		"WARNING  enforcement  memory is enforced for each process, not per job: ",
+		"WARNING  enforcement  memory is enforced for each process of a job, not for the whole job (",
 		"WARNING  enforcement  cpus limits are not enforced (there are no control groups)\n",
 		"WARNING  enforcement  tasks limits are not enforced (", "ok       enforcement  nice is enforced by ",
 		"ok       enforcement  nofile is enforced by ",

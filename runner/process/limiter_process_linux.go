@@ -255,7 +255,7 @@ func Enforcements(c *Cgroups) []Enforcement {
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
-		{"memory", PerProcess, "the address space limit of each process (RLIMIT_AS), because " + reason},
+		{"memory", PerProcess, "RLIMIT_AS is used, because " + reason},
 		{"cpus", Unenforced, reason},
 		{"tasks", Unenforced, reason},
 		{"nice", Exact, scheduler()},

@@ -104,7 +104,7 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
 			found, err = []store.Finding{{Check: "integrity", Level: store.LevelWarning, Message: "the queue was not checked: " +
-				e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
+				strings.TrimSuffix(e.Message, "; try again later"), Next: "check it later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -199,7 +199,7 @@ func (d *Examiner) enforcement(grouped bool) string {
 	}
 	if d.Home.Socket != "" && d.Unit != "" {
 		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process " +
-			"trees, unless the runner's log reports otherwise"
+			"trees (if it cannot, its log says so)"
 	}
 	return enforcement
 }
@@ -261,8 +261,9 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 			return err
 		})
 		if err != nil {
+			reason, _, _ := strings.Cut(err.Error(), ";")
 			return []store.Finding{{Check: "owners", Level: store.LevelWarning,
-				Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
+				Message: "jobs of former accounts were not checked: " + reason, Next: "check them later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
 			if name, isFormer := former[ref.UID]; isFormer {
@@ -284,9 +285,8 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
 			"that they enqueued: " +
 			strings.Join(list, ", "),
-		Next: "list the jobs: queuectl list --user NAME; run a job (it is held) as another user: queuectl edit ID " +
-			"'{\"user\":\"ANOTHER\"}', " +
-			"then queuectl release ID; remove a job: queuectl rm ID",
+		Next: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
+			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID",
 	}}
 }
 

@@ -55,16 +55,17 @@ func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, r
 // limitError returns the error for a job with a required limit that is not enforced. others lists further
 // limits of this kind, and jobs is the number of jobs in the request.
 func limitError(short queue.Shortfall, others []string, jobs int) error {
-	what := "this limit is not enforced on this machine"
+	what, leaveOut := "this limit is not enforced on this machine", "this limit"
 	if short.Extent == queue.ForEach {
-		what = "this limit applies to each process of a job separately on this machine"
+		what = "on this machine, this limit applies to each process of a job, not to the whole job"
 	}
 	what += " (" + short.Mechanism + ")"
 	if len(others) > 0 {
-		what += "; also not fully enforced: " + strings.Join(others, ", ")
+		what += "; the same is true for: " + strings.Join(others, ", ")
+		leaveOut = "these limits"
 	}
-	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit or parameter \"require_limits\"; "+
-		"see: queuectl doctor", what)
+	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out %s or parameter \"require_limits\"; "+
+		"see: queuectl doctor", what, leaveOut)
 	e.Field = short.Limit
 	if jobs > 1 {
 		return e.WithIndex(short.Index + 1)
@@ -95,12 +96,12 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 // enforcementFinding returns the finding about one limit.
 func enforcementFinding(e queue.Enforcement) store.Finding {
 	f := store.Finding{Check: "enforcement", Level: store.LevelWarning,
-		Next: "to have jobs that set this limit rejected, enqueue them with --require-limits"}
+		Next: "to reject jobs that need this limit, enqueue them with --require-limits"}
 	switch e.Extent {
 	case queue.Enforced:
 		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: e.Limit + " is enforced by " + e.Mechanism}
 	case queue.ForEach:
-		f.Message = e.Limit + " is enforced for each process, not per job: " + e.Mechanism
+		f.Message = e.Limit + " is enforced for each process of a job, not for the whole job (" + e.Mechanism + ")"
 	default:
 		f.Message = e.Limit + " limits are not enforced (" + e.Mechanism + ")"
 	}

@@ -435,8 +435,8 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 		line, err := schedule.Parse(sched.Cron)
 		zone, err2 := zone.Load(sched.Zone)
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name,
-				cmp.Or(sched.Note, fmt.Sprint(err)))
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume: %s", sched.Name,
+				cmp.Or(sched.Note, fmt.Sprintf("%v; add it again with --replace", err)))
 		}
 		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
 			LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}

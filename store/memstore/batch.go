@@ -134,7 +134,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
 		return store.Receipt{}, queue.Invalid("unique",
-			"a unique key can be used only in a batch that is sent in one request")
+			"a batch that is sent in several requests cannot contain unique keys")
 	}
 	if err := s.admitQueues(countByQueue(all)); err != nil {
 		return store.Receipt{}, err

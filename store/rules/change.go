@@ -107,7 +107,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	if other, taken, err := r.successorWithKey(j); err != nil {
 		return err
 	} else if taken {
-		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s now has its unique key %[3]q; "+
+		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s was enqueued later with the same unique key, "+
+			"%[3]q; "+
 			"wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
 	if c.KeepDependants || !r.edges.HasEdges() {

@@ -170,8 +170,8 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 		case !taken:
 			draft.ID = id
 		case n == store.MaxIDs:
-			return queue.Errorf(queue.CodeExists, "all ids for this run of the schedule, up to %[1]s, are used by other jobs; "+
-				"remove one of these jobs, for example: queuectl rm %[1]s", id)
+			return queue.Errorf(queue.CodeExists, "the ids for this run of the schedule are all used by other jobs; "+
+				"remove one of them, for example: queuectl rm %s", id)
 		}
 	}
 	seq, id, err := b.enqueueReplacing(draft)

@@ -24,7 +24,7 @@ type Rule struct {
 	Used int
 }
 
-var errUnknownGateKind = errors.New("waiting jobs are subject to a limit (gate) of an unknown kind")
+var errUnknownGateKind = errors.New("the database contains a gate of a kind that this version of queuectl does not know")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
 // the current period. used is the number of units that leases hold. Gate is the room that remains.

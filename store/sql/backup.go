@@ -57,8 +57,8 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 			return err
 		}
 		if err := integrity(c); err != nil {
-			return fmt.Errorf("the backup copy is damaged, so the database may be damaged too; check the database with: "+
-				"queuectl doctor --verify: %w", err)
+			return fmt.Errorf("the backup copy is damaged (%w), so the database may be damaged too; check the database with: "+
+				"queuectl doctor --verify", err)
 		}
 		return nil
 	}, func(path string) error {

@@ -135,8 +135,8 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
-			return receipt, queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one "+
-				"request (at most %d jobs)", queue.MaxBatch)
+			return receipt, queue.Invalid("unique", "a batch that is sent in several requests cannot contain unique keys; "+
+				"enqueue at most %d jobs at once, or leave the unique keys out", queue.MaxBatch)
 		}
 	}
 	b.perQueue = maps.Clone(b.perQueue)

@@ -242,7 +242,8 @@ func (s *Server) Lease() time.Duration { return s.lease }
 // Ask implements store.NodeRequests.
 func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
 	if len(request) > store.MaxRequestBytes {
-		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d",
+		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
+			"name fewer jobs at once",
 			len(request), store.MaxRequestBytes)
 	}
 	var n int64

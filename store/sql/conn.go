@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -148,7 +147,7 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 		return 0, err
 	}
 	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.tls, p)); n != len(args) {
-		return 0, fmt.Errorf("%d arguments for %d placeholders in the SQL statement: %s", len(args), n, sql)
+		return 0, fmt.Errorf("bug in queuectl: %d arguments for the %d placeholders of the SQL statement %s", len(args), n, sql)
 	}
 	size := 1 // at least 1, so that empty values have an address too
 	for _, a := range args {
@@ -182,7 +181,8 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 		case nil:
 			rc = sqlite3.Xsqlite3_bind_null(c.tls, p, int32(i+1))
 		default:
-			return 0, errors.New("argument " + strconv.Itoa(i+1) + " has a type that SQLite does not support: " + sql)
+			return 0, fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which SQLite does not support",
+				i+1, sql, a)
 		}
 		if rc != sqlite3.SQLITE_OK {
 			return 0, c.failed(rc)

@@ -69,7 +69,7 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	}
 	defer os.Chmod(path(dir), 0o700)
 	expectRefused(t, dir, "cannot be written")
-	want := path(dir) + " cannot be written: permission denied; allow the account that the service runs as to write to it"
+	want := path(dir) + " cannot be written: permission denied; give the service's account write access to it"
 	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
 	if got := ExamineDir(dir); !slices.ContainsFunc(got, reported) {
 		t.Errorf("doctor reports %+v, want %q among them", got, want)

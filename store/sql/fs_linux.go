@@ -29,8 +29,7 @@ var fileSystems = map[int64]fileSystem{
 	0x786f4256: {name: "vboxsf", refused: true},
 	0x01021994: {name: "tmpfs", note: "files there are only in memory, so all jobs are lost at a reboot"},
 	0x858458f6: {name: "ramfs", note: "files there are only in memory, so all jobs are lost at a reboot"},
-	0x794c7630: {name: "overlay", note: "files there are lost when the container is removed; keep the " +
-		"directory on a volume"},
+	0x794c7630: {name: "overlay", note: "files there are lost when the container is removed"},
 }
 
 // fileSystemOf returns the file system of a directory.

@@ -46,10 +46,10 @@ func volume(path string, kind uint32, name string) fileSystem {
 	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
 		return fileSystem{name: "a network drive", refused: true}
 	case kind == windows.DRIVE_RAMDISK:
-		return fileSystem{name: name, note: "files there are only in memory, so all jobs are lost when Windows restarts"}
+		return fileSystem{name: "a RAM disk", note: "files there are only in memory, so all jobs are lost when Windows restarts"}
 	case strings.Contains(strings.ToUpper(name), "FAT"):
-		return fileSystem{name: name, note: "this file system has no access control, and a power failure can damage " +
-			"it; use NTFS or ReFS"}
+		return fileSystem{name: name, note: "this file system, unlike NTFS and ReFS, has no access control, and a power " +
+			"failure can damage it"}
 	}
 	return fileSystem{name: name}
 }

@@ -170,9 +170,8 @@ func (t *tx) createSubmittedSequence(role string) error {
 		return err
 	}
 	if allowed == 0 {
-		return queue.Errorf(queue.CodeDenied, "store_roles: the database role of this service may not create what the "+
-			"new role %q needs; "+
-			"start the service once with the role of the database's owner", queue.Clip(role))
+		return queue.Errorf(queue.CodeDenied, "store_roles: the role %q needs a sequence that this service's "+
+			"database role may not create; start the service once with the role that owns the database", queue.Clip(role))
 	}
 	return t.exec(`CREATE SEQUENCE ` + sequence)
 }

@@ -133,7 +133,7 @@ func TestSetRolesWithoutCreatePrivilege(t *testing.T) {
 		t.Errorf("a role that another node has listed: %v", err)
 	}
 	err := node.SetRoles(t.Context(), []string{"app", "new"})
-	if err == nil || !strings.Contains(err.Error(), "store_roles: the database role of this service may not create") {
+	if err == nil || !strings.Contains(err.Error(), `store_roles: the role "new" needs a sequence`) {
 		t.Errorf("a new role: got %v, want an error that names the setting and the next step", err)
 	}
 }

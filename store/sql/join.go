@@ -25,7 +25,7 @@ type NodeConfig struct {
 // ErrDirCopied reports that the node's state directory is a copy of another node's directory, and that the
 // other node's service is running.
 var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
-	"node's service is running")
+	"node's service is running; start this service with an empty state directory")
 
 // join makes this service a node of the queue. A service with the same state directory as an earlier one
 // continues with its leases, unless other nodes have taken them over. If the earlier service ran in another

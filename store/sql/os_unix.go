@@ -59,7 +59,7 @@ func checkWritable(path string, _ os.FileInfo) error {
 	case unix.EROFS:
 		return fmt.Errorf("%s cannot be written: %w; check the disk, then mount it writable", path, err)
 	default:
-		return fmt.Errorf("%s cannot be written: %w; allow the account that the service runs as to write to it", path, err)
+		return fmt.Errorf("%s cannot be written: %w; give the service's account write access to it", path, err)
 	}
 }
 

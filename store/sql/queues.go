@@ -304,7 +304,7 @@ func (q *queueState) hasRow() bool { return q.exists() || q.keptJobs > 0 || q.ke
 // SetQueue implements store.Store. It sets the rule of a queue.
 func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
-		return errors.New("store: a queue's weight must be at least 1, its concurrency and max_pending at least 0")
+		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
 	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
 }
@@ -482,8 +482,8 @@ func (s *engine) readQueues(all *queryBatch) {
 		rule := store.DefaultQueueRule
 		if text := r.view(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
-				return false, fmt.Errorf("cannot read the settings of queue %s: %w", q.Name,
-					errors.Join(err, damage(`the column "rule" of the table "queues" is damaged`)))
+				return false, damage(fmt.Sprintf(`the table "queues" has invalid settings for queue %s: %s`, q.Name,
+					queue.Clip(string(text))))
 			}
 		}
 		m.lanes.weights += int(bit(rule.Weight != 1))

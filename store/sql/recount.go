@@ -53,8 +53,8 @@ func gateFaults(c conn) (faults []string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		id, gate := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
 		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[gate] {
-			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) "+
-				"and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: they are %[1]d lanes (groups of "+
+				"waiting jobs) and %[2]d jobs, but in fact %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
 		}
 		delete(named, gate)
 		return true, nil

@@ -238,7 +238,8 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 		return err
 	}
 	if err := os.Rename(prepared, filepath.Join(dir, databaseName)); err != nil {
-		return fmt.Errorf("cannot move the backup into place: %w", err)
+		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)", err,
+			asideDir)
 	}
 	return syncDir(dir)
 }

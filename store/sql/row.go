@@ -278,7 +278,7 @@ func numbers(list string) (map[int64]int64, error) {
 		n, err := strconv.ParseInt(first, 10, 64)
 		m, err2 := strconv.ParseInt(second, 10, 64)
 		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf(`the database is damaged: cannot read a list of numbers in the table "meta": %w`, err)
+			return nil, fmt.Errorf(`the database is damaged: the table "meta" contains %q instead of two numbers`, entry)
 		}
 		byNumber[n] = m
 	}

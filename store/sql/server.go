@@ -346,8 +346,8 @@ func (w *serverWriter) commit() error {
 			}
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("it is unknown whether the last change was stored: %w",
-				errors.Join(damage("the database cannot be reached"), err))
+			return fmt.Errorf("%w: %w", damage("the database cannot be reached, so it is unknown whether the last change was "+
+				"stored"), err)
 		}
 	}
 }

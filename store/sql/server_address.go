@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	neturl "net/url"
 	"slices"
 	"strings"
 
@@ -68,6 +69,9 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 func readAddress(url string) (*serverAddress, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
+		if u, isURL := errors.AsType[*neturl.Error](err); isURL {
+			err = u.Err // without the URL, which may contain a password
+		}
 		return nil, queue.Invalid("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
 	}
 	mode, pooled := config.RuntimeParams[poolMode]

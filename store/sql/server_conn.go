@@ -99,7 +99,7 @@ func (c *serverConn) send(sql string, args []any) error {
 			}
 		case nil:
 		default:
-			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, sql)
+			return fmt.Errorf("bug in queuectl: unsupported type %[3]T of argument %[1]d of the SQL statement %[2]s", i+1, sql, a)
 		}
 		c.unreadBytes += len(values[i])
 		c.sentBytes += int64(len(values[i]))

@@ -39,7 +39,8 @@ func (f *foreignObject) message() string {
 }
 
 func (f *foreignObject) next() string {
-	return fmt.Sprintf(`check this object; then either drop it or run: ALTER %s OWNER TO %q`, f.kind, f.user)
+	return fmt.Sprintf(`find out who created this object and why; to keep it, run: ALTER %s OWNER TO %q; otherwise drop it`, f.kind,
+		f.user)
 }
 
 // findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all

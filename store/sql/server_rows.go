@@ -133,8 +133,8 @@ func (r *rowBatch) add(args []any) error {
 		case nil:
 			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, appendNull), true
 		default:
-			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a,
-				r.single.text)
+			return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported", i+1,
+				r.single.text, a)
 		}
 		if r.count == 0 {
 			c.first = len(c.values) - start

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -147,7 +148,8 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	want, err := describeCreated(c, script)
 	if err != nil && kindOf(err) == mistake { // for example, the role has no right to create temporary tables
 		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version "+
-			"(to list the differences, grant the role in the URL the privilege TEMPORARY on the database: %v)", err))
+			"(queuectl can name the difference if the role in the URL has the privilege TEMPORARY on the database: %v)",
+			serverMessage(err)))
 	}
 	if err != nil {
 		return "", err
@@ -156,6 +158,14 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 		return "", otherSchema(c, difference)
 	}
 	return is, nil
+}
+
+// serverMessage returns what the server said, without the statement that err is about.
+func serverMessage(err error) string {
+	if refused, isServerError := errors.AsType[serverRefused](err); isServerError {
+		return refused.Message
+	}
+	return err.Error()
 }
 
 // describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything

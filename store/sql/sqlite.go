@@ -260,8 +260,8 @@ func explain(path string, err error) error {
 		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: "+
 			"queuectl restore FILE", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
-		return fmt.Errorf("the database %s cannot be written (%w); allow the account that the service runs as to write to "+
-			"the file and its directory", path, err)
+		return fmt.Errorf("the database %s cannot be written (%w); give the service's account write access to the file "+
+			"and its directory", path, err)
 	case sqlite3.SQLITE_FULL:
 		return noSpaceFor(path, err)
 	case sqlite3.SQLITE_BUSY:

@@ -1,17 +1,16 @@
 package sql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -32,8 +31,7 @@ const maxClockAhead = time.Minute
 func (s *Store) Examine(ctx context.Context) []store.Finding {
 	list := ExamineDir(s.dir)
 	if err := s.SpaceError(); err != nil {
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error(),
-			Next: "free some space"})
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error()})
 	}
 	wait := slowCommit // how long to wait for the writer, which may hang in a commit
 	if s.SlowCommitError() != nil {
@@ -51,8 +49,8 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
 			Next: "check the disk"})
 	case err != nil:
-		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
-			Next: "see the service's log"})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure,
+			Message: fmt.Sprintf("the database could not be examined: %v", err), Next: "see the service's log"})
 	}
 	return list
 }
@@ -78,9 +76,8 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineDir(dir)
 	path := filepath.Join(dir, databaseName)
-	wrong := func(err error) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
-			Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
+	wrong := func(err error) []store.Finding { // err says what to do
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error()})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -140,12 +137,14 @@ func ExamineDir(dir string) (list []store.Finding) {
 	switch {
 	case err != nil:
 		add("file system", store.LevelFailure, "check that the directory exists and can be read", "%v", err)
-	case system.refuse(dir) != nil:
+	case system.refused:
 		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl "+
-			"restore FILE with another --dir", "%v", system.refuse(dir))
+			"restore FILE with another --dir", "%s is on %s, where locks and fsync are not reliable", dir, system.name)
 	case system.note != "":
-		add("file system", store.LevelWarning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir,
-			system.name, system.note)
+		add("file system", store.LevelWarning, "choose a directory on another disk or volume with --dir", "%s is on %s: %s",
+			dir, system.name, system.note)
+	case refusedNames() == "":
+		add("file system", store.LevelOK, "", "the file system of %s is not checked on this operating system", dir)
 	default:
 		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
 			system.name, refusedNames())
@@ -178,10 +177,9 @@ func ExamineDir(dir string) (list []store.Finding) {
 			err = checkPrivate(path, info, open)
 		}
 		if err != nil {
-			add("permissions", store.LevelFailure, "make the service's account the owner of the queue's files, and give no "+
-				"other account access", "%v", err)
-		} else if err = checkWritable(path, info); err != nil {
 			add("permissions", store.LevelFailure, "", "%v", err) // the error says what to do
+		} else if err = checkWritable(path, info); err != nil {
+			add("permissions", store.LevelFailure, "", "%v", err)
 		}
 	}
 	if len(list) == before {
@@ -198,7 +196,8 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
 	}
 	for _, f := range wrong {
-		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text, Next: rebuildAdvice})
+		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text,
+			Next: cmp.Or(f.next, rebuildAdvice)})
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
@@ -210,7 +209,7 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
 			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
-				Next:    "set the clock of the machine (dates that are already stored stay as they are)"})
+				Next:    clockAdvice})
 		}
 	}
 	return list
@@ -236,8 +235,9 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 }
 
 // schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
-// field create is the statement that creates the object, if it is missing.
-type schemaFault struct{ text, create string }
+// field create is the statement that creates the object, if it is missing. The field next is the advice, if
+// rebuildAdvice does not apply.
+type schemaFault struct{ text, create, next string }
 
 // schemaFaults compares the schema of a database with that of a new one.
 func schemaFaults(c *liteConn) (list []schemaFault, err error) {
@@ -271,14 +271,16 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
-			list = append(list, schemaFault{"the " + name + " is missing", sql})
+			list = append(list, schemaFault{text: "the " + name + " is missing", create: sql})
 		case there != sql && !newer:
-			list = append(list, schemaFault{text: "the " + name + " differs from its definition: " + there})
+			list = append(list, schemaFault{text: "the " + name + " is not as queuectl creates it; the database " +
+				"contains: " + there})
 		}
 	}
 	for name, sql := range got {
 		if kind, _, _ := strings.Cut(name, " "); want[name] == "" && !newer && (kind == "trigger" || kind == "view") {
-			list = append(list, schemaFault{text: "the " + name + " does not belong to the queue: " + sql})
+			list = append(list, schemaFault{text: "the " + name + " was not created by queuectl: " + sql,
+				next: "if you do not need it, stop the service, then drop it with the program sqlite3"})
 		}
 	}
 	return list, err
@@ -286,59 +288,82 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 
 // verify compares the rows of a copy with each other and with the output files.
 func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
-	check := func(name, fine, next string, faults func() ([]string, error)) {
-		found, err := faults()
+	report := func(name, fine string, found []fault, err error) {
 		if err != nil { // the database is so damaged that its rows cannot be read
-			found, next = append(found, err.Error()), replaceAdvice
+			found = append(found, fault{err.Error(), replaceAdvice})
 		}
-		for i, text := range found {
+		for i, f := range found {
 			if i == maxFaults {
 				list = append(list, store.Finding{Check: name, Level: store.LevelFailure,
-					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: next})
+					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i)})
 				break
 			}
-			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: text, Next: next})
+			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: f.text, Next: f.next})
 		}
 		if len(found) == 0 {
 			list = append(list, store.Finding{Check: name, Level: store.LevelOK, Message: fine})
 		}
 	}
+	check := func(name, fine, next string, faults func() ([]string, error)) {
+		texts, err := faults()
+		var found []fault
+		for _, text := range texts {
+			found = append(found, fault{text, next})
+		}
+		report(name, fine, found, err)
+	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })
 	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return counterFaults(c) })
-	check("rows", "all rows are consistent", "if the message names a date in the future, set the clock; otherwise this "+
-		"is a bug: keep a copy "+
-		"(queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
+	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return futureDates(c, now) })
+	check("rows", "all rows are consistent", "this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
+		func() ([]string, error) { return rowFaults(c) })
 	list = append(list, examineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
-	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
-		len(files)), "if a file is damaged: check the disk; if a file belongs to no attempt: delete it. Missing or damaged "+
-		"output can only be restored from a backup, and is reported until its job is removed",
-		func() ([]string, error) { return outputFaults(c, files, outputs) })
+	found, err := outputFaults(c, files, outputs)
+	report("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
+		len(files)), found, err)
 	return list
 }
+
+// fault is something that verify found, with advice.
+type fault struct{ text, next string }
+
+// clockAdvice is the advice about dates in the future.
+const clockAdvice = "set the clock of the machine (dates that are already stored stay as they are)"
 
 // maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
 
-// rowFaults returns descriptions of rows that contradict each other or the clock.
-func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
+// countQuery counts rows that are wrong. It selects their number and the name of one of them, with which text
+// is formatted.
+type countQuery struct {
+	text, sql string
+	args      []any
+}
+
+// futureDates returns descriptions of rows with dates after the time now.
+func futureDates(c conn, now queue.Millis) ([]string, error) {
 	future := int64(now.Add(maxClockAhead))
-	for _, q := range []struct {
-		text, sql string
-		args      []any
-	}{
-		{"%d jobs have dates in the future, for example job %s; check the clock",
+	return wrongRows(c, []countQuery{
+		{"%d jobs have dates in the future, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`,
 			[]any{future}},
-		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s; check the clock",
+		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d events have dates in the future, for example event %s; check the clock",
+		{"%d events have dates in the future, for example event %s",
 			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+	})
+}
+
+// rowFaults returns descriptions of rows that contradict each other.
+func rowFaults(c conn) ([]string, error) {
+	return wrongRows(c, []countQuery{
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d jobs are ready but would never start (they are in no lane, that is, no group of waiting " +
-			"jobs), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
-		{"%d jobs start too late (they should be first in their lane, a group of waiting jobs), for example job %s",
+		{"%d jobs are ready but would never start, because they are in no lane (a group of waiting jobs), for " +
+			"example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs start too late, because another job is wrongly first in their lane (a group of waiting jobs), for " +
+			"example job %s",
 			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
 		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s",
@@ -355,13 +380,18 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"the last attempt of %d jobs is stored twice, or in the job's row although the job is not " +
-			"completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"%d jobs have a wrong record of their last attempt (it is stored twice, or is in the row of a job that is not " +
+			"completed), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
-	} {
+	})
+}
+
+// wrongRows runs queries, and describes the rows that they count.
+func wrongRows(c conn, queries []countQuery) (faults []string, err error) {
+	for _, q := range queries {
 		n, example := int64(0), ""
 		err := c.query(func(r row) (bool, error) {
 			n, example = r.num(0), r.text(1)
@@ -373,124 +403,6 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		if n > 0 {
 			faults = append(faults, fmt.Sprintf(q.text, n, example))
 		}
-	}
-	return faults, nil
-}
-
-// outputFiles returns the names of the files in the output directories.
-func outputFiles(dirs []string) (map[string]bool, error) {
-	files := map[string]bool{}
-	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for _, e := range entries {
-			files[e.Name()] = true
-		}
-	}
-	return files, nil
-}
-
-// whereOutput returns the path of an output in the first directory that contains it. If no directory contains
-// it, found is false, and path is where the output would be stored.
-func whereOutput(dirs []string, name string) (path string, found bool) {
-	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
-		if _, err := os.Lstat(path); err == nil {
-			return path, true
-		}
-	}
-	return filepath.Join(dirs[0], name), false
-}
-
-// contentFault reads an output file that had size bytes when it was written. It returns a description of the
-// damage, or "" for an intact file. A file that was deleted after it was listed is not a fault.
-func contentFault(path string, size int64) string {
-	info, err := os.Lstat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		return fmt.Sprintf("the output file %s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return ""
-	}
-	if err != nil {
-		return fmt.Sprintf("the output file cannot be checked: %v", err)
-	}
-	defer f.Close()
-	switch damaged, err := output.CheckFile(f, size); {
-	case damaged > 0:
-		return fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read", path, damaged)
-	case errors.Is(err, output.ErrDamaged):
-		return fmt.Sprintf("the output file %s is damaged at its end", path)
-	case err != nil:
-		return fmt.Sprintf("the output file %s cannot be read: %v", path, err)
-	}
-	return ""
-}
-
-// outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
-// files. A leased attempt may already have a file without referring to it. Files in the table garbage will be
-// deleted soon. A file without an attempt is not a fault if it may belong to another store.
-func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) (faults []string, err error) {
-	orphans := map[string]bool{}
-	for name := range files {
-		orphans[name] = true
-	}
-	err = eachRef(c, func(ref string, size int64) error {
-		delete(orphans, ref)
-		if size < 0 { // removed to free space
-			return nil
-		}
-		path, there := whereOutput(outputs.Dirs, ref)
-		switch {
-		case there:
-			if fault := contentFault(path, size); fault != "" {
-				faults = append(faults, fault)
-			}
-		case !files[ref]:
-			faults = append(faults, fmt.Sprintf("the output file %s of an attempt is missing", path))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	known := func(q string) error {
-		return c.query(func(r row) (bool, error) {
-			delete(orphans, r.text(0))
-			return true, nil
-		}, q)
-	}
-	if err := errors.Join(known(`SELECT ref FROM garbage`),
-		known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
-		return nil, err
-	}
-	reserved := ""
-	err = c.query(func(r row) (bool, error) {
-		reserved = r.text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
-	if err != nil {
-		return nil, err
-	}
-	held, err := numbers(reserved)
-	if err != nil {
-		return nil, err
-	}
-	for seq, fence := range held {
-		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
-	}
-	for name := range orphans {
-		path, there := whereOutput(outputs.Dirs, name)
-		if !there {
-			continue // deleted after the files were listed
-		}
-		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.Since) {
-			continue
-		}
-		faults = append(faults, fmt.Sprintf("the output file %s belongs to no attempt; you can delete it", path))
 	}
 	return faults, nil
 }

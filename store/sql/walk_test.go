@@ -159,9 +159,10 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(users) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
 	}
-	rows, err2 := rowFaults(verified{t.conn}, t.now)
+	rows, err2 := rowFaults(verified{t.conn})
+	dates, err5 := futureDates(verified{t.conn}, t.now)
 	gates, err3 := gateFaults(t.conn)
-	for _, text := range append(rows, gates...) {
+	for _, text := range slices.Concat(rows, dates, gates) {
 		wrong = errors.Join(wrong, errors.New(text))
 	}
 	resources := map[int64]bool{}
@@ -178,7 +179,7 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(resources) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("the resources %v are gone", resources))
 	}
-	return errors.Join(wrong, err, err2, err3, err4)
+	return errors.Join(wrong, err, err2, err3, err4, err5)
 }
 
 // verified adapts the checks for a file to a server, where each node has its own list of reserved leases.

@@ -162,8 +162,8 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
 			return nil, nil
 		case k == mistake && culprit != nil:
-			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused this request and stored nothing of it: %v",
-				err)
+			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+				"stored (%v); this is a bug in queuectl, please report it", err)
 			group = withoutOp(group, culprit)
 		default:
 			return group, err

@@ -81,8 +81,7 @@ func (t *tx) reload() error {
 }
 
 // errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
-var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs, and the service " +
-	"ends; start the service again")
+var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs")
 
 // beginTx implements backend. If the server rejects a row written before the writer lock was held, another
 // node may have taken over that job. In this case, beginTx returns errPrewrite, and the transaction is
