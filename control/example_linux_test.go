@@ -1,0 +1,74 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// exampleAPI is the part of a service that ExampleClient calls.
+type exampleAPI struct{ API }
+
+func (exampleAPI) Hello(context.Context, HelloParams) (Hello, error) { return Hello{}, nil }
+
+func (exampleAPI) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
+	return Enqueued{ID: *p.Spec.ID, State: queue.Pending.String()}, nil
+}
+
+func (exampleAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (Waited, error) {
+	return Waited{}, each(Ended{Job{ID: p.IDs[0], State: queue.Completed.String()}})
+}
+
+// serveExample serves an API on a socket until the caller calls stop.
+func serveExample(api API) (socket string, stop func()) {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	socket = filepath.Join(dir, "queuectl.sock")
+	l, err := Listen(socket, ownerOnly())
+	if err != nil {
+		panic(err)
+	}
+	server := NewServer(api, Limits{func() (all, user int) { return 100, 100 }}, allowAll{}, new(UserLimits),
+		slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- server.Run(ctx, l) }()
+	return socket, func() {
+		cancel()
+		<-ended
+		os.RemoveAll(dir)
+	}
+}
+
+// A program enqueues a job and waits until it has ended.
+func ExampleClient() {
+	socket, stop := serveExample(exampleAPI{}) // a service listens on /run/queuectl/queuectl.sock
+	defer stop()
+
+	client := NewClient(socket)
+	defer client.Close()
+	id, command := "nightly-backup", "tar czf /backup/home.tgz /home"
+	job, err := client.Enqueue(context.Background(), Enqueue{Spec: queue.Spec{ID: &id, Command: &command}, Key: NewKey()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(job.ID, "is stored")
+	_, err = client.Wait(context.Background(), Wait{IDs: []string{job.ID}}, func(e Ended) error {
+		fmt.Println(e.Job.ID, "is", e.Job.State)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+
+	// Output:
+	// nightly-backup is stored
+	// nightly-backup is completed
+}

@@ -1,0 +1,49 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+)
+
+// A job is enqueued, claimed, started and settled. Every store does this; here, the model of the rules does.
+func Example() {
+	ctx, s := context.Background(), store.Store(memstore.New(queue.Order{}))
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	command := "make all"
+	draft, err := queue.Resolve(&queue.Spec{Command: &command}, queue.Defaults{MaxRetries: 2})
+	must(err)
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft}, UID: 1000, Owner: "ann"})
+	must(err)
+
+	// Claim the job. Until its start is reported, its state is still pending.
+	granted, err := s.Exchange(ctx, store.Report{Want: 1})
+	must(err)
+	job := granted.Jobs[0]
+	fmt.Println(job.ID, job.State, job.Command)
+
+	started := store.Started{Lease: job.Lease(), At: s.Now(), Worker: "w1", PID: 4711}
+	_, err = s.Exchange(ctx, store.Report{Started: []store.Started{started}})
+	must(err)
+
+	// The command has ended with exit code 2. The outcome decides what becomes of the job.
+	decision := queue.Decide(&job, queue.Outcome{End: queue.Exited, ExitCode: 2}, queue.Policy{Base: 2, Max: time.Hour})
+	_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: job.Lease(), Decision: decision,
+		Attempt: queue.Attempt{StartedAt: started.At, EndedAt: s.Now(), ExitCode: 2, Counted: decision.UsesAttempt}}}})
+	must(err)
+	job, err = s.GetFull(ctx, job.ID)
+	must(err)
+	fmt.Println(job.ID, job.State, job.Error)
+
+	// Output:
+	// 1 pending make all
+	// 1 failed exit code 2
+}
