@@ -40,7 +40,7 @@ type testServer struct {
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, shares: new(UserLimits), socket: tempSocket(t), uids: make(chan int),
+	v := &testServer{t: t, shares: NewUserLimits(), socket: tempSocket(t), uids: make(chan int),
 		ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
 	l, err := Listen(v.socket, ownerOnly())
 	if err != nil {
@@ -139,26 +139,8 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 	}
 }
 
-// waitingReads returns how many reads of a user wait for a slot.
-func (v *testServer) waitingReads(uid int) (n int) {
-	v.shares.mu.Lock()
-	defer v.shares.mu.Unlock()
-	if u := v.shares.users[uid]; u != nil {
-		for _, class := range u.waiting {
-			n += len(class[0]) + len(class[1])
-		}
-	}
-	return n
-}
-
-func (v *testServer) bytes(uid int) int64 {
-	v.shares.mu.Lock()
-	defer v.shares.mu.Unlock()
-	if u := v.shares.users[uid]; u != nil {
-		return u.bytes
-	}
-	return 0
-}
+// bytes returns the bytes of a user's requests and answers in progress.
+func (v *testServer) bytes(uid int) int64 { return v.shares.bytes.InUse(uid, 0) }
 
 // send writes a request and returns a channel with its answer.
 func (v *testServer) send(c net.Conn, method, params string) <-chan string {
@@ -196,9 +178,7 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	v.waitUntil("nothing of them is left", func() bool {
-		v.shares.mu.Lock()
-		defer v.shares.mu.Unlock()
-		return v.shares.users[1] == nil
+		return v.shares.requests.InUse(1, 0) == 0 && v.shares.requests.Waiting(1) == 0 && v.bytes(1) == 0
 	})
 	if took := time.Since(began); took > maxRoomWait {
 		t.Errorf("what nobody waits for went on for %v", took)
@@ -234,7 +214,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 				answer := v.send(v.dial(uid), c[0], c[1])
 				text, ended := "", 0
 				for text == "" {
-					v.waitUntil("it is answered, or waits", func() bool { return len(answer) > 0 || v.waitingReads(uid) > 0 })
+					v.waitUntil("it is answered, or waits", func() bool { return len(answer) > 0 || v.shares.slots.Waiting(uid) > 0 })
 					if len(answer) > 0 {
 						text = <-answer
 						continue
@@ -281,10 +261,8 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 // returns how many of these hold a slot.
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are under way", func() bool {
-		v.shares.mu.Lock()
-		defer v.shares.mu.Unlock()
 		for _, uid := range uids {
-			if u := v.shares.users[uid]; u == nil || u.requests < userRequests {
+			if v.shares.requests.InUse(uid, 0) < userRequests {
 				return false
 			}
 		}

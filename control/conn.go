@@ -160,13 +160,6 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.lastActive, c.active == 0 && !c.evicted
 }
 
-// isEvicted reports whether the connection was closed to make room for another one.
-func (c *serverConn) isEvicted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.evicted
-}
-
 // cancelIfHungUp cancels the connection's requests if its client has hung up, and reports whether
 // the client has.
 func (c *serverConn) cancelIfHungUp() bool {
@@ -233,11 +226,11 @@ func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int
 	if size > largeRequest {
 		t.slotClass = large
 	}
-	w := &waiter{class: t.slotClass}
-	if err := s.acquireSlot(ctx, w); err != nil {
+	r := slotRequest(ctx, t.slotClass)
+	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
-	t.releaseSlot = sync.OnceFunc(func() { s.releaseSlot(w) })
+	t.releaseSlot = sync.OnceFunc(func() { s.slots.Release(r) })
 	if t.slotClass == large {
 		t.slotTimer = time.AfterFunc(maxLargeHold, t.releaseSlot)
 	}

@@ -133,7 +133,7 @@ func TestSilentClientDoesNotDelayStop(t *testing.T) {
 	many := func() (all, user int) { return 100, 100 }
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		NewServer(&fakeAPI{}, Limits{many}, allowAll{}, new(UserLimits), slog.New(slog.DiscardHandler)).Run(ctx, l)
+		NewServer(&fakeAPI{}, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler)).Run(ctx, l)
 	})
 	plain, err := os.OpenFile(socket, os.O_RDWR, 0)
 	if err != nil {

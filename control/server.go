@@ -127,7 +127,7 @@ type identifiedConn struct {
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.shares.setUnlimitedBytes(s.StreamReadTimeout == 0)
+	s.shares.unlimitedBytes.Store(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()

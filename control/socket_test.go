@@ -72,7 +72,7 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 	if g, ok := api.(Authorizer); ok {
 		gate = g
 	}
-	server = NewServer(api, Limits{many}, gate, new(UserLimits), slog.New(slog.DiscardHandler))
+	server = NewServer(api, Limits{many}, gate, NewUserLimits(), slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fakeAPI); ok && f.onConcurrencyLimit != nil {
 		server.OnConcurrencyLimit = f.onConcurrencyLimit
 	}

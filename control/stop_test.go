@@ -45,7 +45,7 @@ func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	server := NewServer(api, Limits{many}, allowAll{}, new(UserLimits), slog.New(slog.DiscardHandler))
+	server := NewServer(api, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	ended = make(chan struct{})
 	var runs sync.WaitGroup

@@ -196,7 +196,7 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	exporter *traces.Exporter) *Service {
 	s := &Service{
 		startup: b, openQueue: q, account: account, home: home,
-		lock: settings.NewLock(), shares: &control.UserLimits{},
+		lock: settings.NewLock(), shares: control.NewUserLimits(),
 	}
 	s.queueRules = &settings.QueueRules{Store: q.store, Settings: b.settings}
 	s.gateRules = &settings.GateRules{Store: q.store}

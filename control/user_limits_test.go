@@ -36,7 +36,7 @@ func wantImmediate(t *testing.T, what string, ask func() error) {
 // fail after 5 s. Other users are not affected.
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		begin := func(c *connShare) func() error { return func() error { return c.beginRequest(t.Context()) } }
 		var conns []*connShare
 		for range userRequests / connRequests {
@@ -68,9 +68,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		if err := spare.beginRequest(ctx); err == nil || time.Since(began) != time.Second {
 			t.Errorf("one whose client goes: after %v: %v", time.Since(began), err)
 		}
-		for _, c := range append(conns, spare, other) {
-			c.close()
-		}
+		closeAll(append(conns, spare, other)...)
 		wantNoUsage(t, s)
 	})
 }
@@ -79,7 +77,7 @@ func TestRequestsAreBounded(t *testing.T) {
 // that list or change many jobs, and one more waits for room.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		a, b, other := s.connect(1, stays), s.connect(1, stays), s.connect(2, stays)
 		var ends []func()
 		for i := range MaxStreams {
@@ -124,7 +122,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 // only one at a time gets room.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		room := func(c *connShare, n int64) func() error {
 			return func() error { return c.growLine(t.Context(), n, false) }
 		}
@@ -141,7 +139,7 @@ func TestBytesAreBounded(t *testing.T) {
 		wantImmediate(t, "a whole line beside it", func() error { return second.growLine(t.Context(), 1, true) })
 		second.charge(-1)
 		wantImmediate(t, "the first one, as long as lines may be", room(first, MaxLine-1))
-		if got := s.users[1].bytes; got != MaxLine {
+		if got := s.bytes.InUse(1, 0); got != MaxLine {
 			t.Errorf("%d bytes are counted, want %d", got, MaxLine)
 		}
 		wantTimeout(t, "the first one, longer", room(first, 1), "8388608 bytes")

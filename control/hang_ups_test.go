@@ -24,11 +24,21 @@ func fillRoom(t *testing.T, s *UserLimits, uid int) (conns []*connShare) {
 	return conns
 }
 
+// closeAll ends the requests of connections and closes them.
+func closeAll(conns ...*connShare) {
+	for _, c := range conns {
+		for range c.s.connRequests.InUse(c.number, 0) {
+			c.endRequest(true, 0)
+		}
+		c.close()
+	}
+}
+
 // Requests get room in the order in which they began to wait. Each request that ends makes room for
 // one.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		busy := fillRoom(t, s, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
@@ -59,9 +69,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
-		for _, c := range append(busy, waiting...) {
-			c.close()
-		}
+		closeAll(append(busy, waiting...)...)
 		wantNoUsage(t, s)
 	})
 }
@@ -70,7 +78,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 // waits for room. That also holds if the wait began while checkHangUps was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		busy := fillRoom(t, s, 1)
 		waits := func(onLook func()) *connShare {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -96,9 +104,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 		})
 		time.Sleep(3 * roomHangUpInterval)
 		synctest.Wait()
-		for _, c := range append(busy, first, second) {
-			c.close()
-		}
+		closeAll(append(busy, first, second)...)
 		wantNoUsage(t, s)
 	})
 }
