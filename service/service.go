@@ -226,7 +226,7 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	}
 	s.router = &cluster.JobRouter{
 		Cluster: q.cluster, Requests: q.nodeRequests, Node: q.node, Pool: s.pool, NodeList: s.nodeList,
-		OutputFiles: s.outputFiles,
+		OutputFiles: s.outputFiles, RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	s.drains = &cluster.Drains{Cluster: q.cluster, Pool: s.pool, DrainState: b.drainState}
 	s.lease = cluster.NewLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)

@@ -119,6 +119,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
 		Cluster: d.Cluster, Requests: requests, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
+		RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
 	d.Lease = cluster.NewLeaseKeeper(d.Cluster, d.Log, d.Pool, d.Drains, d.NodeList, d.Settings)
