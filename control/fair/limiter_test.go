@@ -40,7 +40,8 @@ func (g *grants) String() string {
 
 // queueUp makes each of the named requests wait for room, in this order. A name is a user's number
 // and a letter. Each request returns its room after a second.
-func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, requests map[string]Request, names ...string) {
+func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, requests map[string]Request,
+	names ...string) {
 	for _, name := range names {
 		wait.Go(func() {
 			r := requests[name]

@@ -64,7 +64,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d := &Dependencies{
 		About: About{Places: o.places, Node: o.node, Started: queue.MillisOf(time.Now())},
 		Data: Data{
-			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: control.NewUserLimits(), Log: slog.New(slog.DiscardHandler),
+			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: control.NewUserLimits(),
+			Log: slog.New(slog.DiscardHandler),
 		},
 		Endpoint: noEndpoint{}, Reloading: func() {}, Reloaded: func() {}, SetTraces: func() string { return "" },
 		ExamineStoreDir: func(string) []store.Finding { return nil }, Stop: make(chan bool, 1),
