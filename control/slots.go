@@ -19,6 +19,7 @@ const (
 	ClassMany              // a read about many jobs (lists, selections, events, counts), or of output
 	decoding               // decoding a request of more than connBytes
 	large                  // processing a request of more than largeRequest bytes
+	classes
 )
 
 // Numbers of slots. Ordinary users are those who are not admins.
@@ -87,7 +88,7 @@ const maxSlotWait = 10 * time.Second
 // slotRequest returns a request for a slot for the user of ctx.
 func slotRequest(ctx context.Context, c Class) fair.Request {
 	peer := PeerFrom(ctx)
-	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(Admin))}
+	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(Admin)), Kind: int(c)}
 }
 
 // acquireSlot waits for a slot. The caller must release it.
@@ -124,7 +125,7 @@ func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
 		ownBytes = t.bytes
 	}
 	if !s.unlimitedBytes.Load() {
-		r.Bounds = append(r.Bounds, boundOwnAnswers)
+		r.Bounds, r.Kind = append(r.Bounds, boundOwnAnswers), r.Kind+int(classes)
 		r.Ready = func() bool { return s.bytes.InUse(r.User, 0)-ownBytes < userBytes }
 	}
 	if err := s.acquireSlot(ctx, r); err != nil {

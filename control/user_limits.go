@@ -116,6 +116,9 @@ func (c *connShare) growLine(ctx context.Context, n int64, completeLine bool) er
 		c.growing = c.awaitRoom(ctx, c.s.growingLines, fair.Request{User: c.uid, Deadline: deadline})
 	}
 	mayGrow, room := completeLine || c.growing, fair.Request{User: c.uid, Amount: more, Deadline: deadline}
+	if completeLine {
+		room.Kind = 1 // a line that still grows does not delay complete ones
+	}
 	switch {
 	case mayGrow && c.s.unlimitedBytes.Load():
 		c.s.bytes.Add(room)

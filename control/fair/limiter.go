@@ -13,8 +13,7 @@ import (
 
 // Limiter bounds amounts that are in use, for each user and for all users together. A request that
 // has no room waits. When room is freed, users that wait get it round robin. The requests of one
-// user get it in the order of their arrival, except that a request without room does not delay
-// those after it. Only requests that get room are woken.
+// user and kind get it in the order of their arrival. Only requests that get room are woken.
 //
 // For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B
 // alternate, so B waits for one read of A and not for 100.
@@ -28,6 +27,8 @@ type Limiter struct {
 	shared  []int64       // by bound: the amount that all users have in use; guarded by mu, like the fields below
 	users   map[int]*user // users that use or wait for something
 	waiting []*user       // users with waiting requests, in the order in which they are served
+	// lastArrival is the number of the newest request that had to wait.
+	lastArrival int64
 }
 
 // Bound is a limit on an amount in use.
@@ -38,8 +39,11 @@ type Bound struct {
 
 // Request asks for room. Its zero value asks for an amount of 1 within all bounds, for user 0.
 type Request struct {
-	User     int       // uid, or the number of whatever else has its own bounds and turns
-	Bounds   []int     // indexes of the bounds that the amount counts towards; nil means all
+	User   int   // uid, or the number of whatever else has its own bounds and turns
+	Bounds []int // indexes of the bounds that the amount counts towards; nil means all
+	// Kind is the number of the queue in which the request waits, below kinds. A request that waits
+	// delays only later requests of the same user and kind.
+	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
 	// Ready is a further condition for getting room; nil means none. If its result may have changed,
@@ -50,17 +54,22 @@ type Request struct {
 // ErrDeadline means that a request did not get room before its deadline.
 var ErrDeadline = errors.New("no room before the deadline")
 
+// kinds is the maximum number of kinds of requests.
+const kinds = 8
+
 // user holds what a user uses and waits for.
 type user struct {
 	id      int
-	inUse   []int64 // by bound
-	waiting []*waiter
+	inUse   []int64     // by bound
+	waiting int         // number of requests in queues
+	queues  [][]*waiter // by kind; nil until a request of the user has to wait
 }
 
 // waiter is a request that waits.
 type waiter struct {
 	Request
-	grant func() // called with the Limiter's mu held once the request has its room
+	arrival int64  // higher than that of all earlier requests
+	grant   func() // called with the Limiter's mu held once the request has its room
 }
 
 // New returns a Limiter with the given bounds.
@@ -82,7 +91,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 		return nil
 	}
 	granted := make(chan struct{})
-	w := &waiter{r, func() { close(granted) }}
+	w := &waiter{Request: r, grant: func() { close(granted) }}
 	l.enqueueLocked(u, w)
 	l.mu.Unlock()
 	var expired <-chan time.Time
@@ -147,7 +156,7 @@ func (l *Limiter) Add(r Request) {
 	u := l.userLocked(r.User)
 	l.addLocked(u, &r)
 	if r.Amount < 0 {
-		l.dispatchLocked()
+		l.dispatchAfterLocked(u, &r)
 	}
 	l.forgetIfIdleLocked(u)
 }
@@ -167,7 +176,7 @@ func (l *Limiter) Waiting(id int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u := l.users[id]; u != nil {
-		return len(u.waiting)
+		return u.waiting
 	}
 	return 0
 }
@@ -179,26 +188,59 @@ func (l *Limiter) Dispatch() {
 	l.dispatchLocked()
 }
 
+// dispatchAfterLocked gives room that a request of u has freed to waiting requests.
+func (l *Limiter) dispatchAfterLocked(u *user, r *Request) {
+	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
+		l.dispatchLocked()
+	} else if u.waiting > 0 {
+		l.serveAllLocked(u) // other users have no more room than before
+	}
+}
+
 // dispatchLocked gives free room to waiting users round robin.
 func (l *Limiter) dispatchLocked() {
 	for i := 0; i < len(l.waiting); {
 		u := l.waiting[i]
-		next := slices.IndexFunc(u.waiting, func(w *waiter) bool { return l.takeLocked(u, &w.Request) })
-		if next < 0 {
+		if !l.serveLocked(u) {
 			i++ // giving room to other users does not make room for this one
 			continue
 		}
-		u.waiting[next].grant()
-		u.waiting = slices.Delete(u.waiting, next, next+1)
 		l.waiting = slices.Delete(l.waiting, i, i+1)
-		if len(u.waiting) > 0 {
+		if u.waiting > 0 {
 			l.waiting = append(l.waiting, u)
 		}
 	}
 }
 
-// takeLocked takes the room for a request if there is enough, and reports whether it did.
+// serveLocked gives room to the user's oldest request that has room, and reports whether there is
+// one.
+func (l *Limiter) serveLocked(u *user) bool {
+	var first *waiter
+	for _, q := range u.queues {
+		if len(q) > 0 && (first == nil || q[0].arrival < first.arrival) && l.hasRoomLocked(u, &q[0].Request) {
+			first = q[0]
+		}
+	}
+	if first == nil {
+		return false
+	}
+	l.addLocked(u, &first.Request)
+	l.removeLocked(u, first)
+	first.grant()
+	return true
+}
+
+// takeLocked takes the room for a new request if there is enough, and reports whether it did.
 func (l *Limiter) takeLocked(u *user, r *Request) bool {
+	if r.Kind < len(u.queues) && len(u.queues[r.Kind]) > 0 || !l.hasRoomLocked(u, r) {
+		return false
+	}
+	l.addLocked(u, r)
+	return true
+}
+
+// hasRoomLocked reports whether a request could get its room now.
+func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 	for _, b := range l.boundsOf(r) {
 		inUse := u.inUse[b]
 		if l.bounds[b].Shared {
@@ -208,11 +250,7 @@ func (l *Limiter) takeLocked(u *user, r *Request) bool {
 			return false
 		}
 	}
-	if r.Ready != nil && !r.Ready() {
-		return false
-	}
-	l.addLocked(u, r)
-	return true
+	return r.Ready == nil || r.Ready()
 }
 
 // addLocked adds the amount of a request to what is in use.
@@ -232,10 +270,41 @@ func (l *Limiter) boundsOf(r *Request) []int {
 
 // enqueueLocked makes a request wait.
 func (l *Limiter) enqueueLocked(u *user, w *waiter) {
-	if len(u.waiting) == 0 {
+	if u.waiting == 0 {
 		l.waiting = append(l.waiting, u)
 	}
-	u.waiting = append(u.waiting, w)
+	if u.queues == nil {
+		u.queues = make([][]*waiter, kinds)
+	}
+	u.waiting++
+	l.lastArrival++
+	w.arrival = l.lastArrival
+	u.queues[w.Kind] = append(u.queues[w.Kind], w)
+}
+
+// removeLocked removes a request from its queue, and reports whether it was there.
+func (l *Limiter) removeLocked(u *user, w *waiter) bool {
+	if u.queues == nil {
+		return false
+	}
+	q := &u.queues[w.Kind]
+	at := slices.Index(*q, w)
+	if at < 0 {
+		return false
+	}
+	*q = slices.Delete(*q, at, at+1)
+	u.waiting--
+	return true
+}
+
+// serveAllLocked gives room to all requests of a waiting user that have room, and stops the user
+// from waiting if there are no others.
+func (l *Limiter) serveAllLocked(u *user) {
+	for l.serveLocked(u) {
+	}
+	if u.waiting == 0 {
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *user) bool { return o == u })
+	}
 }
 
 // withdraw stops a request from waiting. It reports whether the request was still waiting.
@@ -243,16 +312,10 @@ func (l *Limiter) withdraw(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.users[w.User]
-	if u == nil {
+	if u == nil || !l.removeLocked(u, w) {
 		return false
 	}
-	at := slices.Index(u.waiting, w)
-	if at < 0 {
-		return false
-	}
-	if u.waiting = slices.Delete(u.waiting, at, at+1); len(u.waiting) == 0 {
-		l.waiting = slices.DeleteFunc(l.waiting, func(o *user) bool { return o == u })
-	}
+	l.serveAllLocked(u) // the request may have delayed others in its queue
 	l.forgetIfIdleLocked(u)
 	return true
 }
@@ -269,7 +332,7 @@ func (l *Limiter) userLocked(id int) *user {
 
 // forgetIfIdleLocked deletes a user that neither uses nor waits for anything.
 func (l *Limiter) forgetIfIdleLocked(u *user) {
-	if len(u.waiting) == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
+	if u.waiting == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
 		delete(l.users, u.id)
 	}
 }

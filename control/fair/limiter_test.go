@@ -107,13 +107,13 @@ func TestBoundsOfUsersAreSeparate(t *testing.T) {
 }
 
 // A request needs room within all its bounds, and takes nothing while one of them has none. It does
-// not delay other requests of its user.
+// not delay its user's requests of another kind.
 func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	const total, lists, ownLists = 0, 1, 2
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Bound{Max: 3, Shared: true}, Bound{Max: 2, Shared: true}, Bound{Max: 1})
 		list := func(user int) Request { return Request{User: user, Bounds: []int{total, lists, ownLists}} }
-		read := func(user int) Request { return Request{User: user, Bounds: []int{total}} }
+		read := func(user int) Request { return Request{User: user, Bounds: []int{total}, Kind: 1} }
 		var got grants
 		var wait sync.WaitGroup
 		queueUp(t, l, &got, &wait, map[string]Request{"1 list": list(1), "1 list again": list(1), "1 read": read(1),
@@ -188,15 +188,16 @@ func TestNoRoomIsLost(t *testing.T) {
 	})
 }
 
-// A request whose Ready returns false waits until Dispatch is called, and delays no other request.
-func TestReadyDelaysOnlyItsRequest(t *testing.T) {
+// A request whose Ready returns false waits until Dispatch is called, and delays no request of
+// another kind or user.
+func TestReadyDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Bound{Max: 1, Shared: true})
 		ready := false
 		var got grants
 		var wait sync.WaitGroup
 		requests := byUser("1b", "2a")
-		requests["1a"] = Request{User: 1, Ready: func() bool { return ready }}
+		requests["1a"] = Request{User: 1, Kind: 1, Ready: func() bool { return ready }}
 		queueUp(t, l, &got, &wait, requests, "1a", "1b", "2a")
 		time.Sleep(time.Minute)
 		ready = true
@@ -205,6 +206,32 @@ func TestReadyDelaysOnlyItsRequest(t *testing.T) {
 		if want := "1b 2a 1a"; got.String() != want {
 			t.Errorf("served in the order %v, want %v", &got, want)
 		}
+		wantIdle(t, l)
+	})
+}
+
+// A request waits behind earlier ones of its user and kind, even if it needs less room. It gets its
+// room when the earlier one stops waiting.
+func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 10})
+		if !l.TryAcquire(Request{Amount: 6}) {
+			t.Fatal("no room for 6 of 10")
+		}
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			large := Request{Amount: 8, Deadline: time.Now().Add(time.Minute)}
+			if err := l.Acquire(t.Context(), large); !errors.Is(err, ErrDeadline) {
+				t.Errorf("the large request: %v", err)
+			}
+		})
+		synctest.Wait()
+		began := time.Now()
+		if err := l.Acquire(t.Context(), Request{Amount: 4}); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("the small request got room after %v, %v, want after the large one gave up", time.Since(began), err)
+		}
+		wait.Wait()
+		l.Release(Request{Amount: 10})
 		wantIdle(t, l)
 	})
 }
