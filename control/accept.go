@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control/fair"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -88,7 +89,7 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 // accepts the next one, so a user who connects over and over occupies only the accepting goroutine.
 // On systems where identifying the peer can block, a separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
-	if identifyBlocks { // a client that sends nothing must not delay others
+	if socket.IdentifyBlocks { // a client that sends nothing must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
 		return
 	}
@@ -138,6 +139,7 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	known, isKnown := c.net.(identifiedConn)
 	if c.peer = known.peer; !isKnown {
+		c.net.SetReadDeadline(time.Now().Add(firstLineTimeout)) // identifying the peer may need its first bytes
 		c.peer, err = s.peerOf(c.net)
 	}
 	if stop(); err != nil {

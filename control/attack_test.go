@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -42,7 +43,7 @@ type testServer struct {
 func newTestServer(t *testing.T) *testServer {
 	v := &testServer{t: t, shares: NewUserLimits(), socket: tempSocket(t), uids: make(chan int),
 		ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
-	l, err := Listen(v.socket, ownerOnly())
+	l, err := socket.Listen(v.socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}

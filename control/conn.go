@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -163,7 +164,7 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 // cancelIfHungUp cancels the connection's requests if its client has hung up, and reports whether
 // the client has.
 func (c *serverConn) cancelIfHungUp() bool {
-	hungUpNow := hungUp(c.net)
+	hungUpNow := socket.HungUp(c.net)
 	if hungUpNow {
 		c.cancelRequests()
 	}

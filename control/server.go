@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -89,7 +90,7 @@ type Server struct {
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
 	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
+		authorizer: gate, shares: shares, log: log, peerOf: peerOf, stopping: make(chan struct{})}
 }
 
 // StandaloneClient returns a client in this process, which the server serves as the peer p. Run must not be
@@ -419,7 +420,7 @@ func PeerFrom(ctx context.Context) Peer {
 	return p
 }
 
-// Peer is the process at the other end of the socket, as the kernel reports it.
+// Peer is the process at the other end of the socket, with its right.
 type Peer struct {
 	UID    int
 	GID    int // -1 if this user namespace does not map the group; always -1 on Windows
@@ -430,3 +431,13 @@ type Peer struct {
 	// on behalf of the user. 0 means none.
 	Submission int64
 }
+
+// peerOf returns the peer of a connection, without its right.
+func peerOf(c net.Conn) (Peer, error) {
+	p, err := socket.PeerOf(c)
+	return Peer{UID: p.UID, GID: p.GID, PID: p.PID, Groups: p.Groups}, err
+}
+
+// Root reports whether the peer can do everything on this machine anyway, as root or as an elevated
+// administrator.
+func (p *Peer) Root() bool { return socket.IsRoot(p.UID, p.Groups) }

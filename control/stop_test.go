@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -39,8 +40,8 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 // call is sent to answer, and ended is closed when the server's Run has returned.
 func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
 	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), ended: make(chan struct{})}
-	socket := tempSocket(t)
-	l, err := Listen(socket, ownerOnly())
+	path := tempSocket(t)
+	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{
 			t.Error(err)
 		}
 	})
-	c := client(t, socket)
+	c := client(t, path)
 	answer = make(chan error, 1)
 	runs.Go(func() {
 		var d JobDetail
