@@ -166,8 +166,8 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	if _, isKnown := c.net.(identifiedConn); isKnown || s.inProcess {
 		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}
-	c.share = s.shares.connect(c.peer.UID, endIfGone)
-	defer c.share.close()
+	c.share = s.shares.conns.Connect(c.peer.UID, endIfGone)
+	defer c.share.Close()
 	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup
 	if err = s.authorizer.Admit(ctx, &c.peer); err == nil {

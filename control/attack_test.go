@@ -141,7 +141,10 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 }
 
 // bytes returns the bytes of a user's requests and answers in progress.
-func (v *testServer) bytes(uid int) int64 { return v.shares.bytes.InUse(uid, 0) }
+func (v *testServer) bytes(uid int) int64 {
+	_, bytes := v.shares.conns.Usage(uid)
+	return bytes
+}
 
 // send writes a request and returns a channel with its answer.
 func (v *testServer) send(c net.Conn, method, params string) <-chan string {
@@ -179,7 +182,8 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	v.waitUntil("nothing of them is left", func() bool {
-		return v.shares.requests.InUse(1, 0) == 0 && v.shares.requests.Waiting(1) == 0 && v.bytes(1) == 0
+		requests, bytes := v.shares.conns.Usage(1)
+		return requests == 0 && bytes == 0
 	})
 	if took := time.Since(began); took > maxRoomWait {
 		t.Errorf("what nobody waits for went on for %v", took)
@@ -263,7 +267,7 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are under way", func() bool {
 		for _, uid := range uids {
-			if v.shares.requests.InUse(uid, 0) < userRequests {
+			if requests, _ := v.shares.conns.Usage(uid); requests < userRequests {
 				return false
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -18,7 +19,7 @@ import (
 type serverConn struct {
 	net   net.Conn
 	peer  Peer // peer.Right is the right that the user had when it connected
-	share *connShare
+	share *fair.Conn
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
@@ -54,7 +55,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			if !ended {
 				grown = min(max(size, 2*cap(line)), MaxLine+1)
 			}
-			if err := c.share.growLine(ctx, int64(grown-cap(line)), ended); err != nil {
+			if err := c.share.GrowLine(ctx, int64(grown-cap(line)), ended); err != nil {
 				return nil, err
 			}
 			line = append(make([]byte, 0, grown), line...)
@@ -62,7 +63,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		line = append(line, part...)
 		switch {
 		case ended:
-			c.share.lineComplete()
+			c.share.LineComplete()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
 			if !first && size > connBytes {
@@ -73,7 +74,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end "+
 				"each request with a newline", connBytes)
 		case errors.Is(err, io.EOF) && size > 0:
-			c.share.lineComplete()
+			c.share.LineComplete()
 			return line, nil
 		}
 		return line, err
@@ -215,7 +216,7 @@ func (t *activeRequest) end() {
 		t.endList()
 	}
 	t.conn.endRequest()
-	t.conn.share.endRequest(t.hasRoom, int(t.bytes)+len(t.answerLine)+len(t.pieces))
+	t.conn.share.EndRequest(t.hasRoom, int(t.bytes)+len(t.answerLine)+len(t.pieces))
 }
 
 // acquireSlot waits for the slot for decoding a request of size bytes, if it needs one.
@@ -253,7 +254,7 @@ func (t *activeRequest) doneDecoding(params any) {
 
 // setAnswer stores the answer until it is sent, and charges its size to the user's share.
 func (t *activeRequest) setAnswer(line []byte) {
-	t.conn.share.charge(len(line) - len(t.answerLine))
+	t.conn.share.Charge(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
 
@@ -269,7 +270,7 @@ func (t *activeRequest) sendPiece(v any) error {
 		return err
 	}
 	t.pieces = pieces
-	t.conn.share.charge(len(pieces) - before)
+	t.conn.share.Charge(len(pieces) - before)
 	if t.inStep {
 		return nil
 	}
@@ -282,7 +283,7 @@ func (t *activeRequest) flush() error {
 		return nil
 	}
 	err := t.conn.send(t.pieces, t.patience)
-	t.conn.share.charge(-len(t.pieces))
+	t.conn.share.Charge(-len(t.pieces))
 	if cap(t.pieces) <= maxPooledBytes {
 		piecePool.Put(new(t.pieces[:0]))
 	}

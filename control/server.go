@@ -128,7 +128,7 @@ type identifiedConn struct {
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.shares.unlimitedBytes.Store(s.StreamReadTimeout == 0)
+	s.shares.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
@@ -215,7 +215,7 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.Wa
 			return nil
 		}
 		if len(line) == 0 {
-			c.share.charge(-cap(line))
+			c.share.Charge(-cap(line))
 			continue
 		}
 		first = false
@@ -241,7 +241,7 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, bytes: int64(cap(line)), patience: answerTimeout}
 	c.beginRequest() // a connection whose request waits for room is not idle
-	noRoom := c.share.beginRequest(ctx)
+	noRoom := c.share.BeginRequest(ctx)
 	t.hasRoom = noRoom == nil
 	err := t.acquireSlot(ctx, s.shares, len(line))
 	if err == nil {
@@ -380,7 +380,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		return nil, err
 	}
 	if m.Stream || isLongPoll(params) {
-		end, err := c.share.openStream()
+		end, err := c.share.OpenStream()
 		if err != nil {
 			return nil, err
 		}
@@ -399,7 +399,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		}()
 	}
 	if t.doneDecoding(params); isForManyJobs(params) {
-		if t.endList, err = c.share.beginListRequest(ctx); err != nil {
+		if t.endList, err = c.share.BeginList(ctx); err != nil {
 			return nil, err
 		}
 	}

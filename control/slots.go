@@ -9,6 +9,43 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// MaxStreams is the maximum number of concurrent streams of one user.
+const MaxStreams = 64
+
+// Limits for what one user may have in progress, over all connections.
+const (
+	userRequests = 256     // maximum number of requests in progress
+	connRequests = 64      // maximum number of requests in progress on one connection
+	userLists    = 4       // maximum number of requests in progress that list or change many jobs
+	userHelpers  = 128     // maximum number of extra goroutines, in addition to one for each request
+	userBytes    = MaxLine // maximum size of request lines and answers, without connBytes for each connection
+	// connBytes is the number of bytes of each connection that do not count towards userBytes.
+	connBytes = 16 << 10
+)
+
+// maxRoomWait is how long a request waits until other requests of its user end.
+const maxRoomWait = 5 * time.Second
+
+// UserLimits divides the service among its users. It limits what each user may have in progress, and
+// grants the slots for heavy work round robin. Its methods are safe for concurrent use.
+// See docs/decisions/0071.
+type UserLimits struct {
+	conns          *fair.Conns
+	helpers, slots *fair.Limiter
+}
+
+// NewUserLimits returns the limits of a service that no user uses yet.
+func NewUserLimits() *UserLimits {
+	slots := fair.New(slotBounds()...)
+	bounds := fair.ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists, Streams: MaxStreams,
+		Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}
+	return &UserLimits{
+		conns:   fair.NewConns(bounds, slots.Dispatch), // an answer may have room now
+		helpers: fair.New(fair.Bound{Max: userHelpers}),
+		slots:   slots,
+	}
+}
+
 // Class is a kind of heavy work. The number of concurrent operations of each class is limited.
 // See docs/decisions/0071.
 type Class int
@@ -124,9 +161,12 @@ func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
 	if t != nil {
 		ownBytes = t.bytes
 	}
-	if !s.unlimitedBytes.Load() {
+	if !s.conns.UnlimitedBytes() {
 		r.Bounds, r.Kind = append(r.Bounds, boundOwnAnswers), r.Kind+int(classes)
-		r.Ready = func() bool { return s.bytes.InUse(r.User, 0)-ownBytes < userBytes }
+		r.Ready = func() bool {
+			_, bytes := s.conns.Usage(r.User)
+			return bytes-ownBytes < userBytes
+		}
 	}
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
@@ -162,4 +202,22 @@ func Answer[R any](ctx context.Context, s *UserLimits, c Class, f func() (R, err
 		return nil
 	})
 	return r, err
+}
+
+// Helper reserves one of the extra goroutines that a user may have. It does not wait, and reports
+// whether one was free. The caller must call end to return it.
+func (s *UserLimits) Helper(ctx context.Context) (end func(), ok bool) {
+	r := fair.Request{User: PeerFrom(ctx).UID}
+	if !s.helpers.TryAcquire(r) {
+		return nil, false
+	}
+	return func() { s.helpers.Release(r) }, true
+}
+
+// ChargeBytes adds n bytes to the user's share until the request of ctx ends.
+func ChargeBytes(ctx context.Context, n int) {
+	if t := activeRequestOf(ctx); t != nil {
+		t.bytes += int64(n)
+		t.conn.share.Charge(n)
+	}
 }

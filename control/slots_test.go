@@ -24,9 +24,14 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 // wantNoUsage checks that no user holds or waits for anything.
 func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
-	for name, l := range map[string]*fair.Limiter{"requests": s.requests, "lists": s.lists, "helpers": s.helpers,
-		"connRequests": s.connRequests, "bytes": s.bytes, "growingLines": s.growingLines, "slots": s.slots} {
+	for _, l := range []*fair.Limiter{s.slots, s.helpers} {
 		if n := reflect.ValueOf(l).Elem().FieldByName("users").Len(); n > 0 {
+			t.Errorf("%d users are left", n)
+		}
+	}
+	for _, name := range []string{"requests", "lists", "streams", "connRequests", "bytes", "growingLines"} {
+		l := reflect.ValueOf(s.conns).Elem().FieldByName(name)
+		if n := l.Elem().FieldByName("users").Len(); n > 0 {
 			t.Errorf("%s: %d users are left", name, n)
 		}
 	}
@@ -226,8 +231,8 @@ func TestSlotsAreReleased(t *testing.T) {
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
-		c := s.connect(1, stays)
-		c.charge(connBytes + userBytes)
+		c := s.conns.Connect(1, func() bool { return false })
+		c.Charge(connBytes + userBytes)
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -247,12 +252,12 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
-		c.charge(-1)
+		c.Charge(-1)
 		all.Wait()
 		if want := []string{"read of 1", "read of 2", "answer of 2", "answer"}; !slices.Equal(order, want) {
 			t.Errorf("got %q, want %q", order, want)
 		}
-		c.charge(1)
+		c.Charge(1)
 		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err,
 			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("without room: %v", err)
@@ -261,11 +266,11 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		if err := s.Step(own, ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("with a byte of its own: %v", err)
 		}
-		s.unlimitedBytes.Store(true)
+		s.conns.SetUnlimitedBytes(true)
 		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("without bounds: %v", err)
 		}
-		c.close()
+		c.Close()
 		wantNoUsage(t, s)
 	})
 }

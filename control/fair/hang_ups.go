@@ -1,4 +1,4 @@
-package control
+package fair
 
 import (
 	"maps"
@@ -16,23 +16,23 @@ const roomHangUpInterval = 500 * time.Millisecond
 // server does not read such a connection, so nothing else would notice that its client has hung up.
 type hangUpWatch struct {
 	mu        sync.Mutex
-	conns     map[*connShare]bool // guarded by mu
-	scheduled bool                // check is running, or a timer will call it; guarded by mu
+	conns     map[*Conn]bool // guarded by mu
+	scheduled bool           // check is running, or a timer will call it; guarded by mu
 }
 
 // add adds a connection that waits for room.
-func (w *hangUpWatch) add(c *connShare) {
+func (w *hangUpWatch) add(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.conns == nil {
-		w.conns = map[*connShare]bool{}
+		w.conns = map[*Conn]bool{}
 	}
 	w.conns[c] = true
 	w.scheduleLocked()
 }
 
 // remove removes a connection that no longer waits.
-func (w *hangUpWatch) remove(c *connShare) {
+func (w *hangUpWatch) remove(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.conns, c)
