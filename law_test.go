@@ -45,17 +45,20 @@ var law = map[string][]string{
 	"config":              {"queue"},
 	"config/tomlfile":     {"queue", "config"},
 	"store":               {"queue"},
-	"control": {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe",
-		"internal/sockpath"},
+	"control": {"queue", "control/fair", "control/socket",
+		"internal/failpoint"},
+	"control/fair":     {"queue"},
+	"control/socket":   {"queue", "internal/accounts", "internal/folder", "internal/pipe", "internal/sockpath"},
 	"store/rules":      {"store", "queue"},
 	"store/sql":        {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/folder"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
 	"mcp":              {"queue", "control", "output", "internal/termtext"},
-	"dashboard":        {"queue", "control", "metrics", "output", "internal/present", "internal/termtext"},
-	"metrics":          {"control"},
-	"traces":           {"queue"},
+	"dashboard": {"queue", "control", "control/fair", "control/socket", "metrics", "output", "internal/present",
+		"internal/termtext"},
+	"metrics": {"control"},
+	"traces":  {"queue"},
 	"runner/rundir": {"runner/process", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile",
 		"internal/pipe", "internal/sockpath"},
 	"runner": {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies",
@@ -68,19 +71,20 @@ var law = map[string][]string{
 	"service/settings": {"queue", "config", "config/tomlfile", "store", "control"},
 	"service/access": {"queue", "config", "store", "control", "runner", "runner/launcher", "worker", "service/settings",
 		"internal/accounts"},
-	"service/cluster": {"queue", "output", "config", "store", "control", "runner", "worker", "service/settings",
-		"service/access"},
+	"service/cluster": {"queue", "output", "config", "store", "control", "control/fair", "runner", "worker",
+		"service/settings", "service/access"},
 	"service/hooks": {"queue", "config", "store", "control", "worker", "service/settings", "service/access",
 		"internal/accounts"},
 	"service/doctor": {"queue", "config", "store", "control", "runner", "runner/process", "worker", "service/settings",
 		"service/access", "service/cluster", "internal/accounts", "internal/systemd"},
-	"service/handlers": {"queue", "output", "config", "store", "control", "schedule", "dashboard", "runner",
-		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
-		"service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext", "internal/zone"},
-	"service": {"queue", "config", "store", "control", "store/sql", "traces", "runner", "runner/launcher",
-		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
-		"service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe",
-		"internal/session", "internal/statedir", "internal/systemd"},
+	"service/handlers": {"queue", "output", "config", "store", "control", "control/fair", "schedule", "dashboard",
+		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
+		"service/hooks", "service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext",
+		"internal/zone"},
+	"service": {"queue", "config", "store", "control", "control/socket", "store/sql", "traces", "runner",
+		"runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
+		"service/hooks", "service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs",
+		"internal/pipe", "internal/session", "internal/statedir", "internal/systemd"},
 	"internal/register": {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
 	"internal/statedir": {"queue", "internal/accounts"},
 	"internal/logs":     {"internal/statedir", "internal/systemd"},
@@ -108,7 +112,7 @@ var law = map[string][]string{
 	"internal/cli/admin": {"config", "control", "queue", "internal/cli", "internal/cli/enqueue", "internal/cli/fault",
 		"internal/cli/files", "internal/cli/hints", "internal/cli/input", "internal/cli/term", "internal/cli/when",
 		"internal/present", "internal/termtext", "internal/zone"},
-	"internal/cli/connect": {"config", "control", "queue", "internal/cleanstart", "internal/cli/fault",
+	"internal/cli/connect": {"config", "control", "control/socket", "queue", "internal/cleanstart", "internal/cli/fault",
 		"internal/cli/files", "internal/cli/term", "internal/logs", "internal/registered"},
 	"internal/cli/enqueue": {"control", "queue", "internal/cli/connect", "internal/cli/fault", "internal/cli/input",
 		"internal/cli/term", "internal/present", "internal/termtext"},
@@ -131,9 +135,11 @@ var law = map[string][]string{
 var testLaw = map[string][]string{
 	"worker": {"runner/process", "runner/rundir", "internal/lockfile",
 		"internal/pipe"}, // the tests implement a fake runner
-	"service":          {"runner/daemon"},                // the tests start runners
-	"service/handlers": {"store/sql", "runner/launcher"}, // the tests work on a queue in SQLite
-	"bench":            {"store", "store/sql"},           // the tests fill the tables directly
+	"service":          {"runner/daemon"},                                  // the tests start runners
+	"service/handlers": {"store/sql", "runner/launcher", "control/socket"}, // the tests serve a queue in SQLite
+	"bench":            {"store", "store/sql"},                             // the tests fill the tables directly
+
+	"control": {"internal/accounts", "internal/pipe"}, // the tests compare the peer with this process
 
 	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
 

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/control/fair"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -37,28 +38,15 @@ type acceptedConns struct {
 	// in the background.
 	closings chan struct{}
 
-	mu    sync.Mutex
-	users map[int]*userStarts // by uid; guarded by mu
-}
-
-// userStarts holds a user's connections that were admitted and are not served yet. Their number is
-// bounded by the limit on a user's connections.
-type userStarts struct {
-	goroutines int            // goroutines that were started and do not run yet
-	waiting    []acceptedConn // connections that have no goroutine yet
-}
-
-// acceptedConn is an admitted connection and the function that serves it.
-type acceptedConn struct {
-	conn  *serverConn
-	serve func()
+	// starting holds the goroutines that were started and do not run yet.
+	starting *fair.Limiter
 }
 
 func newAcceptedConns() *acceptedConns {
 	return &acceptedConns{
 		refusals: make(chan struct{}, maxRefusals),
 		closings: make(chan struct{}, maxClosings),
-		users:    map[int]*userStarts{},
+		starting: fair.New(fair.Bound{Max: maxStarting}),
 	}
 }
 
@@ -66,45 +54,15 @@ func newAcceptedConns() *acceptedConns {
 // have at most maxStarting goroutines that were started but do not run yet. The user's other
 // connections wait without a goroutine. Accepting a connection is faster than serving it. Without
 // this limit, hundreds of one user's goroutines could be queued for a processor ahead of every
-// other user's requests. A connection that is evicted while it waits is not served.
-func (a *acceptedConns) start(c *serverConn, serve func()) {
-	uid := c.peer.UID
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	u := a.users[uid]
-	if u == nil {
-		u = new(userStarts)
-		a.users[uid] = u
-	}
-	if u.goroutines >= maxStarting {
-		u.waiting = slices.DeleteFunc(u.waiting, func(w acceptedConn) bool { return w.conn.isEvicted() })
-		u.waiting = append(u.waiting, acceptedConn{c, serve})
-		return
-	}
-	u.goroutines++
-	a.goroutines.Go(func() {
-		a.goroutineStarted(uid)
-		serve()
-	})
-}
-
-// goroutineStarted records that a goroutine of the user has begun to run, and starts a goroutine
-// for the user's next waiting connection.
-func (a *acceptedConns) goroutineStarted(uid int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	u := a.users[uid]
-	if len(u.waiting) == 0 {
-		if u.goroutines--; u.goroutines == 0 {
-			delete(a.users, uid)
-		}
-		return
-	}
-	next := u.waiting[0]
-	u.waiting = slices.Delete(u.waiting, 0, 1)
-	a.goroutines.Go(func() {
-		a.goroutineStarted(uid)
-		next.serve()
+// other user's requests. A connection is not served if it is evicted while it waits, which ends ctx.
+// So the limit on a user's connections bounds the number of those that wait.
+func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
+	r := fair.Request{User: uid}
+	a.starting.Start(ctx, r, func() {
+		a.goroutines.Go(func() {
+			a.starting.Release(r)
+			serve()
+		})
 	})
 }
 
@@ -131,7 +89,7 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 // accepts the next one, so a user who connects over and over occupies only the accepting goroutine.
 // On systems where identifying the peer can block, a separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
-	if identifyBlocks { // a client that sends nothing must not delay others
+	if socket.IdentifyBlocks { // a client that sends nothing must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
 		return
 	}
@@ -140,7 +98,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	a.closeEvicted(evicted)
 	switch {
 	case err == nil:
-		a.start(c, func() { s.serveAdmitted(ctx, c, nil) })
+		a.start(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
 	case errors.Is(err, errNoAccess): // the error names users, which may need a slow look-up
 		select {
 		case a.refusals <- struct{}{}:
@@ -181,6 +139,7 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	known, isKnown := c.net.(identifiedConn)
 	if c.peer = known.peer; !isKnown {
+		c.net.SetReadDeadline(time.Now().Add(firstLineTimeout)) // identifying the peer may need its first bytes
 		c.peer, err = s.peerOf(c.net)
 	}
 	if stop(); err != nil {
@@ -207,8 +166,8 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	if _, isKnown := c.net.(identifiedConn); isKnown || s.inProcess {
 		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}
-	c.share = s.shares.connect(c.peer.UID, endIfGone)
-	defer c.share.close()
+	c.share = s.shares.conns.Connect(c.peer.UID, endIfGone)
+	defer c.share.Close()
 	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup
 	if err = s.authorizer.Admit(ctx, &c.peer); err == nil {

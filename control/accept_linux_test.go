@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuectl/queuectl/control/fair"
 )
 
 // countedConn is a connection that the counter open includes until the connection is closed.
@@ -32,10 +34,10 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
 		limits := Limits{func() (all, user int) { return 100, share }}
-		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, new(UserLimits), slog.New(slog.DiscardHandler))
+		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, NewUserLimits(), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
-		a.users[1] = &userStarts{goroutines: maxStarting} // as many goroutines as allowed, which do not run yet
+		a.starting.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -54,18 +56,18 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		if n := open.Load(); n != share {
 			t.Errorf("%d connections are open, want %d", n, share)
 		}
-		if n := len(a.users[1].waiting); n != share {
+		if n := a.starting.Waiting(1); n != share {
 			t.Errorf("%d connections wait to be served, want %d", n, share)
 		}
 		for _, c := range clients {
 			c.Close()
 		}
 		for range maxStarting {
-			a.goroutineStarted(1)
+			a.starting.Release(fair.Request{User: 1})
 		}
 		a.goroutines.Wait()
-		if n := open.Load(); n != 0 || len(a.users) != 0 {
-			t.Errorf("%d connections are open and %d users have some that wait, want none", n, len(a.users))
+		if n := open.Load(); n != 0 || a.starting.Waiting(1) != 0 {
+			t.Errorf("%d connections are open and %d wait, want none", n, a.starting.Waiting(1))
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -40,9 +41,9 @@ type testServer struct {
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, shares: new(UserLimits), socket: tempSocket(t), uids: make(chan int),
+	v := &testServer{t: t, shares: NewUserLimits(), socket: tempSocket(t), uids: make(chan int),
 		ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
-	l, err := Listen(v.socket, ownerOnly())
+	l, err := socket.Listen(v.socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,25 +140,10 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 	}
 }
 
-// waitingReads returns how many reads of a user wait for a slot.
-func (v *testServer) waitingReads(uid int) (n int) {
-	v.shares.mu.Lock()
-	defer v.shares.mu.Unlock()
-	if u := v.shares.users[uid]; u != nil {
-		for _, class := range u.waiting {
-			n += len(class[0]) + len(class[1])
-		}
-	}
-	return n
-}
-
+// bytes returns the bytes of a user's requests and answers in progress.
 func (v *testServer) bytes(uid int) int64 {
-	v.shares.mu.Lock()
-	defer v.shares.mu.Unlock()
-	if u := v.shares.users[uid]; u != nil {
-		return u.bytes
-	}
-	return 0
+	_, bytes := v.shares.conns.Usage(uid)
+	return bytes
 }
 
 // send writes a request and returns a channel with its answer.
@@ -196,9 +182,8 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	v.waitUntil("nothing of them is left", func() bool {
-		v.shares.mu.Lock()
-		defer v.shares.mu.Unlock()
-		return v.shares.users[1] == nil
+		requests, bytes := v.shares.conns.Usage(1)
+		return requests == 0 && bytes == 0
 	})
 	if took := time.Since(began); took > maxRoomWait {
 		t.Errorf("what nobody waits for went on for %v", took)
@@ -234,7 +219,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 				answer := v.send(v.dial(uid), c[0], c[1])
 				text, ended := "", 0
 				for text == "" {
-					v.waitUntil("it is answered, or waits", func() bool { return len(answer) > 0 || v.waitingReads(uid) > 0 })
+					v.waitUntil("it is answered, or waits", func() bool { return len(answer) > 0 || v.shares.slots.Waiting(uid) > 0 })
 					if len(answer) > 0 {
 						text = <-answer
 						continue
@@ -281,10 +266,8 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 // returns how many of these hold a slot.
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are under way", func() bool {
-		v.shares.mu.Lock()
-		defer v.shares.mu.Unlock()
 		for _, uid := range uids {
-			if u := v.shares.users[uid]; u == nil || u.requests < userRequests {
+			if requests, _ := v.shares.conns.Usage(uid); requests < userRequests {
 				return false
 			}
 		}

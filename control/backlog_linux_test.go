@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/control/socket"
 )
 
 // connectNow connects to a socket without waiting, as a program that floods the socket does.
@@ -38,19 +40,21 @@ func fillBacklog(t *testing.T, path string) (waiting int) {
 	}
 }
 
-// At most maxBacklog+1 connections wait to be accepted: Linux allows one more than the backlog of
-// listen(2).
+// At most 1,025 connections wait to be accepted: Linux allows one more than the backlog of listen(2).
 func TestBacklogIsBounded(t *testing.T) {
-	own := listen(t, tempSocket(t))
-	if n := fillBacklog(t, own.path); n != maxBacklog+1 {
-		t.Errorf("%d connections wait, want %d", n, maxBacklog+1)
+	const want = 1024 + 1
+	path := tempSocket(t)
+	listen(t, path)
+	if n := fillBacklog(t, path); n != want {
+		t.Errorf("%d connections wait, want %d", n, want)
 	}
 }
 
 // A client that finds the backlog full waits, and connects once there is room.
 func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
-	l := listen(t, tempSocket(t))
-	waiting := fillBacklog(t, l.path)
+	path := tempSocket(t)
+	l := listen(t, path)
+	waiting := fillBacklog(t, path)
 	var accepting sync.WaitGroup
 	defer accepting.Wait()
 	accepting.Add(1)
@@ -65,7 +69,7 @@ func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 			nc.Close()
 		}
 	})
-	if err := client(t, l.path).Connect(t.Context()); err != nil {
+	if err := client(t, path).Connect(t.Context()); err != nil {
 		t.Errorf("got %v, want a connection", err)
 	}
 }
@@ -73,20 +77,21 @@ func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 // A service that accepts no connections is reported as overloaded and not as stopped. Otherwise the
 // client would start a second service.
 func TestFullBacklogIsAnOverload(t *testing.T) {
-	l := listen(t, tempSocket(t))
-	fillBacklog(t, l.path)
+	path := tempSocket(t)
+	listen(t, path)
+	fillBacklog(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := client(t, l.path).Connect(ctx)
-	if err != errOverloaded || errors.Is(err, ErrUnreachable) {
-		t.Errorf("got %v, want %v", err, errOverloaded)
+	err := client(t, path).Connect(ctx)
+	if err != socket.ErrOverloaded || errors.Is(err, ErrUnreachable) {
+		t.Errorf("got %v, want %v", err, socket.ErrOverloaded)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := client(t, l.path).Connect(cancelled); !errors.Is(err, context.Canceled) {
+	if err := client(t, path).Connect(cancelled); !errors.Is(err, context.Canceled) {
 		t.Errorf("after a cancellation: got %v", err)
 	}
-	if second, err := Listen(l.path, ownerOnly()); err == nil {
+	if second, err := socket.Listen(path, ownerOnly()); err == nil {
 		second.Close()
 		t.Error("the socket of an overloaded service was replaced")
 	}
@@ -94,8 +99,9 @@ func TestFullBacklogIsAnOverload(t *testing.T) {
 
 // A user who connects over and over without waiting does not keep other clients out.
 func TestClientsConnectDuringAConnectFlood(t *testing.T) {
-	l := listen(t, tempSocket(t))
-	fillBacklog(t, l.path)
+	path := tempSocket(t)
+	l := listen(t, path)
+	fillBacklog(t, path)
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer l.Close()
@@ -109,7 +115,7 @@ func TestClientsConnectDuringAConnectFlood(t *testing.T) {
 					return
 				default:
 				}
-				if fd, err := connectNow(l.path); err == nil {
+				if fd, err := connectNow(path); err == nil {
 					syscall.Close(fd)
 				}
 			}
@@ -125,7 +131,7 @@ func TestClientsConnectDuringAConnectFlood(t *testing.T) {
 		}
 	})
 	for n := range 20 {
-		c := NewClient(l.path)
+		c := NewClient(path)
 		if err := c.Connect(t.Context()); err != nil {
 			t.Fatalf("client %d: %v", n+1, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -27,9 +28,6 @@ const (
 	probeAfter   = 20 * time.Second
 	probeTimeout = 10 * time.Second
 )
-
-// ServiceAccount is the account that packages run the service as.
-const ServiceAccount = "queuectl"
 
 // readAfterWriteError is how long a client continues to read after a write failed. A service that
 // rejects a connection sends the reason before it closes.
@@ -99,10 +97,6 @@ func (c *Client) Close() error {
 // then match ErrUnreachable.
 var ErrUnreachable = errors.New("the service is not running")
 
-// errOverloaded means that a service is running, but did not accept the connection in time.
-var errOverloaded = &queue.Error{Code: queue.CodeUnavailable,
-	Message: "the service is overloaded: too many clients are connecting; try again later"}
-
 // unreachable is an error that matches ErrUnreachable and holds the cause.
 type unreachable struct {
 	path  string
@@ -145,19 +139,19 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if c.dialInProcess != nil {
 		return c.dialInProcess(), nil
 	}
-	if err := CheckSocketPath(c.path); err != nil {
+	if err := socket.CheckPath(c.path); err != nil {
 		return nil, err
 	}
-	nc, err := Dial(ctx, c.path)
+	nc, err := socket.Dial(ctx, c.path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, noAccess(c.path)
-	case err == errOverloaded, errors.Is(err, context.Canceled): // a service may be running
+		return nil, socket.AccessError(c.path)
+	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // a service may be running
 		return nil, err
 	case err != nil:
 		return nil, &unreachable{c.path, err}
 	}
-	if err := checkServer(nc, c.path); err != nil {
+	if err := socket.CheckServer(nc, c.path); err != nil {
 		nc.Close()
 		return nil, err
 	}
@@ -173,7 +167,7 @@ func (c *clientConn) failure() error {
 // errUnresponsive means that the socket accepts connections but no service answers.
 var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried " +
-		"out; see its log (for the system service: " + serviceLogHint + ")"}
+		"out; see its log (for the system service: " + socket.LogHint + ")"}
 
 // errBroken means that the connection ended before the answer arrived.
 var errBroken = errors.New("the connection to the service was lost")
@@ -183,7 +177,7 @@ const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
 	c := &clientConn{net: nc, in: bufio.NewReaderSize(nc, readBufferSize), pending: map[int64]*call{}}
-	if !callerMayRead {
+	if !socket.CallerMayRead {
 		c.readAll()
 	}
 	return c
@@ -192,11 +186,11 @@ func newClientConn(nc net.Conn) *clientConn {
 // closed reports whether the service has closed a connection while no goroutine was
 // reading it.
 func (c *clientConn) closed() bool {
-	if !callerMayRead || !c.reading.TryLock() {
+	if !socket.CallerMayRead || !c.reading.TryLock() {
 		return false
 	}
 	defer c.reading.Unlock()
-	return hungUp(c.net)
+	return socket.HungUp(c.net)
 }
 
 // readAll starts a goroutine that reads until the connection ends. The goroutine ends when the
@@ -220,7 +214,7 @@ func (c *clientConn) readAll() {
 // readUntil returns false without reading if another goroutine reads the connection.
 // See docs/decisions/0096.
 func (c *clientConn) readUntil(o *call) bool {
-	if !callerMayRead || !c.reading.TryLock() {
+	if !socket.CallerMayRead || !c.reading.TryLock() {
 		return false
 	}
 	defer c.reading.Unlock()
@@ -369,7 +363,7 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 }
 
 // whyItEndedHint tells the user where to find out why the service has ended.
-const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + serviceLogHint +
+const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
 // withCode converts an error of the connection to an error with a code. tries is how often the
@@ -380,7 +374,7 @@ func withCode(err error, tries int) error {
 			Message: "the service stopped before it answered and has not come back; it is unknown whether the request was " +
 				"carried out; start the service with: queuectl service start; " + whyItEndedHint}
 	}
-	if err == errOverloaded && tries > 0 {
+	if err == socket.ErrOverloaded && tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable,
 			Message: "the connection to the service was lost before the answer, and the service is now overloaded; it is " +
 				"unknown whether the request was carried out"}

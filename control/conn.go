@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuectl/queuectl/control/fair"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -17,7 +19,7 @@ import (
 type serverConn struct {
 	net   net.Conn
 	peer  Peer // peer.Right is the right that the user had when it connected
-	share *connShare
+	share *fair.Conn
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
@@ -53,7 +55,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			if !ended {
 				grown = min(max(size, 2*cap(line)), MaxLine+1)
 			}
-			if err := c.share.growLine(ctx, int64(grown-cap(line)), ended); err != nil {
+			if err := c.share.GrowLine(ctx, int64(grown-cap(line)), ended); err != nil {
 				return nil, err
 			}
 			line = append(make([]byte, 0, grown), line...)
@@ -61,7 +63,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		line = append(line, part...)
 		switch {
 		case ended:
-			c.share.lineComplete()
+			c.share.LineComplete()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
 			if !first && size > connBytes {
@@ -72,7 +74,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end "+
 				"each request with a newline", connBytes)
 		case errors.Is(err, io.EOF) && size > 0:
-			c.share.lineComplete()
+			c.share.LineComplete()
 			return line, nil
 		}
 		return line, err
@@ -160,17 +162,10 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.lastActive, c.active == 0 && !c.evicted
 }
 
-// isEvicted reports whether the connection was closed to make room for another one.
-func (c *serverConn) isEvicted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.evicted
-}
-
 // cancelIfHungUp cancels the connection's requests if its client has hung up, and reports whether
 // the client has.
 func (c *serverConn) cancelIfHungUp() bool {
-	hungUpNow := hungUp(c.net)
+	hungUpNow := socket.HungUp(c.net)
 	if hungUpNow {
 		c.cancelRequests()
 	}
@@ -221,7 +216,7 @@ func (t *activeRequest) end() {
 		t.endList()
 	}
 	t.conn.endRequest()
-	t.conn.share.endRequest(t.hasRoom, int(t.bytes)+len(t.answerLine)+len(t.pieces))
+	t.conn.share.EndRequest(t.hasRoom, int(t.bytes)+len(t.answerLine)+len(t.pieces))
 }
 
 // acquireSlot waits for the slot for decoding a request of size bytes, if it needs one.
@@ -233,11 +228,11 @@ func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int
 	if size > largeRequest {
 		t.slotClass = large
 	}
-	w := &waiter{class: t.slotClass}
-	if err := s.acquireSlot(ctx, w); err != nil {
+	r := slotRequest(ctx, t.slotClass)
+	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
-	t.releaseSlot = sync.OnceFunc(func() { s.releaseSlot(w) })
+	t.releaseSlot = sync.OnceFunc(func() { s.slots.Release(r) })
 	if t.slotClass == large {
 		t.slotTimer = time.AfterFunc(maxLargeHold, t.releaseSlot)
 	}
@@ -259,7 +254,7 @@ func (t *activeRequest) doneDecoding(params any) {
 
 // setAnswer stores the answer until it is sent, and charges its size to the user's share.
 func (t *activeRequest) setAnswer(line []byte) {
-	t.conn.share.charge(len(line) - len(t.answerLine))
+	t.conn.share.Charge(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
 
@@ -275,7 +270,7 @@ func (t *activeRequest) sendPiece(v any) error {
 		return err
 	}
 	t.pieces = pieces
-	t.conn.share.charge(len(pieces) - before)
+	t.conn.share.Charge(len(pieces) - before)
 	if t.inStep {
 		return nil
 	}
@@ -288,7 +283,7 @@ func (t *activeRequest) flush() error {
 		return nil
 	}
 	err := t.conn.send(t.pieces, t.patience)
-	t.conn.share.charge(-len(t.pieces))
+	t.conn.share.Charge(-len(t.pieces))
 	if cap(t.pieces) <= maxPooledBytes {
 		piecePool.Put(new(t.pieces[:0]))
 	}

@@ -52,7 +52,7 @@ func (l *connListener) Addr() net.Addr { return &net.UnixAddr{} }
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	l := &connListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
-	server := NewServer(noopAPI{}, Limits{one}, &fakeAuthorizer{right: Submit}, new(UserLimits),
+	server := NewServer(noopAPI{}, Limits{one}, &fakeAuthorizer{right: Submit}, NewUserLimits(),
 		slog.New(slog.DiscardHandler))
 	server.peerOf = func(c net.Conn) (Peer, error) { return Peer{UID: c.(slowToClose).uid}, nil }
 	closing, release := make(chan struct{}), make(chan struct{})

@@ -163,7 +163,7 @@ func FuzzLines(f *testing.F) {
 		f.Add([]byte(seed+"\n"), uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
-		shares := new(UserLimits)
+		shares := NewUserLimits()
 		many := func() (all, user int) { return 10, 10 }
 		gate := &fakeAuthorizer{right: rights[int(right)%len(rights)]}
 		server := NewServer(noopAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))

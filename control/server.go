@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -89,7 +90,7 @@ type Server struct {
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
 	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
+		authorizer: gate, shares: shares, log: log, peerOf: peerOf, stopping: make(chan struct{})}
 }
 
 // StandaloneClient returns a client in this process, which the server serves as the peer p. Run must not be
@@ -127,7 +128,7 @@ type identifiedConn struct {
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.shares.setUnlimitedBytes(s.StreamReadTimeout == 0)
+	s.shares.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
@@ -214,7 +215,7 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.Wa
 			return nil
 		}
 		if len(line) == 0 {
-			c.share.charge(-cap(line))
+			c.share.Charge(-cap(line))
 			continue
 		}
 		first = false
@@ -240,7 +241,7 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, bytes: int64(cap(line)), patience: answerTimeout}
 	c.beginRequest() // a connection whose request waits for room is not idle
-	noRoom := c.share.beginRequest(ctx)
+	noRoom := c.share.BeginRequest(ctx)
 	t.hasRoom = noRoom == nil
 	err := t.acquireSlot(ctx, s.shares, len(line))
 	if err == nil {
@@ -379,7 +380,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		return nil, err
 	}
 	if m.Stream || isLongPoll(params) {
-		end, err := c.share.openStream()
+		end, err := c.share.OpenStream()
 		if err != nil {
 			return nil, err
 		}
@@ -398,7 +399,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		}()
 	}
 	if t.doneDecoding(params); isForManyJobs(params) {
-		if t.endList, err = c.share.beginListRequest(ctx); err != nil {
+		if t.endList, err = c.share.BeginList(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -419,7 +420,7 @@ func PeerFrom(ctx context.Context) Peer {
 	return p
 }
 
-// Peer is the process at the other end of the socket, as the kernel reports it.
+// Peer is the process at the other end of the socket, with its right.
 type Peer struct {
 	UID    int
 	GID    int // -1 if this user namespace does not map the group; always -1 on Windows
@@ -430,3 +431,13 @@ type Peer struct {
 	// on behalf of the user. 0 means none.
 	Submission int64
 }
+
+// peerOf returns the peer of a connection, without its right.
+func peerOf(c net.Conn) (Peer, error) {
+	p, err := socket.PeerOf(c)
+	return Peer{UID: p.UID, GID: p.GID, PID: p.PID, Groups: p.Groups}, err
+}
+
+// Root reports whether the peer can do everything on this machine anyway, as root or as an elevated
+// administrator.
+func (p *Peer) Root() bool { return socket.IsRoot(p.UID, p.Groups) }

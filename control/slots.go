@@ -2,20 +2,49 @@ package control
 
 import (
 	"context"
-	"slices"
+	"errors"
 	"time"
 
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file schedules heavy work fairly among users. Each class of work has a fixed number of
-// slots. Users that wait for a slot are served round robin.
-//
-// For example, user A has 100 list requests waiting and user B sends one. When a slot is freed,
-// A and B alternate, so B waits for one request of A and not for 100.
-//
-// Each user has queues of waiters, in the order of their arrival. The slots have one queue of
-// users. A user whose waiter gets a slot moves to the end of that queue.
+// MaxStreams is the maximum number of concurrent streams of one user.
+const MaxStreams = 64
+
+// Limits for what one user may have in progress, over all connections.
+const (
+	userRequests = 256     // maximum number of requests in progress
+	connRequests = 64      // maximum number of requests in progress on one connection
+	userLists    = 4       // maximum number of requests in progress that list or change many jobs
+	userHelpers  = 128     // maximum number of extra goroutines, in addition to one for each request
+	userBytes    = MaxLine // maximum size of request lines and answers, without connBytes for each connection
+	// connBytes is the number of bytes of each connection that do not count towards userBytes.
+	connBytes = 16 << 10
+)
+
+// maxRoomWait is how long a request waits until other requests of its user end.
+const maxRoomWait = 5 * time.Second
+
+// UserLimits divides the service among its users. It limits what each user may have in progress, and
+// grants the slots for heavy work round robin. Its methods are safe for concurrent use.
+// See docs/decisions/0071.
+type UserLimits struct {
+	conns          *fair.Conns
+	helpers, slots *fair.Limiter
+}
+
+// NewUserLimits returns the limits of a service that no user uses yet.
+func NewUserLimits() *UserLimits {
+	slots := fair.New(slotBounds()...)
+	bounds := fair.ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists, Streams: MaxStreams,
+		Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}
+	return &UserLimits{
+		conns:   fair.NewConns(bounds, slots.Dispatch), // an answer may have room now
+		helpers: fair.New(fair.Bound{Max: userHelpers}),
+		slots:   slots,
+	}
+}
 
 // Class is a kind of heavy work. The number of concurrent operations of each class is limited.
 // See docs/decisions/0071.
@@ -42,188 +71,70 @@ const (
 	largeSlots    = 2 // number of slots; each user may hold at most one
 )
 
+// Indexes of the bounds on slots.
+const (
+	boundReads         = iota // reads of both classes
+	boundOrdinaryReads        // reads of ordinary users
+	boundMany                 // reads of ClassMany
+	boundOrdinaryMany         // reads of ClassMany by ordinary users
+	boundOwnMany              // reads of ClassMany by the same ordinary user
+	boundDecoding
+	boundOwnDecoding
+	boundLarge
+	boundOwnLarge
+	boundOwnAnswers // slots in which an answer or a piece of a stream of the same user is produced
+)
+
+// slotBounds returns the bounds on slots. At most one answer of a user at a time may exceed
+// userBytes.
+func slotBounds() []fair.Bound {
+	return []fair.Bound{
+		boundReads:         {Max: readSlots, Shared: true},
+		boundOrdinaryReads: {Max: readSlots - 1, Shared: true},
+		boundMany:          {Max: readSlots - 1, Shared: true},
+		boundOrdinaryMany:  {Max: manySlots, Shared: true},
+		boundOwnMany:       {Max: 1},
+		boundDecoding:      {Max: decodingSlots, Shared: true},
+		boundOwnDecoding:   {Max: 1},
+		boundLarge:         {Max: largeSlots, Shared: true},
+		boundOwnLarge:      {Max: 1},
+		boundOwnAnswers:    {Max: 1},
+	}
+}
+
+// boundsOf returns the indexes of the bounds that a slot of a class counts towards.
+func boundsOf(c Class, admin bool) []int {
+	switch {
+	case c == ClassOne && admin:
+		return []int{boundReads}
+	case c == ClassOne:
+		return []int{boundReads, boundOrdinaryReads}
+	case c == ClassMany && admin:
+		return []int{boundReads, boundMany}
+	case c == ClassMany:
+		return []int{boundReads, boundOrdinaryReads, boundMany, boundOrdinaryMany, boundOwnMany}
+	case c == decoding:
+		return []int{boundDecoding, boundOwnDecoding}
+	}
+	return []int{boundLarge, boundOwnLarge}
+}
+
 // maxSlotWait is the longest time that a request waits for a slot.
 const maxSlotWait = 10 * time.Second
 
-// slotTable holds the slots in use and the users that wait for one. Shares.mu guards it.
-type slotTable struct {
-	waiting []*userShare // users with waiters, in the order in which they are served
-	lastSeq int64        // number of the newest waiter
-	// inUse is the number of slots in use. ordinaryInUse is the number of these that ordinary users
-	// hold.
-	inUse         [classes]int
-	ordinaryInUse [classes]int
-}
-
-// waiter waits for a slot or holds one.
-type waiter struct {
-	user            *userShare
-	class           Class
-	admin           bool
-	needsAnswerRoom bool  // the work produces an answer or a stream piece, which needs room in the user's share
-	ownBytes        int64 // bytes that the waiter's own request has charged to the user's share
-	// seq is higher than that of every waiter that arrived earlier.
-	seq     int64
-	granted chan struct{} // closed once the waiter has its slot
-}
-
-// slotFreeLocked reports whether a waiter could get a slot now.
-func (s *UserLimits) slotFreeLocked(w *waiter) bool {
-	p, u := &s.slots, w.user
-	if w.needsAnswerRoom && !s.unlimitedBytes && (u.answerSlots > 0 || u.bytes-w.ownBytes >= userBytes) {
-		return false // at most one answer at a time may exceed userBytes
-	}
-	reads, ordinary := p.inUse[ClassOne]+p.inUse[ClassMany], p.ordinaryInUse[ClassOne]+p.ordinaryInUse[ClassMany]
-	switch w.class {
-	case ClassOne:
-		return reads < readSlots && (w.admin || ordinary < readSlots-1)
-	case ClassMany:
-		return reads < readSlots && p.inUse[ClassMany] < readSlots-1 &&
-			(w.admin || ordinary < readSlots-1 && p.ordinaryInUse[ClassMany] < manySlots && u.slotsInUse[ClassMany] == 0)
-	case decoding:
-		return p.inUse[decoding] < decodingSlots && u.slotsInUse[decoding] == 0
-	}
-	return p.inUse[large] < largeSlots && u.slotsInUse[large] == 0
-}
-
-// countSlotsLocked adds n to the numbers of slots that w uses.
-func (s *UserLimits) countSlotsLocked(w *waiter, n int) {
-	s.slots.inUse[w.class] += n
-	w.user.slotsInUse[w.class] += n
-	if !w.admin {
-		s.slots.ordinaryInUse[w.class] += n
-	}
-	if w.needsAnswerRoom {
-		w.user.answerSlots += n
-	}
-}
-
-// grantSlotLocked gives a waiter its slot.
-func (s *UserLimits) grantSlotLocked(w *waiter) {
-	s.countSlotsLocked(w, 1)
-	close(w.granted)
-}
-
-// releaseSlot releases the slot of a waiter.
-func (s *UserLimits) releaseSlot(w *waiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.countSlotsLocked(w, -1)
-	s.dispatchLocked()
-	s.forgetIfIdleLocked(w.user)
-}
-
-// dispatchLocked grants free slots to waiting users round robin.
-func (s *UserLimits) dispatchLocked() {
-	p := &s.slots
-	for i := 0; i < len(p.waiting); {
-		u := p.waiting[i]
-		w := s.oldestReadyLocked(u)
-		if w == nil {
-			i++ // granting slots to other users does not free one for this user
-			continue
-		}
-		s.grantSlotLocked(w)
-		p.waiting = slices.Delete(p.waiting, i, i+1)
-		if s.dequeueLocked(w); u.hasWaiters() {
-			p.waiting = append(p.waiting, u)
-		}
-	}
-}
-
-// oldestReadyLocked returns the user's oldest waiter that could get a slot now, nil if there is
-// none.
-func (s *UserLimits) oldestReadyLocked(u *userShare) (first *waiter) {
-	for c := range classes {
-		for _, q := range u.waiting[c] {
-			if len(q) > 0 && (first == nil || q[0].seq < first.seq) && s.slotFreeLocked(q[0]) {
-				first = q[0]
-			}
-		}
-	}
-	return first
-}
-
-// hasWaiters reports whether the user has waiters.
-func (u *userShare) hasWaiters() bool {
-	for c := range classes {
-		if len(u.waiting[c][0])+len(u.waiting[c][1]) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// queue returns the queue of a waiter. Waiters that need room for an answer have separate queues,
-// so that they do not delay the others.
-func (w *waiter) queue() *[]*waiter {
-	if w.needsAnswerRoom {
-		return &w.user.waiting[w.class][1]
-	}
-	return &w.user.waiting[w.class][0]
-}
-
-// dequeueLocked removes a waiter from its queue.
-func (s *UserLimits) dequeueLocked(w *waiter) {
-	q := w.queue()
-	if i := slices.Index(*q, w); i >= 0 {
-		*q = slices.Delete(*q, i, i+1)
-	}
-}
-
-// acquireSlot waits for a slot for w. The caller must release it with releaseSlot.
-func (s *UserLimits) acquireSlot(ctx context.Context, w *waiter) error {
+// slotRequest returns a request for a slot for the user of ctx.
+func slotRequest(ctx context.Context, c Class) fair.Request {
 	peer := PeerFrom(ctx)
-	w.admin, w.granted = peer.Right.Covers(Admin), make(chan struct{})
-	s.mu.Lock()
-	w.user = s.shareLocked(peer.UID)
-	q := w.queue()
-	if len(*q) == 0 && s.slotFreeLocked(w) {
-		s.grantSlotLocked(w)
-		s.mu.Unlock()
-		return nil
-	}
-	if !w.user.hasWaiters() {
-		s.slots.waiting = append(s.slots.waiting, w.user)
-	}
-	s.slots.lastSeq++
-	w.seq = s.slots.lastSeq
-	*q = append(*q, w)
-	s.mu.Unlock()
-	timer := time.NewTimer(maxSlotWait)
-	defer timer.Stop()
-	var err error
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
-	}
-	return s.stopWaiting(w, err)
+	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(Admin)), Kind: int(c)}
 }
 
-// stopWaiting stops waiting for a slot. err is the reason, nil if the wait took too long.
-// stopWaiting returns nil if the waiter has got its slot in the meantime.
-func (s *UserLimits) stopWaiting(w *waiter, err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-w.granted: // the waiter got its slot in the meantime
-		return nil
-	default:
-	}
-	s.dequeueLocked(w)
-	if !w.user.hasWaiters() {
-		s.slots.waiting = slices.DeleteFunc(s.slots.waiting, func(u *userShare) bool { return u == w.user })
-	}
-	full := w.needsAnswerRoom && !s.unlimitedBytes && w.user.bytes-w.ownBytes >= userBytes
-	s.dispatchLocked() // w may have been first in a queue and kept later waiters from their slots
-	s.forgetIfIdleLocked(w.user)
-	switch {
-	case err != nil:
+// acquireSlot waits for a slot. The caller must release it.
+func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
+	r.Deadline = time.Now().Add(maxSlotWait)
+	switch err := s.slots.Acquire(ctx, r); {
+	case !errors.Is(err, fair.ErrDeadline):
 		return err
-	case full:
+	case r.Ready != nil && !r.Ready():
 		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
 			"user; read the answers first", userBytes)
 	}
@@ -234,11 +145,11 @@ func (s *UserLimits) stopWaiting(w *waiter, err error) error {
 // Do calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the
 // store, or at most 256 KiB of output. It may wait only for the disk, and must not call Do.
 func (s *UserLimits) Do(ctx context.Context, c Class, f func() error) error {
-	w := &waiter{class: c}
-	if err := s.acquireSlot(ctx, w); err != nil {
+	r := slotRequest(ctx, c)
+	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
-	defer s.releaseSlot(w)
+	defer s.slots.Release(r)
 	return f()
 }
 
@@ -246,16 +157,22 @@ func (s *UserLimits) Do(ctx context.Context, c Class, f func() error) error {
 // after the slot is released. A step starts only when the user's share has room for its output, and
 // each user has at most one step in progress.
 func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
-	t := activeRequestOf(ctx)
-	w := &waiter{class: c, needsAnswerRoom: true}
+	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
 	if t != nil {
-		w.ownBytes = t.bytes
+		ownBytes = t.bytes
 	}
-	if err := s.acquireSlot(ctx, w); err != nil {
+	if !s.conns.UnlimitedBytes() {
+		r.Bounds, r.Kind = append(r.Bounds, boundOwnAnswers), r.Kind+int(classes)
+		r.Ready = func() bool {
+			_, bytes := s.conns.Usage(r.User)
+			return bytes-ownBytes < userBytes
+		}
+	}
+	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
 	err := func() error {
-		defer s.releaseSlot(w)
+		defer s.slots.Release(r)
 		if t != nil {
 			t.inStep = true
 			defer func() { t.inStep = false }()
@@ -285,4 +202,22 @@ func Answer[R any](ctx context.Context, s *UserLimits, c Class, f func() (R, err
 		return nil
 	})
 	return r, err
+}
+
+// Helper reserves one of the extra goroutines that a user may have. It does not wait, and reports
+// whether one was free. The caller must call end to return it.
+func (s *UserLimits) Helper(ctx context.Context) (end func(), ok bool) {
+	r := fair.Request{User: PeerFrom(ctx).UID}
+	if !s.helpers.TryAcquire(r) {
+		return nil, false
+	}
+	return func() { s.helpers.Release(r) }, true
+}
+
+// ChargeBytes adds n bytes to the user's share until the request of ctx ends.
+func ChargeBytes(ctx context.Context, n int) {
+	if t := activeRequestOf(ctx); t != nil {
+		t.bytes += int64(n)
+		t.conn.share.Charge(n)
+	}
 }

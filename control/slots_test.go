@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -22,9 +24,16 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 // wantNoUsage checks that no user holds or waits for anything.
 func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
-	if len(s.users) > 0 || len(s.slots.waiting) > 0 || s.slots.inUse != [classes]int{} ||
-		s.slots.ordinaryInUse != [classes]int{} {
-		t.Errorf("something is left: %+v, %d users", s.slots, len(s.users))
+	for _, l := range []*fair.Limiter{s.slots, s.helpers} {
+		if n := reflect.ValueOf(l).Elem().FieldByName("users").Len(); n > 0 {
+			t.Errorf("%d users are left", n)
+		}
+	}
+	for _, name := range []string{"requests", "lists", "streams", "connRequests", "bytes", "growingLines"} {
+		l := reflect.ValueOf(s.conns).Elem().FieldByName(name)
+		if n := l.Elem().FieldByName("users").Len(); n > 0 {
+			t.Errorf("%s: %d users are left", name, n)
+		}
 	}
 }
 
@@ -38,7 +47,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 	}{{ClassOne, ClassOne, readSlots - 1}, {ClassOne, ClassMany, readSlots - 1}, {ClassMany, ClassOne, 1},
 		{ClassMany, ClassMany, 1}, {large, large, 1}, {decoding, decoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
-			s := new(UserLimits)
+			s := NewUserLimits()
 			var mu sync.Mutex
 			atOnce, most := 0, 0 // guarded by mu
 			var all sync.WaitGroup
@@ -79,7 +88,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 // Ten users with different numbers of waiting reads get about the same number of slots.
 func TestSlotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		var mu sync.Mutex
 		got := map[int]int{}
 		ctx, stop := context.WithCancel(t.Context())
@@ -144,7 +153,7 @@ func TestSlotsAreReserved(t *testing.T) {
 			{1, Submit, ClassOne, true}, {1, Submit, ClassOne, false}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := new(UserLimits)
+			s := NewUserLimits()
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			for i, a := range list {
@@ -171,7 +180,7 @@ func TestSlotsAreReserved(t *testing.T) {
 // A request waits for a slot for ten seconds, or until its client has gone, and then fails.
 func TestWaitingForASlotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		hold, release := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range readSlots {
@@ -203,7 +212,7 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 
 // A slot is released after an error and after a panic.
 func TestSlotsAreReleased(t *testing.T) {
-	s := new(UserLimits)
+	s := NewUserLimits()
 	for range 2 * readSlots {
 		if err := s.Do(peerContext(t.Context(), 0, Admin), ClassOne,
 			func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
@@ -221,9 +230,9 @@ func TestSlotsAreReleased(t *testing.T) {
 // reads of the same user are delayed.
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
-		c := s.connect(1, stays)
-		c.charge(connBytes + userBytes)
+		s := NewUserLimits()
+		c := s.conns.Connect(1, func() bool { return false })
+		c.Charge(connBytes + userBytes)
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -243,12 +252,12 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
-		c.charge(-1)
+		c.Charge(-1)
 		all.Wait()
 		if want := []string{"read of 1", "read of 2", "answer of 2", "answer"}; !slices.Equal(order, want) {
 			t.Errorf("got %q, want %q", order, want)
 		}
-		c.charge(1)
+		c.Charge(1)
 		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err,
 			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("without room: %v", err)
@@ -257,11 +266,11 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		if err := s.Step(own, ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("with a byte of its own: %v", err)
 		}
-		s.setUnlimitedBytes(true)
+		s.conns.SetUnlimitedBytes(true)
 		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
 			t.Errorf("without bounds: %v", err)
 		}
-		c.close()
+		c.Close()
 		wantNoUsage(t, s)
 	})
 }
@@ -270,7 +279,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 // share.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := NewUserLimits()
 		now, most := map[int]int{}, map[int]int{}
 		var mu sync.Mutex
 		var all sync.WaitGroup

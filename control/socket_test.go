@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -60,10 +61,10 @@ func serve(t *testing.T, api API) (socket string) {
 	return socket
 }
 
-func run(t *testing.T, api API) (server *Server, socket string) {
+func run(t *testing.T, api API) (server *Server, path string) {
 	t.Helper()
-	socket = tempSocket(t)
-	l, err := Listen(socket, ownerOnly())
+	path = tempSocket(t)
+	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 	if g, ok := api.(Authorizer); ok {
 		gate = g
 	}
-	server = NewServer(api, Limits{many}, gate, new(UserLimits), slog.New(slog.DiscardHandler))
+	server = NewServer(api, Limits{many}, gate, NewUserLimits(), slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fakeAPI); ok && f.onConcurrencyLimit != nil {
 		server.OnConcurrencyLimit = f.onConcurrencyLimit
 	}
@@ -90,13 +91,13 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 		stop()
 		done.Wait()
 	})
-	return server, socket
+	return server, path
 }
 
 // listen returns a listener for a server that the test implements itself.
-func listen(t *testing.T, socket string) *Socket {
+func listen(t *testing.T, path string) *socket.Listener {
 	t.Helper()
-	l, err := Listen(socket, ownerOnly())
+	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +107,9 @@ func listen(t *testing.T, socket string) *Socket {
 }
 
 // dial connects without using Client.
-func dial(t *testing.T, socket string) net.Conn {
+func dial(t *testing.T, path string) net.Conn {
 	t.Helper()
-	c, err := Dial(t.Context(), socket)
+	c, err := socket.Dial(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,8 +240,8 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 
 // The client rejects an answer that is longer than MaxLine.
 func TestClientBoundsAnswers(t *testing.T) {
-	socket := tempSocket(t)
-	l, err := Listen(socket, ownerOnly())
+	path := tempSocket(t)
+	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 			c.Close()
 		}
 	})
-	if _, err := client(t, socket).Hello(t.Context(), HelloParams{}); !errors.Is(err, queue.ErrTooLarge) {
+	if _, err := client(t, path).Hello(t.Context(), HelloParams{}); !errors.Is(err, queue.ErrTooLarge) {
 		t.Errorf("got %v, want %v", err, queue.ErrTooLarge)
 	}
 }
@@ -302,15 +303,5 @@ func TestPatienceLimitsSlowReaders(t *testing.T) {
 		if (len(raw) == 1000*4096) != whole {
 			t.Errorf("patience %v: %d bytes came, %v", patience, len(raw), err)
 		}
-	}
-}
-
-// The client does not trust a server whose user is unknown.
-func TestClientSendsNothingToUnknownServer(t *testing.T) {
-	here, there := net.Pipe()
-	defer here.Close()
-	defer there.Close()
-	if err := checkServer(here, "s"); err == nil {
-		t.Error("a connection without a user at its end is trusted")
 	}
 }

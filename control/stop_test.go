@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -39,13 +40,13 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 // call is sent to answer, and ended is closed when the server's Run has returned.
 func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
 	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), ended: make(chan struct{})}
-	socket := tempSocket(t)
-	l, err := Listen(socket, ownerOnly())
+	path := tempSocket(t)
+	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	server := NewServer(api, Limits{many}, allowAll{}, new(UserLimits), slog.New(slog.DiscardHandler))
+	server := NewServer(api, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	ended = make(chan struct{})
 	var runs sync.WaitGroup
@@ -56,7 +57,7 @@ func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{
 			t.Error(err)
 		}
 	})
-	c := client(t, socket)
+	c := client(t, path)
 	answer = make(chan error, 1)
 	runs.Go(func() {
 		var d JobDetail

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -131,7 +132,7 @@ func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	if err := withCode(away, 0); err != error(away) {
 		t.Errorf("one that was not: %v", err)
 	}
-	if err := withCode(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
+	if err := withCode(socket.ErrOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "unknown whether the request was carried out") {
 		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -29,10 +30,14 @@ const (
 // concurrent use.
 type connLimit struct {
 	mu           sync.Mutex
-	unidentified list.List          // *pageConn without a known visitor, oldest first; guarded by mu
-	byUser       map[int]*list.List // *pageConn by uid of the visitor, oldest first; guarded by mu
-	total        int                // number of connections in byUser; guarded by mu
-	slotFreed    chan struct{}      // receives a value when unidentified has got room; buffers one value
+	unidentified list.List     // *pageConn without a known visitor, oldest first; guarded by mu
+	identified   list.List     // *pageConn with a known visitor, oldest first; guarded by mu
+	users        *fair.Limiter // connections in identified
+	slotFreed    chan struct{} // receives a value when unidentified has got room; buffers one value
+}
+
+func newConnLimit() *connLimit {
+	return &connLimit{users: fair.New(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
 }
 
 // pageConn is a connection to the page.
@@ -140,10 +145,7 @@ func (d *connLimit) remove(c *pageConn) {
 		default: // the channel already holds a wake-up
 		}
 	} else {
-		d.total--
-		if c.list.Len() == 0 {
-			delete(d.byUser, c.uid)
-		}
+		d.users.Release(fair.Request{User: c.uid})
 	}
 	c.list, c.element = nil, nil
 }
@@ -169,31 +171,31 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 	if c.list == nil || c.list != &d.unidentified {
 		return nil // closed, or identified by an earlier request, possibly of another visitor of a proxy
 	}
-	if userConns := d.byUser[uid]; userConns != nil && userConns.Len() >= maxUserConns {
+	if !d.users.TryAcquire(fair.Request{User: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
-	if d.total >= maxIdentified {
-		most := (*list.List)(nil)
-		for _, l := range d.byUser {
-			if most == nil || l.Len() > most.Len() {
-				most = l
-			}
-		}
-		victim = most.Front().Value.(*pageConn)
+	if d.identified.Len() >= maxIdentified {
+		victim = d.oldestOfLargest()
 		d.remove(victim)
 	}
 	d.remove(c)
-	if d.byUser == nil {
-		d.byUser = map[int]*list.List{}
-	}
-	if d.byUser[uid] == nil {
-		d.byUser[uid] = list.New()
-	}
-	c.uid, c.list = uid, d.byUser[uid]
+	c.uid, c.list = uid, &d.identified
 	c.element = c.list.PushBack(c)
-	d.total++
 	return nil
+}
+
+// oldestOfLargest returns the oldest connection of the visitor with the most connections. The caller holds
+// mu.
+func (d *connLimit) oldestOfLargest() (oldest *pageConn) {
+	most := int64(0)
+	for e := d.identified.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*pageConn)
+		if n := d.users.InUse(c.uid, 0); n > most {
+			oldest, most = c, n
+		}
+	}
+	return oldest
 }
 
 // connKey is the context key of a request's connection.

@@ -19,11 +19,11 @@ func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 }
 
 func testFullConnLimitAdmitsNewConnections(t *testing.T) {
-	var d connLimit
+	d := newConnLimit()
 	come := func() (*pageConn, net.Conn) {
 		server, client := net.Pipe()
 		t.Cleanup(func() { client.Close() })
-		c := &pageConn{Conn: server, limit: &d}
+		c := &pageConn{Conn: server, limit: d}
 		d.admit(c)
 		return c, client
 	}
@@ -61,17 +61,17 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	for range maxIdentified - maxUserConns - 1 {
 		enter(9)
 	}
-	if isClosed(greedy) || d.total != maxIdentified {
-		t.Fatalf("%d of %d visitors are there", d.total, maxIdentified)
+	if isClosed(greedy) || d.identified.Len() != maxIdentified {
+		t.Fatalf("%d of %d visitors are there", d.identified.Len(), maxIdentified)
 	}
 	enter(7)
-	if !isClosed(greedy) || isClosed(visitor) || d.total != maxIdentified {
-		t.Errorf("not the oldest of user 8 gave way: %t, %t, %d", isClosed(greedy), isClosed(visitor), d.total)
+	if !isClosed(greedy) || isClosed(visitor) || d.identified.Len() != maxIdentified {
+		t.Errorf("not the oldest of user 8 gave way: %t, %t, %d", isClosed(greedy), isClosed(visitor), d.identified.Len())
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.total != maxIdentified-1 || d.byUser[7].Len() != 1 {
-		t.Errorf("after one left %d are counted", d.total)
+	if d.identified.Len() != maxIdentified-1 || d.users.InUse(7, 0) != 1 {
+		t.Errorf("after one left %d are counted", d.identified.Len())
 	}
 }
 
@@ -79,11 +79,11 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 // instead.
 func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := connLimit{slotFreed: make(chan struct{}, 1)}
+		d := newConnLimit()
 		come := func() *pageConn {
 			server, client := net.Pipe()
 			t.Cleanup(func() { client.Close() })
-			c := &pageConn{Conn: server, limit: &d}
+			c := &pageConn{Conn: server, limit: d}
 			d.admit(c)
 			return c
 		}
@@ -128,7 +128,7 @@ func (c *counting) Write(p []byte) (int, error) {
 // browsers.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &counting{}
-	c := &pageConn{Conn: conn, limit: &connLimit{}}
+	c := &pageConn{Conn: conn, limit: newConnLimit()}
 	err := c.batchWrites(func() error {
 		for _, part := range []string{"2328\r\n", "event: fragments", "\r\n"} {
 			if _, err := c.Write([]byte(part)); err != nil {

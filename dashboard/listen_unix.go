@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 )
 
 // socketMode is the mode of the page's socket. Members of its group, such as a proxy, may connect.
@@ -16,7 +16,7 @@ const socketMode = 0o660
 // listenUnix listens on a Unix socket. Until ctx ends, it creates the socket's file again if the file is
 // removed.
 func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
-	l, err := control.Listen(path, control.SocketPerms{Mode: socketMode, GID: -1})
+	l, err := socket.Listen(path, socket.Perms{Mode: socketMode, GID: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listene
 }
 
 // pageSocket is a socket that removes its file when it is closed.
-type pageSocket struct{ *control.Socket }
+type pageSocket struct{ *socket.Listener }
 
 // Close implements net.Listener.
 func (p pageSocket) Close() error { return p.Remove() }

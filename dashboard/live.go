@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -37,9 +38,15 @@ const (
 // feeds updates the pages that have readers. Each page of a user is rendered once, regardless of the number
 // of its readers. Its methods are safe for concurrent use.
 type feeds struct {
-	mu      sync.Mutex
-	byKey   map[string]*feed
-	readers map[int]int // number of readers, by uid
+	readers, pages *fair.Limiter // of each user
+
+	mu    sync.Mutex
+	byKey map[string]*feed // guarded by mu
+}
+
+func newFeeds() *feeds {
+	return &feeds{readers: fair.New(fair.Bound{Max: maxUserReaders}), pages: fair.New(fair.Bound{Max: maxUserFeeds}),
+		byKey: map[string]*feed{}}
 }
 
 // feed is one page as one user sees it, with the streams of the browsers that show it.
@@ -88,27 +95,20 @@ func (f *frame) merge(newer *frame) *frame {
 func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.readers[uid] >= maxUserReaders {
+	user := fair.Request{User: uid}
+	if !f.readers.TryAcquire(user) {
 		return nil, nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
 	}
 	page := f.byKey[key]
 	if page == nil {
-		count := 0
-		for _, other := range f.byKey {
-			if other.uid == uid {
-				count++
-			}
-		}
-		if count >= maxUserFeeds {
+		if !f.pages.TryAcquire(user) {
+			f.readers.Release(user)
 			return nil, nil, queue.Errorf(queue.CodeUnavailable,
-				"you have %d different pages open, the limit for live updates; close one", count)
+				"you have %d different pages open, the limit for live updates; close one", maxUserFeeds)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		page = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
-		if f.byKey == nil {
-			f.byKey, f.readers = map[string]*feed{}, map[int]int{}
-		}
 		f.byKey[key] = page
 		go watch(ctx, page) // this goroutine ends after the last reader leaves
 	}
@@ -117,7 +117,6 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 		r.wake <- struct{}{}
 	}
 	page.readers[r] = true
-	f.readers[uid]++
 	return r, page, nil
 }
 
@@ -126,14 +125,18 @@ func (f *feeds) removeReader(uid int, key string, page *feed, r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(page.readers, r)
-	if f.readers[uid]--; f.readers[uid] == 0 {
-		delete(f.readers, uid)
-	}
+	f.readers.Release(fair.Request{User: uid})
 	if len(page.readers) == 0 {
 		page.cancel()
-		if f.byKey[key] == page {
-			delete(f.byKey, key)
-		}
+		f.removePageLocked(key, page)
+	}
+}
+
+// removePageLocked removes a page, unless it was removed before.
+func (f *feeds) removePageLocked(key string, page *feed) {
+	if f.byKey[key] == page {
+		delete(f.byKey, key)
+		f.pages.Release(fair.Request{User: page.uid})
 	}
 }
 
@@ -170,9 +173,7 @@ func (f *feeds) end(key string, page *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	page.isClosed = true
-	if f.byKey[key] == page {
-		delete(f.byKey, key)
-	}
+	f.removePageLocked(key, page)
 	for r := range page.readers {
 		r.signal()
 	}

@@ -10,7 +10,7 @@ import (
 // A reader gets only the newest version of the parts that changed since its last read, even if it is slow. A
 // reader that joins later gets all parts.
 func TestReadersReceiveTheNewestParts(t *testing.T) {
-	var f feeds
+	f := newFeeds()
 	pages := make(chan *feed, 1)
 	fast, page, err := f.join(7, "page", func(_ context.Context, page *feed) { pages <- page })
 	if err != nil {
@@ -50,15 +50,15 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	for _, r := range []*reader{fast, slow, late} {
 		f.removeReader(7, "page", page, r)
 	}
-	if len(f.readers) != 0 || len(f.byKey) != 0 {
-		t.Errorf("%v readers of %d pages are left", f.readers, len(f.byKey))
+	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
+		t.Errorf("%d readers of %d pages are left", n, len(f.byKey))
 	}
 }
 
 // The readers of an ended feed must disconnect, even if they have unread parts. A reader that joins later
 // starts a new feed.
 func TestReadersLeaveAnEndedPage(t *testing.T) {
-	var f feeds
+	f := newFeeds()
 	idle := func(context.Context, *feed) {}
 	old, over, _ := f.join(7, "page", idle)
 	f.publish(over, map[string]string{"a": "1"})
@@ -77,14 +77,14 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 		t.Error("the page that was made anew is forgotten")
 	}
 	f.removeReader(7, "page", reopened, r)
-	if len(f.readers) != 0 || len(f.byKey) != 0 {
-		t.Errorf("%v readers of %d pages are left", f.readers, len(f.byKey))
+	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
+		t.Errorf("%d readers of %d pages are left", n, len(f.byKey))
 	}
 }
 
 // Each user has a limited number of live pages. Reaching the limit does not affect other users.
 func TestFeedsAreBounded(t *testing.T) {
-	var f feeds
+	f := newFeeds()
 	idle := func(context.Context, *feed) {}
 	for i := range maxUserFeeds {
 		if _, _, err := f.join(7, fmt.Sprint(i), idle); err != nil {
@@ -104,7 +104,7 @@ func TestFeedsAreBounded(t *testing.T) {
 
 // Each user has a limited number of readers. Reaching the limit does not affect other users.
 func TestReadersAreBounded(t *testing.T) {
-	var f feeds
+	f := newFeeds()
 	for range maxUserReaders {
 		if _, _, err := f.join(7, "page", func(context.Context, *feed) {}); err != nil {
 			t.Fatal(err)

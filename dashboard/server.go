@@ -59,8 +59,8 @@ type Server struct {
 	cert        atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
 	loadingCert atomic.Bool                     // a certificate is being read, which may take long
 	sessions    sessions
-	feeds       feeds
-	connLimit   connLimit
+	feeds       *feeds
+	connLimit   *connLimit
 	crossOrigin *http.CrossOriginProtection
 
 	mu      sync.Mutex
@@ -88,8 +88,7 @@ func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 
 // New returns a server that is not listening yet.
 func New(o Options) *Server {
-	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection()}
-	s.connLimit.slotFreed = make(chan struct{}, 1)
+	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), feeds: newFeeds(), connLimit: newConnLimit()}
 	s.config.Store(&Config{})
 	return s
 }
@@ -182,7 +181,7 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	s.config.Store(&c)
 	s.cert.Store(pair)
 	for i, l := range list {
-		list[i] = &limitedListener{l, &s.connLimit}
+		list[i] = &limitedListener{l, s.connLimit}
 		if pair != nil {
 			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 				GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/runner"
 )
@@ -51,20 +51,20 @@ func (b *startup) bootstrapRoot() error {
 // about the jobs of all users.
 func serviceIDs() (uid, gid int, err error) {
 	var known accounts.Directory
-	u, err := known.UserByName(control.ServiceAccount)
+	u, err := known.UserByName(socket.ServiceAccount)
 	own, ok := known.Group(serviceGroup)
 	if err != nil || !ok {
 		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least "+
 			"one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd "+
-			"--system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
+			"--system --gid %[1]s %[1]s", socket.ServiceAccount, serviceGroup)
 	}
 	return int(u.UID), int(own), nil
 }
 
 // bindForGroup opens the control socket for root and the group of users that may submit jobs.
-func bindForGroup(path string) (*control.Socket, error) {
+func bindForGroup(path string) (*socket.Listener, error) {
 	gid := -1
-	if g, ok := new(accounts.Directory).Group(control.ServiceAccount); ok {
+	if g, ok := new(accounts.Directory).Group(socket.ServiceAccount); ok {
 		gid = int(g)
 	}
 	dir := filepath.Dir(path)
@@ -74,11 +74,11 @@ func bindForGroup(path string) (*control.Socket, error) {
 			return nil, fmt.Errorf("cannot create the socket's directory: %w", err)
 		}
 	}
-	l, err := control.Bind(path, control.SocketPerms{Mode: 0o660, GID: gid})
+	l, err := socket.Bind(path, socket.Perms{Mode: 0o660, GID: gid})
 	if err != nil {
 		return nil, err
 	}
-	return control.InheritedSocket(l), nil
+	return socket.Inherited(l), nil
 }
 
 // dropPrivileges switches this process irrevocably to an account.

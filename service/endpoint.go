@@ -6,7 +6,7 @@ import (
 	"net"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/settings"
 )
@@ -18,11 +18,11 @@ type endpoint struct {
 	directory *access.Directory
 	rights    *access.Rights
 	settings  *settings.Keeper
-	bound     *control.Socket // the control socket, if it was bound while the service was root
+	bound     *socket.Listener // the control socket, if it was bound while the service was root
 
-	socket       *control.Socket // nil until the socket is open
-	inherited    bool            // the service did not create the socket, so the settings do not control its mode
-	webListeners []net.Listener  // listeners for the web page that the system passed to the service
+	socket       *socket.Listener // nil until the socket is open
+	inherited    bool             // the service did not create the socket, so the settings do not control its mode
+	webListeners []net.Listener   // listeners for the web page that the system passed to the service
 }
 
 func newEndpoint(b *startup) *endpoint {
@@ -32,21 +32,21 @@ func newEndpoint(b *startup) *endpoint {
 
 // open opens the control socket: the one that the system passed to the service, the one that was bound while the
 // service was root, or a new one.
-func (e *endpoint) open(perms control.SocketPerms) error {
-	socket, handed, err := e.inheritedSockets()
+func (e *endpoint) open(perms socket.Perms) error {
+	listener, handed, err := e.inheritedSockets()
 	if err != nil {
 		return fmt.Errorf("cannot use the sockets that the system passed: %w", err)
 	}
 	e.webListeners = handed
-	if socket == nil {
-		socket = e.bound
+	if listener == nil {
+		listener = e.bound
 	}
-	if e.inherited = socket != nil; !e.inherited {
-		if socket, err = control.Listen(e.places.Socket, perms); err != nil {
+	if e.inherited = listener != nil; !e.inherited {
+		if listener, err = socket.Listen(e.places.Socket, perms); err != nil {
 			return err
 		}
 	}
-	e.socket = socket
+	e.socket = listener
 	return nil
 }
 

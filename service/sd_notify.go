@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -104,7 +104,7 @@ func (n *notices) selfCheck(ctx context.Context) error {
 	if _, err := n.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := control.Dial(ctx, n.places.Socket)
+	c, err := socket.Dial(ctx, n.places.Socket)
 	if n.endpoint.inherited && errors.Is(err, fs.ErrNotExist) {
 		// No failure: without the socket no client can connect, but a restarted service would inherit the
 		// same socket.

@@ -196,7 +196,7 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	exporter *traces.Exporter) *Service {
 	s := &Service{
 		startup: b, openQueue: q, account: account, home: home,
-		lock: settings.NewLock(), shares: &control.UserLimits{},
+		lock: settings.NewLock(), shares: control.NewUserLimits(),
 	}
 	s.queueRules = &settings.QueueRules{Store: q.store, Settings: b.settings}
 	s.gateRules = &settings.GateRules{Store: q.store}
@@ -226,7 +226,7 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	}
 	s.router = &cluster.JobRouter{
 		Cluster: q.cluster, Requests: q.nodeRequests, Node: q.node, Pool: s.pool, NodeList: s.nodeList,
-		OutputFiles: s.outputFiles,
+		OutputFiles: s.outputFiles, RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	s.drains = &cluster.Drains{Cluster: q.cluster, Pool: s.pool, DrainState: b.drainState}
 	s.lease = cluster.NewLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)

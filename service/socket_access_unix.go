@@ -8,14 +8,14 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 )
 
 // inheritedSockets returns the sockets that systemd has opened for the service. These are the control
 // socket, or nil if systemd opened none, and the listeners of the web page.
-func (e *endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) {
+func (e *endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) {
 	passed, err := systemd.InheritedSockets()
 	// Only log a warning, since the queue works without these sockets.
 	for _, unusable := range passed.Unusable {
@@ -24,13 +24,13 @@ func (e *endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) {
 	if passed.Control == nil || err != nil {
 		return nil, passed.Web, err
 	}
-	return control.InheritedSocket(passed.Control), passed.Web, nil
+	return socket.Inherited(passed.Control), passed.Web, nil
 }
 
 // socketPerms returns the socket permissions that the settings define.
-func (e *endpoint) socketPerms(set *config.Settings) (control.SocketPerms, error) {
+func (e *endpoint) socketPerms(set *config.Settings) (socket.Perms, error) {
 	mode, group := set.Socket()
-	perms := control.SocketPerms{Mode: mode, GID: -1}
+	perms := socket.Perms{Mode: mode, GID: -1}
 	if group == "" {
 		return perms, nil
 	}

@@ -9,16 +9,17 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
 // inheritedSockets returns nothing, since Windows opens no sockets for services.
-func (*endpoint) inheritedSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
+func (*endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) { return nil, nil, nil }
 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
 // connect. ResolveAccess has already looked up the ids of these accounts.
-func (e *endpoint) socketPerms(*config.Settings) (control.SocketPerms, error) {
+func (e *endpoint) socketPerms(*config.Settings) (socket.Perms, error) {
 	who := e.rights.Current()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
@@ -32,7 +33,7 @@ func (e *endpoint) socketPerms(*config.Settings) (control.SocketPerms, error) {
 			clients = append(clients, sid)
 		}
 	}
-	return control.SocketPerms{SDDL: pipe.Descriptor(clients...)}, nil
+	return socket.Perms{SDDL: pipe.Descriptor(clients...)}, nil
 }
 
 // CheckSettings returns nil, because on Windows no settings of the pipe can keep the service from

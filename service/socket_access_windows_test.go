@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/internal/pipe"
@@ -131,7 +132,7 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s.endpoint.UpdateAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := control.Dial(ctx, s.opt.Places.Socket)
+	c, err := socket.Dial(ctx, s.opt.Places.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/queue"
@@ -37,7 +37,7 @@ type startup struct {
 	disk        *diskWait
 	programs    []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
 	launcher    runner.Launcher      // the launcher that this service started as root; its PID is zero if it started none
-	boundSocket *control.Socket      // the control socket, if it was bound while the service was root
+	boundSocket *socket.Listener     // the control socket, if it was bound while the service was root
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
@@ -59,7 +59,7 @@ func newStartup(o Options) (*startup, error) {
 		b.log.Warn("the service inherited restrictions from the process that started it", "inherited",
 			strings.Join(o.Inherited, "; "))
 	}
-	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
+	if err := socket.CheckPath(o.Places.Socket); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
 	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.CurrentUser() == 0 &&

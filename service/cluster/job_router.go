@@ -11,10 +11,10 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -36,8 +36,7 @@ type JobRouter struct {
 	Pool        *worker.Pool
 	NodeList    *NodeList
 	OutputFiles *OutputFiles
-
-	remoteWaits remoteWaits
+	RemoteWaits *fair.Limiter // created by NewRemoteWaits; nil if Cluster is nil
 }
 
 // NodeRequest is a request from one node to another.
@@ -165,11 +164,11 @@ func (r *JobRouter) sendRequest(ctx context.Context, node int64, req NodeRequest
 	}
 	// The other node answers only after the job's attempt has ended.
 	if req.Command == "cancel" || req.Command == "requeue" {
-		release, err := r.remoteWaits.acquire(ctx, req.UID)
-		if err != nil {
+		slot := fair.Request{User: req.UID}
+		if err := r.RemoteWaits.Acquire(ctx, slot); err != nil {
 			return reply, err
 		}
-		defer release()
+		defer r.RemoteWaits.Release(slot)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -194,50 +193,11 @@ func (r *JobRouter) sendRequest(ctx context.Context, node int64, req NodeRequest
 	return reply, err
 }
 
-// remoteWaits limits how many jobs on other nodes one user can wait for concurrently. Further requests of
-// the same user wait for a slot.
-type remoteWaits struct {
-	mu     sync.Mutex
-	byUser map[int]*userSlots // by uid; guarded by mu
-}
-
-// userSlots is the semaphore of one user.
-type userSlots struct {
-	slots    chan struct{}
-	requests int // requests that hold or wait for a slot; guarded by the mu of remoteWaits
-}
-
-// acquire waits for a slot of the user. The caller returns the slot by calling release.
-func (f *remoteWaits) acquire(ctx context.Context, uid int) (release func(), err error) {
-	f.mu.Lock()
-	p := f.byUser[uid]
-	if p == nil {
-		p = &userSlots{slots: make(chan struct{}, maxRemoteWaits)}
-		if f.byUser == nil {
-			f.byUser = map[int]*userSlots{}
-		}
-		f.byUser[uid] = p
-	}
-	p.requests++
-	f.mu.Unlock()
-	forget := func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if p.requests--; p.requests == 0 {
-			delete(f.byUser, uid)
-		}
-	}
-	select {
-	case p.slots <- struct{}{}:
-		return func() { <-p.slots; forget() }, nil
-	case <-ctx.Done():
-		forget()
-		return nil, ctx.Err()
-	}
-}
-
-// maxRemoteWaits is the number of slots of a user.
+// maxRemoteWaits is how many jobs on other nodes one user can wait for concurrently.
 const maxRemoteWaits = 16
+
+// NewRemoteWaits returns the Limiter of requests that wait for a job on another node.
+func NewRemoteWaits() *fair.Limiter { return fair.New(fair.Bound{Max: maxRemoteWaits}) }
 
 // watchNode cancels a request with a nodeLost error when the lease of the requested node has expired or the
 // node was removed.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -247,6 +248,7 @@ func newAPI(d *Dependencies, t *tools) *API {
 			readOnly: d.ReadOnly, shares: d.Shares, started: d.Started, store: d.Store, version: d.Version,
 			guard: d.Guard, health: t.health, nodeList: d.NodeList, outputReader: t.outputReader,
 			owners: d.Owners, pauses: d.Pauses, queueList: t.queueList, quota: d.Quota, views: t.views,
+			lastLineReads: fair.New(fair.Bound{Max: 1}),
 		},
 		Queues: &Queues{
 			log: d.Log, pool: d.Pool, store: d.Store, changes: t.changes, guard: d.Guard, intake: t.intake,

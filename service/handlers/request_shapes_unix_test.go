@@ -20,6 +20,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
@@ -266,8 +267,8 @@ func TestShapesAreCheap(t *testing.T) {
 func startRequester(t *testing.T) func(line []byte) (answer string) {
 	s := newRigWithStore(t, rigOptions{places: config.Places{State: t.TempDir()}})
 	s.enqueueJobs(t, jobNamed("a"))
-	socket := filepath.Join(t.TempDir(), "s")
-	l, err := control.Listen(socket, control.SocketPerms{Mode: 0o600, GID: -1})
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := socket.Listen(path, socket.Perms{Mode: 0o600, GID: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		serving.Wait()
 	})
 	return func(line []byte) string {
-		c, err := net.Dial("unix", socket)
+		c, err := net.Dial("unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d := &Dependencies{
 		About: About{Places: o.places, Node: o.node, Started: queue.MillisOf(time.Now())},
 		Data: Data{
-			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: &control.UserLimits{}, Log: slog.New(slog.DiscardHandler),
+			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: control.NewUserLimits(),
+			Log: slog.New(slog.DiscardHandler),
 		},
 		Endpoint: noEndpoint{}, Reloading: func() {}, Reloaded: func() {}, SetTraces: func() string { return "" },
 		ExamineStoreDir: func(string) []store.Finding { return nil }, Stop: make(chan bool, 1),
@@ -119,6 +120,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
 		Cluster: d.Cluster, Requests: requests, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
+		RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
 	d.Lease = cluster.NewLeaseKeeper(d.Cluster, d.Log, d.Pool, d.Drains, d.NodeList, d.Settings)

@@ -6,10 +6,10 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
@@ -103,8 +103,11 @@ func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.Sc
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, lastLinesTimeout)
 	defer cancel()
-	defer h.lastLineReads.acquire(timeoutCtx, peer.UID)()
-	lines := map[int64]string{}
+	lines, turn := map[int64]string{}, fair.Request{User: peer.UID}
+	if h.lastLineReads.Acquire(timeoutCtx, turn) != nil {
+		return lines, nil
+	}
+	defer h.lastLineReads.Release(turn)
 	for i := range running {
 		if timeoutCtx.Err() == nil {
 			lines[running[i].Seq] = h.lastLine(timeoutCtx, &running[i])
@@ -116,40 +119,6 @@ func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.Sc
 		}
 	}
 	return lines, nil
-}
-
-// onePerUser admits one request of each user at a time. Its zero value is ready for use.
-type onePerUser struct {
-	mu   sync.Mutex
-	busy map[int]chan struct{} // by uid; closed when the user's request is finished
-}
-
-// acquire waits until no other request of the user is admitted, or ctx ends.
-func (o *onePerUser) acquire(ctx context.Context, uid int) (release func()) {
-	for {
-		o.mu.Lock()
-		other := o.busy[uid]
-		if other == nil {
-			if o.busy == nil {
-				o.busy = map[int]chan struct{}{}
-			}
-			done := make(chan struct{})
-			o.busy[uid] = done
-			o.mu.Unlock()
-			return func() {
-				o.mu.Lock()
-				delete(o.busy, uid)
-				o.mu.Unlock()
-				close(done)
-			}
-		}
-		o.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return func() {}
-		}
-	}
 }
 
 // shorten shortens the texts of a job for a screen.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/access"
@@ -42,7 +43,7 @@ type Overview struct {
 	quota        *settings.Quota
 	views        *viewer
 
-	lastLineReads onePerUser // admits one reader of last lines per user
+	lastLineReads *fair.Limiter // admits one reader of last lines per user
 }
 
 // Administration changes settings, workers, the web page and the service itself.

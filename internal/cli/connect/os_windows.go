@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/cleanstart"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 )
@@ -80,7 +80,7 @@ func endTogether(p *os.Process) error {
 
 // isSocket returns an error if the path is not a valid name of a pipe. The pipe need not exist.
 func isSocket(what, path string) error {
-	if err := control.CheckSocketPath(path); err != nil {
+	if err := socket.CheckPath(path); err != nil {
 		return fault.Usage("%s: %v", what, err)
 	}
 	return nil

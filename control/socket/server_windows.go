@@ -1,4 +1,4 @@
-package control
+package socket
 
 import (
 	"errors"
@@ -16,14 +16,14 @@ import (
 // an administrator that is not elevated is not in the group.
 const administrators = 544
 
-// Root reports whether the peer is the system or an elevated administrator, who can do everything
-// on this machine anyway.
-func (p *Peer) Root() bool { return p.UID == 0 || slices.Contains(p.Groups, administrators) }
+// IsRoot reports whether a user with these groups is the system or an elevated administrator, who can do
+// everything on this machine anyway.
+func IsRoot(uid int, groups []int) bool { return uid == 0 || slices.Contains(groups, administrators) }
 
-// checkServer returns an error unless the pipe belongs to this user, the system, the administrators
+// CheckServer returns an error unless the pipe belongs to this user, the system, the administrators
 // or the service account of the packages. Commands and environment variables may be secret, so the
 // client must not send them to anyone else.
-func checkServer(nc net.Conn, path string) error {
+func CheckServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 //go:build unix
 
-package control
+package socket
 
 import (
 	"errors"
@@ -16,12 +16,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// serviceLogHint tells the user where to find the log of the system service.
-const serviceLogHint = "journalctl -u queuectl"
+// LogHint tells the user where to find the log of the system service.
+const LogHint = "journalctl -u queuectl"
 
-// noAccess returns the error for a user who may not connect to a socket. It explains why, and
+// AccessError returns the error for a user who may not connect to a socket. It explains why, and
 // how to get access.
-func noAccess(path string) error {
+func AccessError(path string) error {
 	// closed is the path without access, and who is the permission that its group would need.
 	closed, who := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)

@@ -1,4 +1,4 @@
-package control
+package socket
 
 import (
 	"errors"
@@ -97,12 +97,12 @@ func mapped(file string, id int64) bool {
 	return false
 }
 
-// callerMayRead means that a caller that only waits for its answer reads the connection itself.
-// This requires a hungUp that detects the end of a connection that no goroutine reads.
-const callerMayRead = true
+// CallerMayRead means that a caller that only waits for its answer reads the connection itself.
+// This requires a HungUp that detects the end of a connection that no goroutine reads.
+const CallerMayRead = true
 
-// hungUp reports whether the other end of the connection is closed in both directions.
-func hungUp(c net.Conn) bool {
+// HungUp reports whether the other end of the connection is closed in both directions.
+func HungUp(c net.Conn) bool {
 	gone := false
 	err := onSocket(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}

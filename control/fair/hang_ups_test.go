@@ -1,4 +1,4 @@
-package control
+package fair
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 )
 
 // fillRoom opens connections and begins as many requests as the limit for a user allows.
-func fillRoom(t *testing.T, s *UserLimits, uid int) (conns []*connShare) {
+func fillRoom(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 	t.Helper()
 	for range userRequests / connRequests {
-		c := s.connect(uid, stays)
+		c := s.Connect(uid, stays)
 		conns = append(conns, c)
 		for range connRequests {
-			if err := c.beginRequest(t.Context()); err != nil {
+			if err := c.BeginRequest(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -24,22 +24,32 @@ func fillRoom(t *testing.T, s *UserLimits, uid int) (conns []*connShare) {
 	return conns
 }
 
+// closeAll ends the requests of connections and closes them.
+func closeAll(conns ...*Conn) {
+	for _, c := range conns {
+		for range c.s.connRequests.InUse(c.number, 0) {
+			c.EndRequest(true, 0)
+		}
+		c.Close()
+	}
+}
+
 // Requests get room in the order in which they began to wait. Each request that ends makes room for
 // one.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := newConns()
 		busy := fillRoom(t, s, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var got []int
 		var all sync.WaitGroup
-		var waiting []*connShare
+		var waiting []*Conn
 		for i := range 50 {
-			c := s.connect(1, stays)
+			c := s.Connect(1, stays)
 			waiting = append(waiting, c)
 			all.Go(func() {
-				if c.beginRequest(ctx) == nil {
+				if c.BeginRequest(ctx) == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					got = append(got, i)
@@ -48,7 +58,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 			synctest.Wait()
 		}
 		for i := range 20 {
-			busy[i%len(busy)].endRequest(true, 0)
+			busy[i%len(busy)].EndRequest(true, 0)
 			synctest.Wait()
 			if want := i + 1; len(got) != want {
 				t.Fatalf("after the end of %d requests %d others have begun", want, len(got))
@@ -59,10 +69,8 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
-		for _, c := range append(busy, waiting...) {
-			c.close()
-		}
-		wantNoUsage(t, s)
+		closeAll(append(busy, waiting...)...)
+		wantNoConns(t, s)
 	})
 }
 
@@ -70,11 +78,11 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 // waits for room. That also holds if the wait began while checkHangUps was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
+		s := newConns()
 		busy := fillRoom(t, s, 1)
-		waits := func(onLook func()) *connShare {
+		waits := func(onLook func()) *Conn {
 			ctx, cancel := context.WithCancel(t.Context())
-			c := s.connect(1, func() bool {
+			c := s.Connect(1, func() bool {
 				if onLook != nil {
 					onLook()
 				}
@@ -83,22 +91,20 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 			})
 			go func() { // this goroutine ends when its client has hung up
 				began := time.Now()
-				if err := c.beginRequest(ctx); err == nil || time.Since(began) > 2*roomHangUpInterval {
+				if err := c.BeginRequest(ctx); err == nil || time.Since(began) > 2*roomHangUpInterval {
 					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)
 				}
 			}()
 			return c
 		}
-		var second *connShare
+		var second *Conn
 		first := waits(func() {
 			second = waits(nil)
 			time.Sleep(roomHangUpInterval / 10) // wait until the second request waits for room
 		})
 		time.Sleep(3 * roomHangUpInterval)
 		synctest.Wait()
-		for _, c := range append(busy, first, second) {
-			c.close()
-		}
-		wantNoUsage(t, s)
+		closeAll(append(busy, first, second)...)
+		wantNoConns(t, s)
 	})
 }

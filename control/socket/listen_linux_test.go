@@ -1,4 +1,4 @@
-package control
+package socket
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
 // ownerOnly returns permissions that admit only the owner of the socket and root.
-func ownerOnly() SocketPerms { return SocketPerms{Mode: 0o600, GID: -1} }
+func ownerOnly() Perms { return Perms{Mode: 0o600, GID: -1} }
 
 // Listen replaces a socket left over from a crash. It returns an error and changes nothing if a
 // service answers at the path, or another file is there. Listen also rejects a path that is too
@@ -55,7 +55,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 		t.Errorf("the file: %q, %v", raw, err)
 	}
 	deep := t.TempDir()
-	longest := filepath.Join(deep, strings.Repeat("x", MaxSocketPath-len(deep)-1))
+	longest := filepath.Join(deep, strings.Repeat("x", MaxPath-len(deep)-1))
 	l, err := Listen(longest, ownerOnly())
 	if err != nil {
 		t.Fatalf("the longest path: %v", err)
@@ -66,7 +66,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 		c.Close()
 	}
 	l.Close()
-	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), ownerOnly()); !errors.Is(err, queue.ErrInvalid) ||
+	if _, err := Listen("/"+strings.Repeat("x", MaxPath), ownerOnly()); !errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "107") {
 		t.Errorf("a long path: got %v, want invalid and the limit", err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package control
+package socket
 
 import (
 	"context"
@@ -22,44 +22,44 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// identifyBlocks means that PeerOf may have to wait for data from the client.
-const identifyBlocks = false
+// IdentifyBlocks means that PeerOf may have to wait for data from the client.
+const IdentifyBlocks = false
 
-// MaxSocketPath is the kernel's limit for the path of a socket, in bytes.
-const MaxSocketPath = sockpath.Max
+// MaxPath is the kernel's limit for the path of a socket, in bytes.
+const MaxPath = sockpath.Max
 
-// CheckSocketPath returns an error if the path is too long for a socket.
-func CheckSocketPath(path string) error {
-	if len(path) > MaxSocketPath {
+// CheckPath returns an error if the path is too long for a socket.
+func CheckPath(path string) error {
+	if len(path) > MaxPath {
 		return queue.Invalid("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a "+
-			"shorter --dir or --socket", path, len(path), MaxSocketPath)
+			"shorter --dir or --socket", path, len(path), MaxPath)
 	}
 	return nil
 }
 
 // Dial connects to a control socket. The error is fs.ErrNotExist if there is no socket,
-// fs.ErrPermission if this user may not use it, and errOverloaded if too many clients are
+// fs.ErrPermission if this user may not use it, and ErrOverloaded if too many clients are
 // connecting.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := sockpath.Dial(ctx, path)
 	if errors.Is(err, sockpath.ErrBacklogFull) {
-		return nil, errOverloaded
+		return nil, ErrOverloaded
 	}
 	return c, err
 }
 
 // Bind creates a control socket. Unlike the socket of Listen, it is not recreated when its file is
 // removed.
-func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
+func Bind(path string, to Perms) (*net.UnixListener, error) {
 	l, _, err := bind(path, to)
 	return l, err
 }
 
-// InheritedSocket returns a control socket that another process has bound. Only that process can bind the
+// Inherited returns a control socket that another process has bound. Only that process can bind the
 // socket again. That process has also set the backlog. Inherited does not call listen(2), because
 // clients see the identity of the last process that called it.
-func InheritedSocket(l *net.UnixListener) *Socket {
-	return &Socket{path: l.Addr().String(), listener: l}
+func Inherited(l *net.UnixListener) *Listener {
+	return &Listener{path: l.Addr().String(), listener: l}
 }
 
 // maxBacklog is how many connections may wait to be accepted. They are accepted in the order of
@@ -81,11 +81,11 @@ func boundBacklog(l *net.UnixListener) error {
 	return os.NewSyscallError("listen", failed)
 }
 
-// Socket is the control socket that a service listens on. If its file is removed or replaced, Guard
+// Listener is the control socket that a service listens on. If its file is removed or replaced, Guard
 // binds it again. Its methods are safe for concurrent use.
-type Socket struct {
+type Listener struct {
 	path  string
-	perms SocketPerms
+	perms Perms
 
 	mu       sync.Mutex
 	listener *net.UnixListener // guarded by mu
@@ -98,9 +98,9 @@ type Socket struct {
 	replacedAt  time.Time // when oldListener was replaced; guarded by mu
 }
 
-// SocketPerms determines who may connect to a socket: the mode of its file, and the group, -1 for
+// Perms determines who may connect to a socket: the mode of its file, and the group, -1 for
 // the group of the process.
-type SocketPerms struct {
+type Perms struct {
 	Mode fs.FileMode
 	GID  int
 }
@@ -109,16 +109,16 @@ type SocketPerms struct {
 // socket that does not answer is left over from a crash, and Listen replaces it. Listen creates the
 // socket under a temporary name, sets its group and mode, and then renames it, so no other user can
 // connect in between.
-func Listen(path string, to SocketPerms) (*Socket, error) {
+func Listen(path string, to Perms) (*Listener, error) {
 	on, file, err := bind(path, to)
 	if err != nil {
 		return nil, err
 	}
-	return &Socket{path: path, perms: to, listener: on, file: file}, nil
+	return &Listener{path: path, perms: to, listener: on, file: file}, nil
 }
 
-func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
-	if err := CheckSocketPath(path); err != nil {
+func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
+	if err := CheckPath(path); err != nil {
 		return nil, nil, err
 	}
 	c, err := sockpath.DialWithin(path, time.Second)
@@ -195,7 +195,7 @@ func removeStale(dir string) {
 }
 
 // apply sets the group and the mode of a socket that no client can reach yet.
-func (e SocketPerms) apply(path string) error {
+func (e Perms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
 			return fmt.Errorf("cannot give the socket to group %d (only root or a member of the group can): %w", e.GID, err)
@@ -205,7 +205,7 @@ func (e SocketPerms) apply(path string) error {
 }
 
 // current returns the current listener.
-func (s *Socket) current() *net.UnixListener {
+func (s *Listener) current() *net.UnixListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listener
@@ -213,7 +213,7 @@ func (s *Socket) current() *net.UnixListener {
 
 // Accept returns the next connection. After Guard has bound the socket again, connections that were
 // made to the old socket come first.
-func (s *Socket) Accept() (net.Conn, error) {
+func (s *Listener) Accept() (net.Conn, error) {
 	for {
 		if c := s.acceptOld(); c != nil {
 			return c, nil
@@ -236,7 +236,7 @@ const (
 
 // acceptOld returns a connection that was made to the old socket. It returns nil if there are no
 // more.
-func (s *Socket) acceptOld() net.Conn {
+func (s *Listener) acceptOld() net.Conn {
 	s.mu.Lock()
 	old, since := s.oldListener, s.replacedAt
 	s.mu.Unlock()
@@ -259,7 +259,7 @@ func (s *Socket) acceptOld() net.Conn {
 }
 
 // Close closes the socket and stops Guard from binding it again. The file stays, as after a crash.
-func (s *Socket) Close() error {
+func (s *Listener) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -270,7 +270,7 @@ func (s *Socket) Close() error {
 }
 
 // Remove closes the socket and removes its file, unless the file was replaced.
-func (s *Socket) Remove() error {
+func (s *Listener) Remove() error {
 	own := s.fileInPlace()
 	err := s.Close()
 	if own {
@@ -280,10 +280,10 @@ func (s *Socket) Remove() error {
 }
 
 // Addr returns the address of the socket.
-func (s *Socket) Addr() net.Addr { return s.current().Addr() }
+func (s *Listener) Addr() net.Addr { return s.current().Addr() }
 
 // SetDeadline sets the deadline for Accept.
-func (s *Socket) SetDeadline(t time.Time) error { return s.current().SetDeadline(t) }
+func (s *Listener) SetDeadline(t time.Time) error { return s.current().SetDeadline(t) }
 
 // A socket that is removed over and over is bound again at most once per minGuardPause. If the
 // socket cannot be bound or its directory cannot be watched, the interval between attempts doubles,
@@ -296,7 +296,7 @@ const (
 // Guard binds the socket again when its file was removed or replaced, until ctx ends. Existing
 // connections continue. While the path has a file that is not a socket, or a socket that another
 // service answers on, Guard leaves it alone.
-func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
+func (s *Listener) Guard(ctx context.Context, log *slog.Logger) {
 	if s.file == nil {
 		return // another process has bound the socket
 	}
@@ -326,7 +326,7 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 
 // fileInPlace reports whether the path still has this socket's file. The kernel does not reuse the
 // inode number of a socket that is still open, so comparing the files is reliable.
-func (s *Socket) fileInPlace() bool {
+func (s *Listener) fileInPlace() bool {
 	s.mu.Lock()
 	own := s.file
 	s.mu.Unlock()
@@ -335,7 +335,7 @@ func (s *Socket) fileInPlace() bool {
 }
 
 // rebind binds the socket again unless its file is still there.
-func (s *Socket) rebind() (bound bool, err error) {
+func (s *Listener) rebind() (bound bool, err error) {
 	if s.fileInPlace() {
 		return false, nil
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package control
+package socket
 
 import (
 	"net"
@@ -11,18 +11,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Root reports whether the peer is root, who can do everything on this machine anyway.
-func (p *Peer) Root() bool { return p.UID == 0 }
+// IsRoot reports whether a user is root, who can do everything on this machine anyway.
+func IsRoot(uid int, _ []int) bool { return uid == 0 }
 
-// checkServer returns an error unless the server runs as this user, root or the service account of
+// CheckServer returns an error unless the server runs as this user, root or the service account of
 // the packages. Commands and environment variables may be secret, so the client must not send them
 // to anyone else.
-func checkServer(nc net.Conn, path string) error {
+func CheckServer(nc net.Conn, path string) error {
 	peer, err := PeerOf(nc)
 	if err != nil {
 		return err
 	}
-	if peer.Root() || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
+	if peer.UID == 0 || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeDenied, "the server on socket %s runs as uid %d, but only root, queuectl and your own "+

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package control
+package socket
 
 import (
 	"net"
@@ -15,8 +15,8 @@ func PeerOf(net.Conn) (Peer, error) {
 			"the service on Linux")
 }
 
-// callerMayRead means that a caller that only waits for its answer reads the connection itself.
-const callerMayRead = false
+// CallerMayRead means that a caller that only waits for its answer reads the connection itself.
+const CallerMayRead = false
 
-// hungUp always returns false: this operating system does not report a closed peer without a read.
-func hungUp(net.Conn) bool { return false }
+// HungUp always returns false: this operating system does not report a closed peer without a read.
+func HungUp(net.Conn) bool { return false }

@@ -1,4 +1,4 @@
-package control
+package fair
 
 import (
 	"context"
@@ -11,6 +11,30 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 )
+
+// The bounds of the connections under test.
+const (
+	userRequests = 256
+	connRequests = 64
+	userLists    = 4
+	userStreams  = 64
+	userBytes    = 8 << 20
+	connBytes    = 16 << 10
+	maxRoomWait  = 5 * time.Second
+)
+
+func newConns() *Conns {
+	return NewConns(ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists,
+		Streams: userStreams, Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}, func() {})
+}
+
+// wantNoConns checks that no user holds or waits for anything.
+func wantNoConns(t *testing.T, s *Conns) {
+	t.Helper()
+	for _, l := range []*Limiter{s.requests, s.connRequests, s.bytes, s.growingLines} {
+		wantIdle(t, l)
+	}
+}
 
 // wantTimeout checks that the function ask waits for room for maxRoomWait and then fails.
 func wantTimeout(t *testing.T, what string, ask func() error, says string) {
@@ -36,11 +60,11 @@ func wantImmediate(t *testing.T, what string, ask func() error) {
 // fail after 5 s. Other users are not affected.
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
-		begin := func(c *connShare) func() error { return func() error { return c.beginRequest(t.Context()) } }
-		var conns []*connShare
+		s := newConns()
+		begin := func(c *Conn) func() error { return func() error { return c.BeginRequest(t.Context()) } }
+		var conns []*Conn
 		for range userRequests / connRequests {
-			c := s.connect(1, stays)
+			c := s.Connect(1, stays)
 			conns = append(conns, c)
 			for range connRequests {
 				wantImmediate(t, "a request", begin(c))
@@ -49,29 +73,27 @@ func TestRequestsAreBounded(t *testing.T) {
 				wantTimeout(t, "one more of the connection", begin(c), "64 per connection")
 			}
 		}
-		spare, other := s.connect(1, stays), s.connect(2, stays)
+		spare, other := s.Connect(1, stays), s.Connect(2, stays)
 		wantTimeout(t, "one more of the user", begin(spare), "256 per user")
 		wantImmediate(t, "another user's", begin(other))
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			began := time.Now()
-			if err := spare.beginRequest(t.Context()); err != nil || time.Since(began) != time.Second {
+			if err := spare.BeginRequest(t.Context()); err != nil || time.Since(began) != time.Second {
 				t.Errorf("one for which room is made: after %v: %v", time.Since(began), err)
 			}
 		})
 		time.Sleep(time.Second)
-		conns[0].endRequest(true, 0)
+		conns[0].EndRequest(true, 0)
 		waiting.Wait()
 		ctx, gone := context.WithTimeout(t.Context(), time.Second)
 		defer gone()
 		began := time.Now()
-		if err := spare.beginRequest(ctx); err == nil || time.Since(began) != time.Second {
+		if err := spare.BeginRequest(ctx); err == nil || time.Since(began) != time.Second {
 			t.Errorf("one whose client goes: after %v: %v", time.Since(began), err)
 		}
-		for _, c := range append(conns, spare, other) {
-			c.close()
-		}
-		wantNoUsage(t, s)
+		closeAll(append(conns, spare, other)...)
+		wantNoConns(t, s)
 	})
 }
 
@@ -79,32 +101,32 @@ func TestRequestsAreBounded(t *testing.T) {
 // that list or change many jobs, and one more waits for room.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
-		a, b, other := s.connect(1, stays), s.connect(1, stays), s.connect(2, stays)
+		s := newConns()
+		a, b, other := s.Connect(1, stays), s.Connect(1, stays), s.Connect(2, stays)
 		var ends []func()
-		for i := range MaxStreams {
-			end, err := []*connShare{a, b}[i%2].openStream()
+		for i := range userStreams {
+			end, err := []*Conn{a, b}[i%2].OpenStream()
 			if err != nil {
 				t.Fatal(err)
 			}
 			ends = append(ends, end)
 		}
 		began := time.Now()
-		if _, err := b.openStream(); !errors.Is(err, queue.ErrUnavailable) ||
+		if _, err := b.OpenStream(); !errors.Is(err, queue.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
 			t.Errorf("one stream more: after %v: %v", time.Since(began), err)
 		}
-		if _, err := other.openStream(); err != nil {
+		if _, err := other.OpenStream(); err != nil {
 			t.Errorf("another user's: %v", err)
 		}
 		ends[0]()
-		if _, err := b.openStream(); err != nil {
+		if _, err := b.OpenStream(); err != nil {
 			t.Errorf("once one has ended: %v", err)
 		}
 		ends = nil
-		list := func(c *connShare) func() error {
+		list := func(c *Conn) func() error {
 			return func() error {
-				end, err := c.beginListRequest(t.Context())
+				end, err := c.BeginList(t.Context())
 				ends = append(ends, end)
 				return err
 			}
@@ -124,56 +146,56 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 // only one at a time gets room.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(UserLimits)
-		room := func(c *connShare, n int64) func() error {
-			return func() error { return c.growLine(t.Context(), n, false) }
+		s := newConns()
+		room := func(c *Conn, n int64) func() error {
+			return func() error { return c.GrowLine(t.Context(), n, false) }
 		}
-		var conns []*connShare
+		var conns []*Conn
 		for range 256 {
-			c := s.connect(1, stays)
+			c := s.Connect(1, stays)
 			conns = append(conns, c)
 			wantImmediate(t, "what is free", room(c, connBytes))
 		}
-		first, second, other := conns[0], conns[1], s.connect(2, stays)
+		first, second, other := conns[0], conns[1], s.Connect(2, stays)
 		wantImmediate(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second one", room(second, 1), "8388608 bytes")
-		wantImmediate(t, "another user's", room(other, MaxLine))
-		wantImmediate(t, "a whole line beside it", func() error { return second.growLine(t.Context(), 1, true) })
-		second.charge(-1)
-		wantImmediate(t, "the first one, as long as lines may be", room(first, MaxLine-1))
-		if got := s.users[1].bytes; got != MaxLine {
-			t.Errorf("%d bytes are counted, want %d", got, MaxLine)
+		wantImmediate(t, "another user's", room(other, userBytes))
+		wantImmediate(t, "a whole line beside it", func() error { return second.GrowLine(t.Context(), 1, true) })
+		second.Charge(-1)
+		wantImmediate(t, "the first one, as long as lines may be", room(first, userBytes-1))
+		if got := s.bytes.InUse(1, 0); got != userBytes {
+			t.Errorf("%d bytes are counted, want %d", got, userBytes)
 		}
 		wantTimeout(t, "the first one, longer", room(first, 1), "8388608 bytes")
-		first.lineComplete()
+		first.LineComplete()
 		wantTimeout(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
-		first.charge(-MaxLine)
-		wantImmediate(t, "once that is answered", room(second, MaxLine))
-		second.charge(MaxLine) // answers are charged even if there is no room
-		second.lineComplete()
+		first.Charge(-userBytes)
+		wantImmediate(t, "once that is answered", room(second, userBytes))
+		second.Charge(userBytes) // answers are charged even if there is no room
+		second.LineComplete()
 		wantTimeout(t, "a line beside too much", room(first, 1), "8388608 bytes")
 		wantImmediate(t, "what another connection has free", func() error {
-			c := s.connect(1, stays)
-			defer c.close()
-			return c.growLine(t.Context(), connBytes, false)
+			c := s.Connect(1, stays)
+			defer c.Close()
+			return c.GrowLine(t.Context(), connBytes, false)
 		})
-		second.close()
-		wantImmediate(t, "once that connection has ended", room(first, MaxLine))
+		second.Close()
+		wantImmediate(t, "once that connection has ended", room(first, userBytes))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := third.growLine(t.Context(), 1, false); err != nil {
+			if err := third.GrowLine(t.Context(), 1, false); err != nil {
 				t.Errorf("one that waits for a line whose connection ends: %v", err)
 			}
 		})
 		synctest.Wait()
-		first.close()
+		first.Close()
 		waiting.Wait()
-		other.close()
+		other.Close()
 		for _, c := range conns[2:] {
-			c.close()
+			c.Close()
 		}
-		wantNoUsage(t, s)
+		wantNoConns(t, s)
 	})
 }
 

@@ -1,4 +1,4 @@
-package control
+package socket
 
 import (
 	"fmt"
@@ -8,13 +8,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// serviceLogHint tells the user where to find the log of the system service.
-const serviceLogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
+// LogHint tells the user where to find the log of the system service.
+const LogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
-// noAccess returns the error for a user who may not connect to a pipe. It explains how to get
+// AccessError returns the error for a user who may not connect to a pipe. It explains how to get
 // access. It cannot name the users with access, because a user without access may not read the
 // permissions of the pipe.
-func noAccess(path string) error {
+func AccessError(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.CurrentUser())
 	_, group := known.GroupID(ServiceAccount)

@@ -1,9 +1,8 @@
-package control
+package socket
 
 import (
 	"errors"
 	"net"
-	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/pipe"
@@ -16,9 +15,8 @@ const noGroup = -1
 
 // PeerOf returns the identity of the process at the other end of a pipe. If the client did not set
 // SECURITY_SQOS_PRESENT when it connected, Windows identifies it only after the server has read
-// from it. The client must then send its first bytes within firstLineTimeout.
+// from it. PeerOf then waits for the client's first bytes until the read deadline of c.
 func PeerOf(c net.Conn) (Peer, error) {
-	c.SetReadDeadline(time.Now().Add(firstLineTimeout))
 	id, err := pipe.ClientOf(c)
 	if errors.Is(err, pipe.ErrConfined) {
 		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrConfined)
@@ -33,8 +31,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// callerMayRead means that a caller that only waits for its answer reads the connection itself.
-const callerMayRead = false
+// CallerMayRead means that a caller that only waits for its answer reads the connection itself.
+const CallerMayRead = false
 
-// hungUp reports whether the other end of the pipe is closed.
-func hungUp(c net.Conn) bool { return pipe.HungUp(c) }
+// HungUp reports whether the other end of the pipe is closed.
+func HungUp(c net.Conn) bool { return pipe.HungUp(c) }

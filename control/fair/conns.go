@@ -1,0 +1,195 @@
+package fair
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Conns bounds what each user has in progress over all connections. Its methods are safe for
+// concurrent use.
+type Conns struct {
+	bounds       ConnBounds
+	onBytesFreed func()
+
+	requests, lists, streams *Limiter
+	connRequests             *Limiter // its users are connections
+	bytes                    *Limiter // of request lines and answers in progress
+	growingLines             *Limiter // lines longer than FreeBytes that may still grow
+
+	unlimitedBytes atomic.Bool
+	lastConn       atomic.Int64 // number of the newest connection
+	hangUps        hangUpWatch
+}
+
+// ConnBounds holds the bounds for each user.
+type ConnBounds struct {
+	Requests     int64         // maximum number of requests in progress
+	ConnRequests int64         // maximum number of requests in progress on one connection
+	Lists        int64         // maximum number of requests in progress that list or change many jobs
+	Streams      int64         // maximum number of streams
+	Bytes        int64         // maximum size of request lines and answers, without FreeBytes
+	FreeBytes    int64         // number of bytes of each connection that do not count towards Bytes
+	MaxWait      time.Duration // how long a request waits until other requests of its user end
+}
+
+// NewConns returns the connections of a service that has none yet. It calls onBytesFreed when a user
+// has fewer bytes in progress than before.
+func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
+	perUser := func(n int64) *Limiter { return New(Bound{Max: n}) }
+	return &Conns{bounds: bounds, onBytesFreed: onBytesFreed, requests: perUser(bounds.Requests),
+		lists: perUser(bounds.Lists), streams: perUser(bounds.Streams), connRequests: perUser(bounds.ConnRequests),
+		bytes: perUser(bounds.Bytes), growingLines: perUser(1)}
+}
+
+// SetUnlimitedBytes sets whether bytes are not limited, because the server lets clients take any time
+// to read.
+func (s *Conns) SetUnlimitedBytes(unlimited bool) { s.unlimitedBytes.Store(unlimited) }
+
+// UnlimitedBytes reports whether bytes are not limited.
+func (s *Conns) UnlimitedBytes() bool { return s.unlimitedBytes.Load() }
+
+// Usage returns the number of a user's requests, including those that wait for room, and the bytes
+// of the user's request lines and answers.
+func (s *Conns) Usage(uid int) (requests, bytes int64) {
+	return s.requests.InUse(uid, 0) + int64(s.requests.Waiting(uid)), s.bytes.InUse(uid, 0)
+}
+
+// Conn holds what one connection uses of its user's bounds.
+type Conn struct {
+	s      *Conns
+	uid    int
+	number int // of the connection
+	// cancelIfHungUp is called every roomHangUpInterval while the connection waits for room. If the
+	// client has hung up, it cancels the connection's requests and returns true.
+	cancelIfHungUp func() bool
+
+	bytes   atomic.Int64
+	growing bool // the connection's line may grow; only the goroutine that reads the connection uses it
+}
+
+// Connect returns a new connection of a user.
+func (s *Conns) Connect(uid int, cancelIfHungUp func() bool) *Conn {
+	return &Conn{s: s, uid: uid, number: int(s.lastConn.Add(1)), cancelIfHungUp: cancelIfHungUp}
+}
+
+// Close frees what the connection uses. Its requests must have ended.
+func (c *Conn) Close() {
+	c.Charge(-int(c.bytes.Load()))
+	c.LineComplete()
+}
+
+// awaitRoom waits for room while the server does not read the connection. It reports whether the
+// request got the room.
+func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
+	if l.TryAcquire(r) {
+		return true
+	}
+	c.s.hangUps.add(c)
+	defer c.s.hangUps.remove(c)
+	return l.Acquire(ctx, r) == nil
+}
+
+// userBytesFor adds n to the bytes of the connection. It returns by how much the bytes of the user
+// change, since the first FreeBytes of each connection do not count. The caller must add this
+// number to Conns.bytes.
+func (c *Conn) userBytesFor(n int64) int64 {
+	bytes := c.bytes.Add(n)
+	free := c.s.bounds.FreeBytes
+	return max(0, bytes-free) - max(0, bytes-n-free)
+}
+
+// Charge adds n bytes even if that exceeds the limit. A negative n frees them.
+func (c *Conn) Charge(n int) {
+	if more := c.userBytesFor(int64(n)); more != 0 {
+		c.s.bytes.Add(Request{User: c.uid, Amount: more})
+		if more < 0 {
+			c.s.onBytesFreed()
+		}
+	}
+}
+
+// GrowLine waits for room for n bytes of a line. completeLine is false if the line may still grow.
+// Only one of a user's lines at a time may grow beyond its connection's FreeBytes. Otherwise two
+// lines could each hold half of the room and wait forever for the rest.
+func (c *Conn) GrowLine(ctx context.Context, n int64, completeLine bool) error {
+	more := c.userBytesFor(n)
+	if more == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(c.s.bounds.MaxWait)
+	if !completeLine && !c.growing {
+		c.growing = c.awaitRoom(ctx, c.s.growingLines, Request{User: c.uid, Deadline: deadline})
+	}
+	mayGrow, room := completeLine || c.growing, Request{User: c.uid, Amount: more, Deadline: deadline}
+	if completeLine {
+		room.Kind = 1 // a line that still grows does not delay complete ones
+	}
+	switch {
+	case mayGrow && c.s.unlimitedBytes.Load():
+		c.s.bytes.Add(room)
+		return nil
+	case mayGrow && c.awaitRoom(ctx, c.s.bytes, room):
+		return nil
+	}
+	c.s.bytes.Add(room) // Charge frees it again
+	c.Charge(-int(n))
+	c.LineComplete()
+	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
+		"user; read the answers, and send less at a time", c.s.bounds.Bytes)
+}
+
+// LineComplete lets another line of the user grow.
+func (c *Conn) LineComplete() {
+	if c.growing {
+		c.growing = false
+		c.s.growingLines.Release(Request{User: c.uid})
+	}
+}
+
+// BeginRequest waits for room for a request. The caller must free it with EndRequest.
+func (c *Conn) BeginRequest(ctx context.Context) error {
+	deadline := time.Now().Add(c.s.bounds.MaxWait)
+	if c.awaitRoom(ctx, c.s.connRequests, Request{User: c.number, Deadline: deadline}) {
+		if c.awaitRoom(ctx, c.s.requests, Request{User: c.uid, Deadline: deadline}) {
+			return nil
+		}
+		c.s.connRequests.Release(Request{User: c.number})
+	}
+	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per "+
+		"user); wait for an answer before you send more", c.s.bounds.ConnRequests, c.s.bounds.Requests)
+}
+
+// EndRequest frees the bytes of a request and, if it had begun, its room.
+func (c *Conn) EndRequest(begun bool, bytes int) {
+	if begun {
+		c.s.connRequests.Release(Request{User: c.number})
+		c.s.requests.Release(Request{User: c.uid})
+	}
+	c.Charge(-bytes)
+}
+
+// OpenStream takes room for a stream. The function end frees the room. OpenStream does not wait for
+// room, because streams may last long.
+func (c *Conn) OpenStream() (end func(), err error) {
+	r := Request{User: c.uid}
+	if !c.s.streams.TryAcquire(r) {
+		return nil, queue.Errorf(queue.CodeUnavailable,
+			"you have %d open streams (such as wait, logs and events), the maximum per user; close one", c.s.bounds.Streams)
+	}
+	return func() { c.s.streams.Release(r) }, nil
+}
+
+// BeginList waits for room for a request about many jobs. The function end frees the room.
+// The server reads the connection in the meantime.
+func (c *Conn) BeginList(ctx context.Context) (end func(), err error) {
+	r := Request{User: c.uid, Deadline: time.Now().Add(c.s.bounds.MaxWait)}
+	if c.s.lists.Acquire(ctx, r) != nil {
+		return nil, queue.Errorf(queue.CodeUnavailable,
+			"%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one "+
+				"of them is answered", c.s.bounds.Lists)
+	}
+	return func() { c.s.lists.Release(r) }, nil
+}

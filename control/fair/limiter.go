@@ -1,0 +1,338 @@
+// Package fair bounds what each user has in use at a time and lets users take turns, so that no
+// user keeps the others waiting. Start with Limiter.
+package fair
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Limiter bounds amounts that are in use, for each user and for all users together. A request that
+// has no room waits. When room is freed, users that wait get it round robin. The requests of one
+// user and kind get it in the order of their arrival. Only requests that get room are woken.
+//
+// For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B
+// alternate, so B waits for one read of A and not for 100.
+//
+// A Limiter must be created by New. Its methods are safe for concurrent use.
+type Limiter struct {
+	bounds []Bound
+	all    []int // indexes of all bounds
+
+	mu      sync.Mutex
+	shared  []int64       // by bound: the amount that all users have in use; guarded by mu, like the fields below
+	users   map[int]*user // users that use or wait for something
+	waiting []*user       // users with waiting requests, in the order in which they are served
+	// lastArrival is the number of the newest request that had to wait.
+	lastArrival int64
+}
+
+// Bound is a limit on an amount in use.
+type Bound struct {
+	Max    int64
+	Shared bool // Max is for all users together; otherwise it is for each user
+}
+
+// Request asks for room. Its zero value asks for an amount of 1 within all bounds, for user 0.
+type Request struct {
+	User   int   // uid, or the number of whatever else has its own bounds and turns
+	Bounds []int // indexes of the bounds that the amount counts towards; nil means all
+	// Kind is the number of the queue in which the request waits, below kinds. A request that waits
+	// delays only later requests of the same user and kind.
+	Kind     int
+	Amount   int64     // 0 means 1
+	Deadline time.Time // when the request stops waiting; zero means never
+	// Ready is a further condition for getting room; nil means none. If its result may have changed,
+	// call Dispatch. It must not use the Limiter.
+	Ready func() bool
+}
+
+// ErrDeadline means that a request did not get room before its deadline.
+var ErrDeadline = errors.New("no room before the deadline")
+
+// kinds is the maximum number of kinds of requests.
+const kinds = 8
+
+// user holds what a user uses and waits for.
+type user struct {
+	id      int
+	inUse   []int64     // by bound
+	waiting int         // number of requests in queues
+	queues  [][]*waiter // by kind; nil until a request of the user has to wait
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	Request
+	arrival int64  // higher than that of all earlier requests
+	grant   func() // called with the Limiter's mu held once the request has its room
+}
+
+// New returns a Limiter with the given bounds.
+func New(bounds ...Bound) *Limiter {
+	l := &Limiter{bounds: bounds, shared: make([]int64, len(bounds)), users: map[int]*user{}}
+	for i := range bounds {
+		l.all = append(l.all, i)
+	}
+	return l
+}
+
+// Acquire waits for room. It returns ErrDeadline, or the error of ctx, if it has stopped waiting.
+// Otherwise the caller must return the room with Release.
+func (l *Limiter) Acquire(ctx context.Context, r Request) error {
+	l.mu.Lock()
+	u := l.userLocked(r.User)
+	if l.takeLocked(u, &r) {
+		l.mu.Unlock()
+		return nil
+	}
+	granted := make(chan struct{})
+	w := &waiter{Request: r, grant: func() { close(granted) }}
+	l.enqueueLocked(u, w)
+	l.mu.Unlock()
+	var expired <-chan time.Time
+	if !r.Deadline.IsZero() {
+		timer := time.NewTimer(time.Until(r.Deadline))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	err := ErrDeadline
+	select {
+	case <-granted:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-expired:
+	}
+	if l.withdraw(w) {
+		return err
+	}
+	return nil // the request got its room in the meantime
+}
+
+// TryAcquire is like Acquire, but does not wait. It reports whether the request got room.
+func (l *Limiter) TryAcquire(r Request) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.userLocked(r.User)
+	defer l.forgetIfIdleLocked(u)
+	return l.takeLocked(u, &r)
+}
+
+// Start is like Acquire, but does not wait. It calls start when the request has room, unless ctx
+// ends before. The function start must not block or use the Limiter. The deadline of r does not
+// apply.
+func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.userLocked(r.User)
+	if l.takeLocked(u, &r) {
+		start()
+		return
+	}
+	w := &waiter{Request: r}
+	stop := context.AfterFunc(ctx, func() { l.withdraw(w) })
+	w.grant = func() {
+		stop()
+		start()
+	}
+	l.enqueueLocked(u, w)
+}
+
+// Release returns the room of a request.
+func (l *Limiter) Release(r Request) {
+	r.Amount = -cmp.Or(r.Amount, 1)
+	l.Add(r)
+}
+
+// Add adds an amount without waiting, even if that exceeds a bound. A negative amount frees room.
+func (l *Limiter) Add(r Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.userLocked(r.User)
+	l.addLocked(u, &r)
+	if r.Amount < 0 {
+		l.dispatchAfterLocked(u, &r)
+	}
+	l.forgetIfIdleLocked(u)
+}
+
+// InUse returns the amount that a user has in use within a bound.
+func (l *Limiter) InUse(id, bound int) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u := l.users[id]; u != nil {
+		return u.inUse[bound]
+	}
+	return 0
+}
+
+// Waiting returns the number of a user's requests that wait.
+func (l *Limiter) Waiting(id int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u := l.users[id]; u != nil {
+		return u.waiting
+	}
+	return 0
+}
+
+// Dispatch gives room to waiting requests whose Ready returns true now.
+func (l *Limiter) Dispatch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dispatchLocked()
+}
+
+// dispatchAfterLocked gives room that a request of u has freed to waiting requests.
+func (l *Limiter) dispatchAfterLocked(u *user, r *Request) {
+	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
+		l.dispatchLocked()
+	} else if u.waiting > 0 {
+		l.serveAllLocked(u) // other users have no more room than before
+	}
+}
+
+// dispatchLocked gives free room to waiting users round robin.
+func (l *Limiter) dispatchLocked() {
+	for i := 0; i < len(l.waiting); {
+		u := l.waiting[i]
+		if !l.serveLocked(u) {
+			i++ // giving room to other users does not make room for this one
+			continue
+		}
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		if u.waiting > 0 {
+			l.waiting = append(l.waiting, u)
+		}
+	}
+}
+
+// serveLocked gives room to the user's oldest request that has room, and reports whether there is
+// one.
+func (l *Limiter) serveLocked(u *user) bool {
+	var first *waiter
+	for _, q := range u.queues {
+		if len(q) > 0 && (first == nil || q[0].arrival < first.arrival) && l.hasRoomLocked(u, &q[0].Request) {
+			first = q[0]
+		}
+	}
+	if first == nil {
+		return false
+	}
+	l.addLocked(u, &first.Request)
+	l.removeLocked(u, first)
+	first.grant()
+	return true
+}
+
+// takeLocked takes the room for a new request if there is enough, and reports whether it did.
+func (l *Limiter) takeLocked(u *user, r *Request) bool {
+	if r.Kind < len(u.queues) && len(u.queues[r.Kind]) > 0 || !l.hasRoomLocked(u, r) {
+		return false
+	}
+	l.addLocked(u, r)
+	return true
+}
+
+// hasRoomLocked reports whether a request could get its room now.
+func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
+	for _, b := range l.boundsOf(r) {
+		inUse := u.inUse[b]
+		if l.bounds[b].Shared {
+			inUse = l.shared[b]
+		}
+		if inUse+cmp.Or(r.Amount, 1) > l.bounds[b].Max {
+			return false
+		}
+	}
+	return r.Ready == nil || r.Ready()
+}
+
+// addLocked adds the amount of a request to what is in use.
+func (l *Limiter) addLocked(u *user, r *Request) {
+	for _, b := range l.boundsOf(r) {
+		u.inUse[b] += cmp.Or(r.Amount, 1)
+		l.shared[b] += cmp.Or(r.Amount, 1)
+	}
+}
+
+func (l *Limiter) boundsOf(r *Request) []int {
+	if r.Bounds == nil {
+		return l.all
+	}
+	return r.Bounds
+}
+
+// enqueueLocked makes a request wait.
+func (l *Limiter) enqueueLocked(u *user, w *waiter) {
+	if u.waiting == 0 {
+		l.waiting = append(l.waiting, u)
+	}
+	if u.queues == nil {
+		u.queues = make([][]*waiter, kinds)
+	}
+	u.waiting++
+	l.lastArrival++
+	w.arrival = l.lastArrival
+	u.queues[w.Kind] = append(u.queues[w.Kind], w)
+}
+
+// removeLocked removes a request from its queue, and reports whether it was there.
+func (l *Limiter) removeLocked(u *user, w *waiter) bool {
+	if u.queues == nil {
+		return false
+	}
+	q := &u.queues[w.Kind]
+	at := slices.Index(*q, w)
+	if at < 0 {
+		return false
+	}
+	*q = slices.Delete(*q, at, at+1)
+	u.waiting--
+	return true
+}
+
+// serveAllLocked gives room to all requests of a waiting user that have room, and stops the user
+// from waiting if there are no others.
+func (l *Limiter) serveAllLocked(u *user) {
+	for l.serveLocked(u) {
+	}
+	if u.waiting == 0 {
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *user) bool { return o == u })
+	}
+}
+
+// withdraw stops a request from waiting. It reports whether the request was still waiting.
+func (l *Limiter) withdraw(w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.users[w.User]
+	if u == nil || !l.removeLocked(u, w) {
+		return false
+	}
+	l.serveAllLocked(u) // the request may have delayed others in its queue
+	l.forgetIfIdleLocked(u)
+	return true
+}
+
+// userLocked returns a user, and adds it if it is new.
+func (l *Limiter) userLocked(id int) *user {
+	u := l.users[id]
+	if u == nil {
+		u = &user{id: id, inUse: make([]int64, len(l.bounds))}
+		l.users[id] = u
+	}
+	return u
+}
+
+// forgetIfIdleLocked deletes a user that neither uses nor waits for anything.
+func (l *Limiter) forgetIfIdleLocked(u *user) {
+	if u.waiting == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
+		delete(l.users, u.id)
+	}
+}

@@ -1,0 +1,288 @@
+package fair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wantIdle checks that no user uses or waits for anything.
+func wantIdle(t *testing.T, l *Limiter) {
+	t.Helper()
+	if len(l.users) > 0 || len(l.waiting) > 0 || slices.Max(l.shared) != 0 || slices.Min(l.shared) != 0 {
+		t.Errorf("%d users are left, %d of them waiting, and %v is in use", len(l.users), len(l.waiting), l.shared)
+	}
+}
+
+// grants records who got room, in this order.
+type grants struct {
+	mu   sync.Mutex
+	list []string // guarded by mu
+}
+
+func (g *grants) add(who string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.list = append(g.list, who)
+}
+
+func (g *grants) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return strings.Join(g.list, " ")
+}
+
+// queueUp makes each of the named requests wait for room, in this order. A name is a user's number
+// and a letter. Each request returns its room after a second.
+func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, requests map[string]Request,
+	names ...string) {
+	for _, name := range names {
+		wait.Go(func() {
+			r := requests[name]
+			if err := l.Acquire(t.Context(), r); err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			got.add(name)
+			time.Sleep(time.Second)
+			l.Release(r)
+		})
+		synctest.Wait()
+	}
+}
+
+// byUser returns requests whose user is the digit in their name.
+func byUser(names ...string) map[string]Request {
+	requests := map[string]Request{}
+	for _, name := range names {
+		requests[name] = Request{User: int(name[0] - '0')}
+	}
+	return requests
+}
+
+// Users that wait are served round robin, and the requests of one user in the order of their
+// arrival.
+func TestUsersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 1, Shared: true})
+		var got grants
+		var wait sync.WaitGroup
+		names := []string{"1a", "1b", "1c", "1d", "2a", "2b", "3a"}
+		queueUp(t, l, &got, &wait, byUser(names...), names...)
+		wait.Wait()
+		if want := "1a 1b 2a 3a 1c 2b 1d"; got.String() != want {
+			t.Errorf("users were served in the order %v, want %v", &got, want)
+		}
+		wantIdle(t, l)
+	})
+}
+
+// A bound for each user limits only that user. A request exactly at the bound gets room, one beyond
+// it waits.
+func TestBoundsOfUsersAreSeparate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 3})
+		for _, c := range []struct {
+			user   int
+			amount int64
+			want   bool
+		}{{1, 2, true}, {1, 2, false}, {1, 1, true}, {1, 1, false}, {2, 4, false}, {2, 3, true}, {2, 0, false}} {
+			if got := l.TryAcquire(Request{User: c.user, Amount: c.amount}); got != c.want {
+				t.Errorf("user %d gets room for %d: %t, want %t", c.user, c.amount, got, c.want)
+			}
+		}
+		if n := l.InUse(1, 0); n != 3 {
+			t.Errorf("user 1 uses %d, want 3", n)
+		}
+		l.Release(Request{User: 1, Amount: 3})
+		l.Release(Request{User: 2, Amount: 3})
+		wantIdle(t, l)
+	})
+}
+
+// A request needs room within all its bounds, and takes nothing while one of them has none. It does
+// not delay its user's requests of another kind.
+func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
+	const total, lists, ownLists = 0, 1, 2
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 3, Shared: true}, Bound{Max: 2, Shared: true}, Bound{Max: 1})
+		list := func(user int) Request { return Request{User: user, Bounds: []int{total, lists, ownLists}} }
+		read := func(user int) Request { return Request{User: user, Bounds: []int{total}, Kind: 1} }
+		var got grants
+		var wait sync.WaitGroup
+		queueUp(t, l, &got, &wait, map[string]Request{"1 list": list(1), "1 list again": list(1), "1 read": read(1),
+			"2 list": list(2), "3 list": list(3), "3 read": read(3)},
+			"1 list", "1 list again", "1 read", "2 list", "3 list", "3 read")
+		if want := "1 list 1 read 2 list"; got.String() != want {
+			t.Errorf("got room at first: %v, want %v", &got, want)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got, want := len(got.list), 6; got != want {
+			t.Errorf("%d requests got room after the first ended, want %d", got, want)
+		}
+		wait.Wait()
+		wantIdle(t, l)
+	})
+}
+
+// A request stops waiting at its deadline or when its context ends, whatever comes first, and then
+// has no room.
+func TestWaitingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 1})
+		if err := l.Acquire(t.Context(), Request{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			deadline, cancelled time.Duration
+			want                error
+		}{{5 * time.Second, time.Minute, ErrDeadline}, {5 * time.Second, time.Second, context.DeadlineExceeded},
+			{0, time.Hour, context.DeadlineExceeded}} {
+			r := Request{}
+			if c.deadline > 0 {
+				r.Deadline = time.Now().Add(c.deadline)
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), c.cancelled)
+			err := l.Acquire(ctx, r)
+			cancel()
+			want := c.cancelled
+			if errors.Is(c.want, ErrDeadline) {
+				want = c.deadline
+			}
+			if took := time.Since(began); !errors.Is(err, c.want) || took != want {
+				t.Errorf("%+v: %v after %v", c, err, took)
+			}
+		}
+		if n := l.Waiting(0); n != 0 {
+			t.Errorf("%d requests still wait", n)
+		}
+		l.Release(Request{})
+		wantIdle(t, l)
+	})
+}
+
+// A request gets its room at the same moment as it stops waiting, or not at all: no room is lost.
+func TestNoRoomIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 2})
+		var wait sync.WaitGroup
+		for range 100 {
+			wait.Go(func() {
+				r := Request{Deadline: time.Now().Add(5 * time.Second)}
+				if l.Acquire(t.Context(), r) == nil {
+					time.Sleep(time.Second)
+					l.Release(r)
+				}
+			})
+		}
+		wait.Wait()
+		wantIdle(t, l)
+	})
+}
+
+// A request whose Ready returns false waits until Dispatch is called, and delays no request of
+// another kind or user.
+func TestReadyDelaysOnlyItsKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 1, Shared: true})
+		ready := false
+		var got grants
+		var wait sync.WaitGroup
+		requests := byUser("1b", "2a")
+		requests["1a"] = Request{User: 1, Kind: 1, Ready: func() bool { return ready }}
+		queueUp(t, l, &got, &wait, requests, "1a", "1b", "2a")
+		time.Sleep(time.Minute)
+		ready = true
+		l.Dispatch()
+		wait.Wait()
+		if want := "1b 2a 1a"; got.String() != want {
+			t.Errorf("served in the order %v, want %v", &got, want)
+		}
+		wantIdle(t, l)
+	})
+}
+
+// A request waits behind earlier ones of its user and kind, even if it needs less room. It gets its
+// room when the earlier one stops waiting.
+func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 10})
+		if !l.TryAcquire(Request{Amount: 6}) {
+			t.Fatal("no room for 6 of 10")
+		}
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			large := Request{Amount: 8, Deadline: time.Now().Add(time.Minute)}
+			if err := l.Acquire(t.Context(), large); !errors.Is(err, ErrDeadline) {
+				t.Errorf("the large request: %v", err)
+			}
+		})
+		synctest.Wait()
+		began := time.Now()
+		if err := l.Acquire(t.Context(), Request{Amount: 4}); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("the small request got room after %v, %v, want after the large one gave up", time.Since(began), err)
+		}
+		wait.Wait()
+		l.Release(Request{Amount: 10})
+		wantIdle(t, l)
+	})
+}
+
+// Add exceeds a bound. Requests then wait until the amount is below the bound again.
+func TestAddExceedsBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 10})
+		l.Add(Request{User: 1, Amount: 25})
+		var wait sync.WaitGroup
+		began := time.Now()
+		wait.Go(func() {
+			if err := l.Acquire(t.Context(), Request{User: 1, Amount: 5}); err != nil || time.Since(began) != 2*time.Second {
+				t.Errorf("got room after %v, %v, want 2s", time.Since(began), err)
+			}
+		})
+		for _, freed := range []int64{19, 1} {
+			time.Sleep(time.Second)
+			l.Add(Request{User: 1, Amount: -freed})
+		}
+		wait.Wait()
+		l.Release(Request{User: 1, Amount: 10})
+		wantIdle(t, l)
+	})
+}
+
+// Start calls its function once there is room, without a goroutine that waits, and not after its
+// context has ended.
+func TestStartWaitsWithoutAGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 1})
+		var got grants
+		contexts := map[string]context.CancelFunc{}
+		for i := range 4 {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			name := fmt.Sprint(i)
+			contexts[name] = cancel
+			l.Start(ctx, Request{}, func() { got.add(name) })
+		}
+		contexts["1"]()
+		synctest.Wait()
+		if n := l.Waiting(0); n != 2 {
+			t.Errorf("%d requests wait, want 2", n)
+		}
+		for range 3 {
+			l.Release(Request{})
+		}
+		if want := "0 2 3"; got.String() != want {
+			t.Errorf("started: %v, want %v", &got, want)
+		}
+		wantIdle(t, l)
+	})
+}

@@ -1,0 +1,18 @@
+//go:build linux || windows
+
+package socket
+
+import (
+	"net"
+	"testing"
+)
+
+// The client does not trust a server whose user is unknown.
+func TestClientSendsNothingToUnknownServer(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	if err := CheckServer(here, "s"); err == nil {
+		t.Error("a connection without a user at its end is trusted")
+	}
+}

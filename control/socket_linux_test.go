@@ -1,0 +1,14 @@
+package control
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/control/socket"
+)
+
+// tempSocket returns a path for a socket.
+func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
+
+// ownerOnly returns permissions that admit only the owner of the socket and root.
+func ownerOnly() socket.Perms { return socket.Perms{Mode: 0o600, GID: -1} }

@@ -1,0 +1,80 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control/socket"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/pipe"
+)
+
+// tempSocket returns a name for a pipe.
+func tempSocket(t *testing.T) string {
+	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), filepath.Base(t.TempDir())+t.Name())
+}
+
+// ownerOnly returns permissions that admit the owner of the pipe, the system and administrators.
+func ownerOnly() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnly()} }
+
+// Root is true for the system and for elevated administrators.
+func TestRoot(t *testing.T) {
+	for _, c := range []struct {
+		Peer
+		want bool
+	}{{Peer{UID: 0}, true}, {Peer{UID: 1000, Groups: []int{545, 544}}, true},
+		{Peer{UID: 1000, GID: 544, Groups: []int{545}}, false}, {Peer{UID: 544}, false}} {
+		if got := c.Root(); got != c.want {
+			t.Errorf("%+v: %v", c.Peer, got)
+		}
+	}
+}
+
+// PeerOf returns all groups of the client that are relevant for access.
+func TestPeerOfReturnsRelevantGroups(t *testing.T) {
+	d := &fakeAuthorizer{right: Admin}
+	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	self, err := pipe.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []int
+	for _, g := range self.Groups {
+		want = append(want, accounts.ID(g))
+	}
+	if p := d.peers[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != -1 {
+		t.Errorf("got %+v, want the groups %v", p, want)
+	}
+}
+
+// A program that opens the pipe as a file and sends nothing does not delay the end of the service.
+func TestSilentClientDoesNotDelayStop(t *testing.T) {
+	path := tempSocket(t)
+	began := time.Now()
+	l := listen(t, path)
+	ctx, stop := context.WithCancel(t.Context())
+	many := func() (all, user int) { return 100, 100 }
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		NewServer(&fakeAPI{}, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler)).Run(ctx, l)
+	})
+	plain, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	stop()
+	serving.Wait()
+	if took := time.Since(began); took > firstLineTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+}
