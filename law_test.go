@@ -41,10 +41,15 @@ var law = map[string][]string{
 	"schedule":            {"queue", "internal/zone"},
 	"output":              {},
 	"runner/wire":         {},
-	"runner/process":      {"queue", "output", "internal/cleanstart", "internal/termtext", "internal/timerslack"},
-	"config":              {"queue"},
-	"config/tomlfile":     {"queue", "config"},
-	"store":               {"queue"},
+	"runner/cmdline":      {},
+	"runner/procfs":       {},
+	"runner/runas":        {},
+	"runner/privdir":      {"runner/runas"},
+	"runner/process": {"queue", "output", "runner/cmdline", "runner/privdir", "runner/procfs", "runner/runas",
+		"internal/cleanstart", "internal/termtext", "internal/timerslack"},
+	"config":          {"queue"},
+	"config/tomlfile": {"queue", "config"},
+	"store":           {"queue"},
 	"control": {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe",
 		"internal/sockpath"},
 	"store/rules":      {"store", "queue"},
@@ -56,13 +61,13 @@ var law = map[string][]string{
 	"dashboard":        {"queue", "control", "metrics", "output", "internal/present", "internal/termtext"},
 	"metrics":          {"control"},
 	"traces":           {"queue"},
-	"runner/rundir": {"runner/process", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile",
-		"internal/pipe", "internal/sockpath"},
+	"runner/rundir": {"runner/privdir", "runner/process", "runner/wire", "internal/accounts", "internal/failpoint",
+		"internal/lockfile", "internal/pipe", "internal/sockpath"},
 	"runner": {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies",
 		"internal/failpoint", "internal/session", "internal/sockpath"},
 	"runner/launcher": {"runner", "runner/process", "runner/rundir", "runner/wire", "internal/accounts"},
-	"runner/daemon": {"output", "runner", "runner/launcher", "runner/process", "runner/rundir", "runner/wire",
-		"internal/accounts", "internal/failpoint", "internal/folder"},
+	"runner/daemon": {"output", "runner", "runner/launcher", "runner/privdir", "runner/process", "runner/rundir",
+		"runner/runas", "runner/wire", "internal/accounts", "internal/failpoint", "internal/folder"},
 	"upkeep":           {"queue", "store", "schedule", "internal/zone"},
 	"worker":           {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service/settings": {"queue", "config", "config/tomlfile", "store", "control"},
@@ -297,7 +302,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 			t.Errorf("%s opens a file", file)
 		}
 		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/admin/editor_unix.go" &&
-			file != "runner/process/quote.go" && file != "internal/cli/input/shell_code.go" {
+			file != "runner/cmdline/cmdline.go" && file != "internal/cli/input/shell_code.go" {
 			t.Errorf("%s has a shell read something", file)
 		}
 	}

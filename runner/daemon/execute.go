@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/runas"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -110,7 +111,7 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	if err != nil {
 		return err
 	}
-	c.RunAs = &process.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
+	c.RunAs = &runas.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
 	c.Env = launcher.AccountEnv(&account, c.Env)
 	if c.Dir == "" {
 		c.Dir = account.Home

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/privdir"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // CookieName is the environment variable that marks all processes of a tree. The mark finds processes
@@ -48,11 +50,11 @@ type Command struct {
 	NoFile      int           // limit of open files of each process; 0 means the default
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
-	Cookie          string      // unique: no other run on this machine ever has the same cookie
-	RunAs           *Identity   // the account to run as; nil means the account of this process
-	Secrets         []Secret    // variables whose values are read at the start
-	Mask            bool        // replace secrets in the recorded output with ***
-	PrivateDir      *PrivateDir // the command's private directory, already open; nil means none
+	Cookie          string          // unique: no other run on this machine ever has the same cookie
+	RunAs           *runas.Identity // the account to run as; nil means the account of this process
+	Secrets         []Secret        // variables whose values are read at the start
+	Mask            bool            // replace secrets in the recorded output with ***
+	PrivateDir      *privdir.Dir    // the command's private directory, already open; nil means none
 	Log             *output.Log
 	// OnStarted is called once, if the command still runs StartedAfter after its start.
 	OnStarted func(pid int, at time.Time)
@@ -83,14 +85,6 @@ type Limits struct {
 	Memory int64   // bytes
 	CPUs   float64 // CPU time per elapsed time, so 1.5 means one and a half processors
 	Tasks  int     // processes and threads that exist at the same time
-}
-
-// Identity is the account that a command runs as. The command cannot return to the account of this
-// process. Only root can set an Identity. Files for the command are looked up and opened with the
-// rights of this account.
-type Identity struct {
-	UID, GID uint32
-	Groups   []uint32
 }
 
 // Extent says how completely a limit is enforced.
@@ -158,6 +152,9 @@ type Result struct {
 // StartWithin limits how long a new process may take to execute its program. The watchdog ends a
 // process that takes longer (see StartWatcher).
 const StartWithin = time.Second
+
+// NotesEvery is the least time between two reads of a command's notes.
+const NotesEvery = 100 * time.Millisecond
 
 // StartedAfter is how long a command must run before OnStarted is called.
 const StartedAfter = 5 * time.Millisecond

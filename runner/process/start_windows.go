@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/runner/cmdline"
 )
 
 // pipeSize is the capacity of a pipe and the size of one read, in bytes.
@@ -116,7 +118,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 		return err
 	}
 	argv := r.c.Argv
-	if isBatch(path) {
+	if cmdline.IsBatch(path) {
 		argv = append([]string{path}, argv[1:]...)
 		if path, err = cmdPath(); err != nil {
 			return err
@@ -126,7 +128,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 		return &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s "+
 			"&&\" and use --no-cwd", r.c.Dir)}
 	}
-	line, err := CommandLine(argv)
+	line, err := cmdline.Encode(argv)
 	if err != nil {
 		return err
 	}

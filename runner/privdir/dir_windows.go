@@ -1,4 +1,4 @@
-package process
+package privdir
 
 import (
 	"errors"
@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// PrivateDir creates private directories, for one command after another. A directory and a file next to
+// Dir creates private directories, for one command after another. A directory and a file next to
 // it belong to the account of this process. The command writes its notes to the file. One goroutine at
-// a time may use a PrivateDir.
-type PrivateDir struct {
+// a time may use a Dir.
+type Dir struct {
 	Path  string // path of the directory while it is open
 	Notes string // path of the file for notes
 
@@ -28,12 +30,12 @@ type noteFileState struct {
 	modTime time.Time
 }
 
-// NewPrivateDir returns a PrivateDir without a directory. The paths of all its directories and files
+// New returns a Dir without a directory. The paths of all its directories and files
 // begin with base.
-func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base} }
+func New(base string) *Dir { return &Dir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
-func (f *PrivateDir) Open(*Identity) (err error) {
+func (f *Dir) Open(*runas.Identity) (err error) {
 	f.lastNotes, f.Notes = noteFileState{}, f.name(".progress")
 	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.nameSuffix++ // another process has the file open
@@ -61,14 +63,14 @@ func (f *PrivateDir) Open(*Identity) (err error) {
 }
 
 // Used reports whether the directory contains anything.
-func (f *PrivateDir) Used() bool {
+func (f *Dir) Used() bool {
 	list, err := os.ReadDir(f.Path)
 	return err != nil || len(list) > 0
 }
 
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
 // for Remove. If the directory cannot be renamed, it keeps its name.
-func (f *PrivateDir) MoveAside(survived bool) (path string) {
+func (f *Dir) MoveAside(survived bool) (path string) {
 	path = f.Path
 	for try := range maxNames {
 		newPath := f.name(AsideInfix) + strconv.Itoa(try)
@@ -88,7 +90,7 @@ func (f *PrivateDir) MoveAside(survived bool) (path string) {
 }
 
 // RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
-func (f *PrivateDir) RemoveUnused() {
+func (f *Dir) RemoveUnused() {
 	if !f.open {
 		return
 	}
@@ -99,47 +101,47 @@ func (f *PrivateDir) RemoveUnused() {
 }
 
 // Close removes the notes file and, if it is empty, the directory.
-func (f *PrivateDir) Close() {
+func (f *Dir) Close() {
 	f.RemoveUnused()
 	os.Remove(f.Notes) // fails if another process has the file open
 }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
-func (f *PrivateDir) AddFile(name string, content []byte) (path string, err error) {
+func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
 
 // Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes, so that
 // the caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
-func (f *PrivateDir) Read(name string, maxBytes int64) ([]byte, error) {
+func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	path := filepath.Join(f.Path, name)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, ErrNoPlainFile
+		return nil, errNotRegular
 	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	return readUpTo(file, maxBytes)
+	return ReadUpTo(file, maxBytes)
 }
 
 // maxNoteTail is how much of the end of the notes is read, in bytes.
 const maxNoteTail = 4 << 10
 
 // HasNotes reports whether notes exist. The notes of a short command are read only after its end.
-func (f *PrivateDir) HasNotes() bool {
+func (f *Dir) HasNotes() bool {
 	_, err := os.Lstat(f.Notes)
 	return err == nil
 }
 
 // Drain returns the end of the notes, if they have changed since the last call.
-func (f *PrivateDir) Drain() []byte {
+func (f *Dir) Drain() []byte {
 	if f == nil {
 		return nil
 	}
@@ -160,58 +162,12 @@ func (f *PrivateDir) Drain() []byte {
 	if _, err := file.Seek(max(0, now.size-maxNoteTail), 0); err != nil {
 		return nil
 	}
-	data, _ := readUpTo(file, maxNoteTail) // a partial read is fine
+	data, _ := ReadUpTo(file, maxNoteTail) // a partial read is fine
 	return data
 }
 
-// notesEvery is the time between two reads of the notes, which are polled.
-const notesEvery = 500 * time.Millisecond
-
-// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if
-// none is due.
-func (r *run) untilNoteRead() time.Duration {
-	if r.c.PrivateDir == nil {
-		return -1
-	}
-	return max(0, time.Until(r.nextNoteRead))
-}
-
-// readNotes reads the notes if that is due.
-func (r *run) readNotes(now time.Time) {
-	if r.c.PrivateDir == nil || now.Before(r.nextNoteRead) {
-		return
-	}
-	if r.nextNoteRead.IsZero() { // this is the first call for this command
-		r.nextNoteRead = now.Add(NotesEvery)
-		return
-	}
-	data := r.c.PrivateDir.Drain()
-	pending := (len(data) > 0 || r.notesPending) && r.c.Notes.OnNotes(data)
-	r.notesPending, r.nextNoteRead = pending, now.Add(notesEvery)
-	if pending {
-		r.nextNoteRead = now.Add(NotesEvery)
-	}
-}
-
-// readSecret reads a file.
-func (r *run) readSecret(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = UnusableError(path + " is not a regular file")
-	}
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readUpTo(f, maxSecret)
-}
-
 // Remove removes a directory.
-func Remove(path string, _ *Identity) (more bool, err error) { return false, os.RemoveAll(path) }
+func Remove(path string, _ *runas.Identity) (more bool, err error) { return false, os.RemoveAll(path) }
 
 // OwnerOf returns nil, because all commands run as the account of this process.
-func OwnerOf(string) (*Identity, error) { return nil, nil }
+func OwnerOf(string) (*runas.Identity, error) { return nil, nil }

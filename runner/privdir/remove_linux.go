@@ -1,17 +1,20 @@
-package process
+package privdir
 
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // Limits of the removal of a directory. See docs/decisions/0058.
 const (
-	// removeWithin limits one step. It is shorter than StartWithin, so that a step is not mistaken for
+	// removeWithin limits one step. It is shorter than runas.LookUpWithin, so that a step is not mistaken for
 	// a look-up that hangs.
 	removeWithin = 200 * time.Millisecond
 	removeDepth  = 32 // maximum number of directories that are open at the same time
@@ -24,13 +27,13 @@ var errMore = errors.New("not everything is removed yet")
 // the account of this process may be able to change the parent directory. Remove follows no link and
 // enters no mounted file system. It returns whether anything is left, and an error if something cannot
 // be removed.
-func Remove(path string, owner *Identity) (more bool, err error) {
+func Remove(path string, owner *runas.Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, err
 	}
 	name := filepath.Base(path)
-	_, err = lookUpAt(owner, parent, func() (struct{}, error) {
+	_, err = runas.LookUpAt(owner, parent, func() (struct{}, error) {
 		r := &removal{deadline: time.Now().Add(removeWithin), top: -1}
 		return struct{}{}, r.enter(parent, name, 0)
 	})
@@ -49,15 +52,15 @@ func Remove(path string, owner *Identity) (more bool, err error) {
 
 // OwnerOf returns the account that owns a directory, as user and group id. It returns nil if this
 // process is not root, and therefore has only its own account.
-func OwnerOf(path string) (*Identity, error) {
-	if ownUID() != 0 {
+func OwnerOf(path string) (*runas.Identity, error) {
+	if os.Getuid() != 0 {
 		return nil, nil
 	}
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
 		return nil, err
 	}
-	return &Identity{UID: stat.Uid, GID: stat.Gid}, nil
+	return &runas.Identity{UID: stat.Uid, GID: stat.Gid}, nil
 }
 
 // removal is one step of a removal.

@@ -1,4 +1,4 @@
-package process
+package procfs
 
 import (
 	"sync"
@@ -11,6 +11,10 @@ import (
 // a file at the address of its environment. Threads that can be abandoned therefore do these reads. See
 // docs/decisions/0054.
 var memories = memoryReaders{hung: map[uint32]int{}}
+
+// ReadMemory calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
+// another read of a process of the same account still hangs.
+func ReadMemory(pid int, read func() string) (text string, ok bool) { return memories.read(pid, read) }
 
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
@@ -32,8 +36,7 @@ type memoryReader struct {
 	timer    *time.Timer
 }
 
-// read calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
-// another read of a process of the same account still hangs.
+// read does what ReadMemory promises.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
 	if m.anyHung.Load() && m.blocks(pid) {
 		return "", false
@@ -53,7 +56,7 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 }
 
 func (m *memoryReaders) blocks(pid int) bool {
-	uid, _, ok := uidsOf(pid)
+	uid, _, ok := UIDs(pid)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return ok && m.hung[uid] > 0
@@ -84,7 +87,7 @@ func (m *memoryReaders) put(r *memoryReader) {
 
 // abandon abandons a reader that hangs.
 func (m *memoryReaders) abandon(r *memoryReader, pid int) {
-	uid, _, exists := uidsOf(pid)
+	uid, _, exists := UIDs(pid)
 	if exists {
 		m.countHung(uid, 1)
 	}

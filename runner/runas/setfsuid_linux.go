@@ -1,4 +1,4 @@
-package process
+package runas
 
 import (
 	"errors"
@@ -23,10 +23,10 @@ func withIdentity(id *Identity, f func() error) error {
 	defer runtime.UnlockOSThread()
 	defer restoreIdentity()
 	if err := setFileIdentity(id); err != nil {
-		return accountError(err)
+		return ClassifyError(err)
 	}
 	if err := setCapable(false); err != nil {
-		return &shortageError{err}
+		return &ShortageError{Err: err}
 	}
 	return f()
 }

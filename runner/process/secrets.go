@@ -4,46 +4,15 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"strconv"
-	"time"
 )
 
-// Bounds for the private directory and the secrets of a command.
 const (
-	// NotesEvery is the least time between two reads of a command's notes.
-	NotesEvery = 100 * time.Millisecond
-	// maxSecret is the maximum size of a secret, in bytes.
-	maxSecret = 64 << 10
+	maxSecret = 64 << 10 // maximum size of a secret, in bytes
 	// minMasked is the minimum size of a secret that is masked, in bytes. A shorter text occurs in
 	// ordinary output as well.
 	minMasked = 4
 )
-
-// maxNames is how many names are tried for a new directory. A name stays in use if its directory could
-// not be moved aside.
-const maxNames = 100
-
-// AsideInfix is part of the name of a directory that was moved aside.
-const AsideInfix = ".gone."
-
-// name returns the current name of the directory, or, with an ending, of the file next to it.
-func (f *PrivateDir) name(ending string) string {
-	if f.nameSuffix == 0 {
-		return f.base + ending
-	}
-	return f.base + "." + strconv.Itoa(f.nameSuffix) + ending
-}
-
-// IsOpen reports whether the directory exists and is open.
-func (f *PrivateDir) IsOpen() bool { return f.open }
-
-// RemoveFile removes a file that AddFile created.
-func (f *PrivateDir) RemoveFile(name string) { os.Remove(f.base + "." + name) }
 
 // secretError means that a secret that the command asks for cannot be read. The command's user must fix
 // that. The error does not contain the secret.
@@ -109,20 +78,4 @@ func cutSecret(raw []byte) ([]byte, error) {
 		value = bytes.TrimSuffix(value, []byte("\r"))
 	}
 	return value, nil
-}
-
-// ErrNoPlainFile means that a command left something that is not a regular file.
-var ErrNoPlainFile = errors.New("not a regular file")
-
-// readUpTo reads up to maxBytes+1 bytes of a file, so that the caller can recognise a larger file.
-func readUpTo(f *os.File, maxBytes int64) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		return nil, fmt.Errorf("cannot read the file: %w", err)
-	}
-	return raw, nil
 }

@@ -1,38 +1,41 @@
-package process
+package runas
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// A look-up is given up after StartWithin, and a later result is passed to release. While maxAbandoned
+// A look-up is given up after LookUpWithin, and a later result is passed to release. While maxAbandoned
 // look-ups of an account hang, that account may start no more look-ups, but other accounts may.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
-	needsRoot(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		answer, back := make(chan int), make(chan int, maxAbandoned)
 		ask := func() (int, error) { return <-answer, nil }
 		begun := time.Now()
 		for range maxAbandoned {
 			go func() {
-				if _, err := lookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, errHung) {
+				if _, err := LookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, ErrHung) {
 					t.Errorf("got %v", err)
 				}
 			}()
 		}
-		time.Sleep(StartWithin)
+		time.Sleep(LookUpWithin)
 		synctest.Wait()
-		if n := abandoned.total; n != maxAbandoned || time.Since(begun) != StartWithin {
+		if n := abandoned.total; n != maxAbandoned || time.Since(begun) != LookUpWithin {
 			t.Errorf("after %v %d are given up", time.Since(begun), n)
 		}
-		if _, err := lookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, errHung) || time.Since(begun) != StartWithin {
+		if _, err := LookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrHung) || time.Since(begun) != LookUpWithin {
 			t.Errorf("one more: %v, after %v", err, time.Since(begun))
 		}
 		other := &Identity{UID: ownIdentity().UID + 1, GID: 1}
-		if n, err := lookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
+		if n, err := LookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
 			t.Errorf("another account's: got %d, %v", n, err)
 		}
 		for i := range maxAbandoned {
@@ -43,7 +46,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 			t.Errorf("%d are late, %d were given back", abandoned.total, len(back))
 		}
 		wrong := errors.New("wrong")
-		if n, err := lookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
+		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
 			t.Errorf("got %d, %v", n, err)
 		}
 	})
@@ -52,18 +55,20 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 // While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
 // a shortage: it is not started, because it could hang as well.
 func TestHungLookUpsAreBounded(t *testing.T) {
-	needsRoot(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan int)
 		var callers sync.WaitGroup
 		for i := range maxAbandonedTotal {
 			callers.Go(func() {
-				lookUp(&Identity{UID: uint32(i / maxAbandoned), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
+				LookUp(&Identity{UID: uint32(i / maxAbandoned), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
 			})
 		}
 		callers.Wait()
-		_, err := lookUp(&Identity{UID: maxAbandonedTotal, GID: 1}, func() (int, error) { return 7, nil }, nil)
-		if !errors.As(err, new(*shortageError)) || !errors.Is(err, errHung) {
+		_, err := LookUp(&Identity{UID: maxAbandonedTotal, GID: 1}, func() (int, error) { return 7, nil }, nil)
+		if !errors.As(err, new(*ShortageError)) || !errors.Is(err, ErrHung) {
 			t.Errorf("got %v", err)
 		}
 		close(answer)

@@ -1,13 +1,10 @@
-package process
+package procfs
 
 import (
-	"fmt"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A read of a process's memory that hangs is given up after memoryReadTimeout. While it hangs, no
@@ -37,23 +34,4 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 		}
 		close(m.idle[0].requests)
 	})
-}
-
-// The peak memory is that of the command, not that of the process that started it.
-func TestPeakMemoryBelongsToCommand(t *testing.T) {
-	var own unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
-		t.Fatal(err)
-	}
-	more := own.Maxrss<<10 + 100<<20
-	for line, least := range map[string]int64{"true": 0,
-		fmt.Sprintf("head -c %d /dev/zero | tail -c %[1]d | wc -c", more): more} {
-		c := command(t, "/bin/sh", "-c", line)
-		w := NewWorker(nil)
-		r := w.Run(c)
-		w.Close()
-		if r.ExitCode != 0 || r.PeakRSS < least || least == 0 && r.PeakRSS != 0 {
-			t.Errorf("%s: %+v", line, r)
-		}
-	}
 }

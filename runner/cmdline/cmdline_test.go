@@ -1,4 +1,4 @@
-package process
+package cmdline
 
 import (
 	"slices"
@@ -36,7 +36,7 @@ func TestCommandLine(t *testing.T) {
 			`cmd.exe /D /E:ON /V:OFF /S /C ""C:\a b\x.bat" plain "a b" "" "&|<>^" "a,b;c=d" c:\ "a b\\" "!x!""`},
 		{[]string{"X.CMD. .", "a"}, `cmd.exe /D /E:ON /V:OFF /S /C ""X.CMD. ." a"`},
 	} {
-		if got, err := CommandLine(c.argv); got != c.want || err != nil {
+		if got, err := Encode(c.argv); got != c.want || err != nil {
 			t.Errorf("%q:\ngot  %s (%v)\nwant %s", c.argv, got, err, c.want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestCommandLineRefuses(t *testing.T) {
 		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /V:OFF /C ""`)+1)}, "8191"},
 		{[]string{"x.bat", strings.Repeat("a", maxCmdLine)}, "8191"},
 	} {
-		if line, err := CommandLine(c.argv); err == nil || !strings.Contains(err.Error(), c.want) {
+		if line, err := Encode(c.argv); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %.60q, %v; want an error with %q", c.argv, line, err, c.want)
 		}
 	}
@@ -68,7 +68,7 @@ func TestCommandLineRefuses(t *testing.T) {
 		{"x", strings.Repeat("a", maxLine-2)},
 		{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /V:OFF /C ""`))},
 	} {
-		if line, err := CommandLine(argv); err != nil {
+		if line, err := Encode(argv); err != nil {
 			t.Errorf("the longest line: %d characters, %v", len(line), err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestCommandLineKeepsArguments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		argument := rapid.StringOf(rapid.SampledFrom([]rune("ab \t\n\"\"\\\\\\%&^é😀")))
 		argv := append([]string{`C:\a b\x.exe`}, rapid.SliceOf(argument).Draw(t, "arguments")...)
-		line, err := CommandLine(argv)
+		line, err := Encode(argv)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,6 @@
-package process
+// Package cmdline encodes the arguments of a program as a Windows command line, so that the program gets
+// them unchanged.
+package cmdline
 
 import (
 	"errors"
@@ -15,11 +17,11 @@ const (
 	maxCmdLine = 8_191
 )
 
-// CommandLine encodes arguments as a Windows command line, which is one text. The program in argv[0]
+// Encode returns the command line for some arguments. The program in argv[0]
 // determines the quoting rules: those of cmd.exe for cmd.exe and batch files, those of
-// CommandLineToArgvW for other programs. CommandLine returns an error if an argument cannot be passed
+// CommandLineToArgvW for other programs. Encode returns an error if an argument cannot be passed
 // unchanged.
-func CommandLine(argv []string) (line string, err error) {
+func Encode(argv []string) (line string, err error) {
 	maxLength := maxLine
 	for _, a := range argv {
 		if strings.ContainsRune(a, 0) {
@@ -31,7 +33,7 @@ func CommandLine(argv []string) (line string, err error) {
 	}
 	text, kind := shellText(argv)
 	switch {
-	case isBatch(argv[0]):
+	case IsBatch(argv[0]):
 		maxLength = maxCmdLine
 		line, err = batchLine(argv)
 	case kind == cmdText:
@@ -123,9 +125,9 @@ func quietPowerShell(argv []string, at int) []string {
 	return slices.Concat(argv[:at], add, argv[at:])
 }
 
-// isBatch reports whether Windows runs a file with cmd.exe. Windows ignores dots and spaces at the end
+// IsBatch reports whether Windows runs a file with cmd.exe. Windows ignores dots and spaces at the end
 // of a name.
-func isBatch(path string) bool {
+func IsBatch(path string) bool {
 	path = strings.ToLower(strings.TrimRight(path, ". "))
 	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
 }

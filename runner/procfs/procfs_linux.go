@@ -1,4 +1,8 @@
-package process
+// Package procfs reads the state of processes from /proc, without being held up by a process whose
+// memory cannot be read.
+//
+// Start with Stat, All and EnvVar.
+package procfs
 
 import (
 	"bytes"
@@ -10,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proc describes a process as read from /proc.
-type proc struct {
-	pid, ppid, pgid, sid int
-	state                byte
-	flags                uint64
-	ticks                int64 // start time, in clock ticks since boot
+// Process describes a process as read from /proc.
+type Process struct {
+	PID, PPID, PGID, SID int
+	State                byte
+	Flags                uint64
+	Ticks                int64 // start time, in clock ticks since boot
 }
 
-// forkNoExec is the kernel's flag for a process that has not executed a program since its fork
+// ForkNoExec is the kernel's flag for a process that has not executed a program since its fork
 // (PF_FORKNOEXEC). The flag stays visible after the end of the process until it is reaped.
-const forkNoExec = 0x40
+const ForkNoExec = 0x40
 
 // kernelThread is the kernel's flag for its own threads (PF_KTHREAD).
 const kernelThread = 0x200000
 
-// stat reads the state of one process. It returns ok=false if the process does not exist.
-func stat(pid int) (p proc, ok bool) {
+// Stat reads the state of one process. It returns ok=false if the process does not exist.
+func Stat(pid int) (p Process, ok bool) {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	raw := b.read(pid, "stat")
@@ -34,45 +38,40 @@ func stat(pid int) (p proc, ok bool) {
 	if end < 0 {
 		return p, false
 	}
-	p.pid = pid
+	p.PID = pid
 	n := 0
 	for f := range bytes.FieldsSeq(raw[end+1:]) {
 		switch n++; n {
 		case 1:
-			p.state = f[0]
+			p.State = f[0]
 		case 2:
-			p.ppid, _ = strconv.Atoi(string(f))
+			p.PPID, _ = strconv.Atoi(string(f))
 		case 3:
-			p.pgid, _ = strconv.Atoi(string(f))
+			p.PGID, _ = strconv.Atoi(string(f))
 		case 4:
-			p.sid, _ = strconv.Atoi(string(f))
+			p.SID, _ = strconv.Atoi(string(f))
 		case 7:
-			p.flags, _ = strconv.ParseUint(string(f), 10, 64)
+			p.Flags, _ = strconv.ParseUint(string(f), 10, 64)
 		case 20:
-			p.ticks, _ = strconv.ParseInt(string(f), 10, 64)
+			p.Ticks, _ = strconv.ParseInt(string(f), 10, 64)
 			return p, true
 		}
 	}
 	return p, false
 }
 
-func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
+// Alive reports whether the process had not ended.
+func (p Process) Alive() bool { return p.State != 'Z' && p.State != 'X' }
 
-// IsStopped reports whether a process is stopped, by a signal or a debugger.
-func IsStopped(pid int) bool {
-	p, ok := stat(pid)
-	return ok && (p.state == 'T' || p.state == 't')
+// StillAlive reports whether p is still alive, and its pid does not belong to another process.
+func (p Process) StillAlive() bool {
+	now, ok := Stat(p.PID)
+	return ok && now.Ticks == p.Ticks && now.Alive()
 }
 
-// stillAlive reports whether p is still alive, and its pid does not belong to another process.
-func (p proc) stillAlive() bool {
-	now, ok := stat(p.pid)
-	return ok && now.ticks == p.ticks && now.alive()
-}
-
-// uidsOf returns the real and the saved user id of a process. It returns ok=false if the process does
+// UIDs returns the real and the saved user id of a process. It returns ok=false if the process does
 // not exist.
-func uidsOf(pid int) (real, saved uint32, ok bool) {
+func UIDs(pid int) (real, saved uint32, ok bool) {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\nUid:"))
@@ -93,8 +92,8 @@ func uidsOf(pid int) (real, saved uint32, ok bool) {
 	return real, saved, n == 4
 }
 
-// tracerOf returns the pid of the process that traces pid, or 0.
-func tracerOf(pid int) int {
+// Tracer returns the pid of the process that traces pid, or 0.
+func Tracer(pid int) int {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\nTracerPid:"))
@@ -103,8 +102,8 @@ func tracerOf(pid int) int {
 	return tracer
 }
 
-// signalSet returns a set of signals from the status file of a process, such as SigIgn.
-func signalSet(pid int, name string) (set uint64) {
+// SignalSet returns a set of signals from the status file of a process, such as SigIgn.
+func SignalSet(pid int, name string) (set uint64) {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\n"+name+":"))
@@ -113,14 +112,14 @@ func signalSet(pid int, name string) (set uint64) {
 	return set
 }
 
-// cookieOf returns the cookie in a process's environment. It returns "" if the environment has no
-// cookie or cannot be read.
-func cookieOf(pid int) string {
-	cookie, _ := memories.read(pid, func() string { return readCookie(pid) })
-	return cookie
+// EnvVar returns the value of a variable in the environment with which a process was started. It returns
+// "" if there is no such variable or the environment cannot be read.
+func EnvVar(pid int, name string) string {
+	value, _ := memories.read(pid, func() string { return readEnvVar(pid, name) })
+	return value
 }
 
-func readCookie(pid int) string {
+func readEnvVar(pid int, name string) string {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	fd, ok := b.open(pid, "environ")
@@ -128,7 +127,7 @@ func readCookie(pid int) string {
 		return ""
 	}
 	defer unix.Close(fd)
-	var prefix []byte // start of a variable that continues in the next piece, at most maxCookie bytes
+	var prefix []byte // start of a variable that continues in the next piece, at most maxEnvVar bytes
 	for atStart := true; ; {
 		raw := b.next(fd)
 		if len(raw) == 0 {
@@ -139,21 +138,20 @@ func readCookie(pid int) string {
 			if !atStart {
 				entry = append(prefix, entry...)
 			}
-			if v, ok := bytes.CutPrefix(entry, cookiePrefix); ok && complete {
-				return string(v)
+			if n := len(name); complete && len(entry) > n && string(entry[:n]) == name && entry[n] == '=' {
+				return string(entry[n+1:])
 			}
 			if atStart = complete; !atStart {
-				prefix = bytes.Clone(entry[:min(len(entry), maxCookie)])
+				prefix = bytes.Clone(entry[:min(len(entry), maxEnvVar)])
 			}
 			raw = rest
 		}
 	}
 }
 
-var cookiePrefix = []byte(CookieName + "=")
-
-// maxCookie is the maximum size of the variable with the cookie, in bytes.
-const maxCookie = 1024
+// maxEnvVar is the maximum size of a variable that EnvVar finds, in bytes, unless the kernel returns the
+// whole environment in one read.
+const maxEnvVar = 1024
 
 // procBuffer is a reusable buffer for reading files in /proc. The end of one command may require
 // hundreds of reads, which must not create garbage.
@@ -195,21 +193,21 @@ func (b *procBuffer) read(pid int, name string) []byte {
 	return b.next(fd)
 }
 
-// allProcs lists all processes except kernel threads.
-func allProcs() []proc {
+// All lists all processes except kernel threads.
+func All() []Process {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
-	procs := make([]proc, 0, len(names))
+	procs := make([]Process, 0, len(names))
 	for _, name := range names {
 		if name[0] < '1' || name[0] > '9' {
 			continue
 		}
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := stat(pid); ok && p.flags&kernelThread == 0 {
+			if p, ok := Stat(pid); ok && p.Flags&kernelThread == 0 {
 				procs = append(procs, p)
 			}
 		}

@@ -31,57 +31,6 @@ func PreferOOMKillOfCommands() error { return ErrUnsupported }
 // IsStopped returns false, because the state of a process is unknown on this system.
 func IsStopped(int) bool { return false }
 
-// PrivateDir does nothing: commands get no private directory on this system.
-type PrivateDir struct{ Path, Notes string }
-
-// AsideInfix is part of the name of a directory that was moved aside.
-const AsideInfix = ".gone."
-
-// NewPrivateDir returns a PrivateDir without a directory.
-func NewPrivateDir(string) *PrivateDir { return &PrivateDir{} }
-
-// Open returns ErrUnsupported.
-func (f *PrivateDir) Open(*Identity) error { return ErrUnsupported }
-
-// Used returns false.
-func (f *PrivateDir) Used() bool { return false }
-
-// IsOpen returns false.
-func (f *PrivateDir) IsOpen() bool { return false }
-
-// MoveAside does nothing.
-func (f *PrivateDir) MoveAside(bool) string { return "" }
-
-// RemoveUnused does nothing.
-func (f *PrivateDir) RemoveUnused() {}
-
-// Close does nothing.
-func (f *PrivateDir) Close() {}
-
-// AddFile returns ErrUnsupported.
-func (f *PrivateDir) AddFile(string, []byte) (string, error) { return "", ErrUnsupported }
-
-// RemoveFile does nothing.
-func (f *PrivateDir) RemoveFile(string) {}
-
-// Read returns ErrUnsupported.
-func (f *PrivateDir) Read(string, int64) ([]byte, error) { return nil, ErrUnsupported }
-
-// Drain returns nil.
-func (f *PrivateDir) Drain() []byte { return nil }
-
-// HasNotes returns false.
-func (f *PrivateDir) HasNotes() bool { return false }
-
-// ErrNoPlainFile means that a command left something that is not a regular file.
-var ErrNoPlainFile = ErrUnsupported
-
-// Remove returns ErrUnsupported.
-func Remove(string, *Identity) (more bool, err error) { return false, ErrUnsupported }
-
-// OwnerOf returns ErrUnsupported.
-func OwnerOf(string) (*Identity, error) { return nil, ErrUnsupported }
-
 // Close does nothing.
 func (w *Worker) Close() {}
 

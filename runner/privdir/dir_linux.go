@@ -1,31 +1,32 @@
-package process
+package privdir
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// PrivateDir creates private directories and FIFOs, for one command after another. A directory and a
+// Dir creates private directories and FIFOs, for one command after another. A directory and a
 // FIFO next to it belong to the account that the command runs as. The command writes its notes to the
 // FIFO. If a command leaves the directory unused, the next command of the same account gets the same
 // directory. One system call checks whether a directory is unused, because any use changes the
 // directory's times. The parent directory must be one in which only the account of this process can
-// create, rename or remove files. One goroutine at a time may use a PrivateDir. See
+// create, rename or remove files. One goroutine at a time may use a Dir. See
 // docs/decisions/0058.
-type PrivateDir struct {
+type Dir struct {
 	Path  string // path of the directory while it is open
 	Notes string // path of the FIFO
 
 	base       string
 	nameSuffix int // number of names given up because an earlier directory or FIFO keeps them
-	owner      *Identity
+	owner      *runas.Identity
 	open       bool
 	fd         int // descriptor of the directory
 	// pipe is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
@@ -35,13 +36,13 @@ type PrivateDir struct {
 	gotNotes   bool        // something was read from the FIFO since the directory was opened
 }
 
-// NewPrivateDir returns a PrivateDir without a directory. The paths of all its directories and FIFOs
+// New returns a Dir without a directory. The paths of all its directories and FIFOs
 // begin with base.
-func NewPrivateDir(base string) *PrivateDir { return &PrivateDir{base: base, fd: -1, pipe: -1} }
+func New(base string) *Dir { return &Dir{base: base, fd: -1, pipe: -1} }
 
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
 // process.
-func (f *PrivateDir) Open(owner *Identity) (err error) {
+func (f *Dir) Open(owner *runas.Identity) (err error) {
 	f.gotNotes = false
 	if !sameFileRights(f.owner, owner) {
 		f.Close()
@@ -62,13 +63,13 @@ func (f *PrivateDir) Open(owner *Identity) (err error) {
 
 // sameFileRights reports whether two identities have the same rights on files that only their owner may
 // use.
-func sameFileRights(a, b *Identity) bool {
+func sameFileRights(a, b *runas.Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
 // create creates the FIFO and the directory if they do not exist. Only this process can change them
 // until it gives them to the account.
-func (f *PrivateDir) create() (err error) {
+func (f *Dir) create() (err error) {
 	if f.pipe < 0 {
 		f.Notes = f.name(".progress")
 		if err := unix.Mkfifo(f.Notes, 0o600); err != nil {
@@ -105,7 +106,7 @@ func (f *PrivateDir) create() (err error) {
 }
 
 // chown makes the account the owner of a file.
-func (f *PrivateDir) chown(fd int) error {
+func (f *Dir) chown(fd int) error {
 	if f.owner == nil {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (f *PrivateDir) chown(fd int) error {
 // a file system that a user has mounted on the directory cannot make it hang. A command that resets the
 // directory's times immediately after a change can hide files from this check. Only the next command of
 // the same account sees these files, because another account never gets the directory.
-func (f *PrivateDir) Used() bool {
+func (f *Dir) Used() bool {
 	var now unix.Stat_t
 	// Fstat never blocks.
 	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
@@ -127,7 +128,7 @@ func (f *PrivateDir) Used() bool {
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
 // for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
 // the command may still use the FIFO, so MoveAside gives up the FIFO as well.
-func (f *PrivateDir) MoveAside(survived bool) (path string) {
+func (f *Dir) MoveAside(survived bool) (path string) {
 	path = f.Path
 	for try := range maxNames {
 		newPath := f.name(AsideInfix) + strconv.Itoa(try)
@@ -151,7 +152,7 @@ func (f *PrivateDir) MoveAside(survived bool) (path string) {
 }
 
 // RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
-func (f *PrivateDir) RemoveUnused() {
+func (f *Dir) RemoveUnused() {
 	if !f.open {
 		return
 	}
@@ -165,7 +166,7 @@ func (f *PrivateDir) RemoveUnused() {
 	}
 }
 
-func (f *PrivateDir) closePipe() {
+func (f *Dir) closePipe() {
 	if f.pipe >= 0 {
 		go unix.Close(f.pipe) // close blocks while a process has the FIFO locked
 		f.pipe = -1
@@ -174,13 +175,13 @@ func (f *PrivateDir) closePipe() {
 }
 
 // Close releases all resources, and removes the FIFO and, if it is empty, the directory.
-func (f *PrivateDir) Close() {
+func (f *Dir) Close() {
 	f.RemoveUnused()
 	f.closePipe()
 }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
-func (f *PrivateDir) AddFile(name string, content []byte) (path string, err error) {
+func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
 	os.Remove(path) // remove the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -198,30 +199,13 @@ func (f *PrivateDir) AddFile(name string, content []byte) (path string, err erro
 // Read reads a file that the command left in the directory, with the rights of the command's account.
 // It reads up to maxBytes+1 bytes, so that the caller can recognise a larger file. It returns
 // os.ErrNotExist if the file does not exist.
-func (f *PrivateDir) Read(name string, maxBytes int64) ([]byte, error) {
-	// Duplicate the descriptor, because a look-up that hangs may outlive the PrivateDir.
+func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+	// Duplicate the descriptor, because a look-up that hangs may outlive the Dir.
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return lookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, maxBytes) })
-}
-
-// lookUpAt runs f as lookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs
-// keeps the descriptor open after lookUpAt returns.
-func lookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
-	var started atomic.Bool
-	found, err = lookUp(owner, func() (found T, err error) {
-		if !started.CompareAndSwap(false, true) {
-			return found, errHung
-		}
-		defer unix.Close(dirFD)
-		return f()
-	}, nil)
-	if started.CompareAndSwap(false, true) {
-		unix.Close(dirFD)
-	}
-	return found, err
+	return runas.LookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, maxBytes) })
 }
 
 // readPlainAt reads a regular file.
@@ -231,7 +215,7 @@ func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	switch err {
 	case nil:
 	case unix.ELOOP, unix.ENXIO:
-		return nil, ErrNoPlainFile
+		return nil, errNotRegular
 	default:
 		return nil, err
 	}
@@ -242,17 +226,17 @@ func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
 		return nil, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, ErrNoPlainFile
+		return nil, errNotRegular
 	}
-	return readUpTo(f, maxBytes)
+	return ReadUpTo(f, maxBytes)
 }
 
 // HasNotes reports whether any notes were read since the directory was opened.
-func (f *PrivateDir) HasNotes() bool { return f.gotNotes }
+func (f *Dir) HasNotes() bool { return f.gotNotes }
 
 // Drain returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
 // than drainWithin, Drain gives up the FIFO and returns nil.
-func (f *PrivateDir) Drain() []byte {
+func (f *Dir) Drain() []byte {
 	if f == nil || f.pipe < 0 {
 		return nil
 	}
@@ -276,7 +260,16 @@ func (f *PrivateDir) Drain() []byte {
 // drainWithin limits how long a read of the FIFO may take.
 const drainWithin = time.Second
 
-// drainPipe reads the content of a FIFO. It blocks while a process has the FIFO locked.
+// NotesFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
+func (f *Dir) NotesFD() int { return f.pipe }
+
+// ReadNotes returns the notes that have not been read yet. It blocks while a process has the FIFO
+// locked.
+func (f *Dir) ReadNotes() []byte {
+	f.gotNotes = true
+	return drainPipe(f.pipe)
+}
+
 func drainPipe(pipe int) []byte {
 	buf := make([]byte, 64<<10) // this is the capacity of a FIFO
 	n, err := unix.Read(pipe, buf)
@@ -284,55 +277,4 @@ func drainPipe(pipe int) []byte {
 		return nil
 	}
 	return buf[:n]
-}
-
-// notesFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
-// next read is due later.
-func (r *run) notesFD() int32 {
-	if r.c.PrivateDir == nil || !r.nextNoteRead.IsZero() {
-		return -1
-	}
-	return int32(r.c.PrivateDir.pipe)
-}
-
-// untilNoteRead returns the time until the next read of the notes. It returns a negative duration if
-// none is due.
-func (r *run) untilNoteRead() time.Duration {
-	if r.nextNoteRead.IsZero() {
-		return -1
-	}
-	return max(0, time.Until(r.nextNoteRead))
-}
-
-// readNotes reads the notes if that is due. The next read is due NotesEvery later, so a command that
-// writes notes all the time uses little of this process's time.
-func (r *run) readNotes(now time.Time) {
-	if r.blocked || r.nextNoteRead.IsZero() || now.Before(r.nextNoteRead) {
-		return
-	}
-	var data []byte
-	r.callBlocking(func() { data = drainPipe(r.c.PrivateDir.pipe) })
-	r.c.PrivateDir.gotNotes = true
-	if pending := r.c.Notes.OnNotes(data); pending || len(data) > 0 {
-		r.nextNoteRead = now.Add(NotesEvery)
-	} else {
-		r.nextNoteRead = time.Time{}
-	}
-}
-
-// readSecret reads a file with the rights of the command's account.
-func (r *run) readSecret(path string) ([]byte, error) {
-	raw, err := lookUp(r.c.RunAs, func() ([]byte, error) {
-		fd, err := openStdin(path)
-		if err != nil {
-			return nil, err
-		}
-		f := os.NewFile(uintptr(fd), path)
-		defer f.Close()
-		return readUpTo(f, maxSecret)
-	}, nil)
-	if err != nil && descriptorsOut(err) {
-		return nil, &shortageError{err}
-	}
-	return raw, err
 }
