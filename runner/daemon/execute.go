@@ -51,7 +51,8 @@ func (s *server) command(a *attempt) *process.Command {
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: runner.Patience(), Cookie: s.cookie(a),
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
-		Nice:   int(st.Nice), NoFile: int(st.NoFile), NoNewPrivileges: st.NoNewPrivileges, Mask: st.Mask,
+		ProcessLimits: process.ProcessLimits{Nice: int(st.Nice), NoFile: int(st.NoFile),
+			NoNewPrivileges: st.NoNewPrivileges}, Mask: st.Mask,
 		OnForked: func(pid int, at time.Time) {
 			s.table.SetForked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()

@@ -46,16 +46,13 @@ type Command struct {
 	Background  bool          // leftover processes may live on
 	Patience    time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
 	Limits      Limits        // limits of all processes of the tree together
-	Nice        int           // nice value of each process; 0 means that of this process
-	NoFile      int           // limit of open files of each process; 0 means the default
-	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
-	NoNewPrivileges bool
-	Cookie          string          // unique: no other run on this machine ever has the same cookie
-	RunAs           *runas.Identity // the account to run as; nil means the account of this process
-	Secrets         []Secret        // variables whose values are read at the start
-	Mask            bool            // replace secrets in the recorded output with ***
-	PrivateDir      *privdir.Dir    // the command's private directory, already open; nil means none
-	Log             *output.Log
+	ProcessLimits
+	Cookie     string          // unique: no other run on this machine ever has the same cookie
+	RunAs      *runas.Identity // the account to run as; nil means the account of this process
+	Secrets    []Secret        // variables whose values are read at the start
+	Mask       bool            // replace secrets in the recorded output with ***
+	PrivateDir *privdir.Dir    // the command's private directory, already open; nil means none
+	Log        *output.Log
 	// OnStarted is called once, if the command still runs StartedAfter after its start.
 	OnStarted func(pid int, at time.Time)
 	Notes     Notes // receives the notes that the command writes; nil if PrivateDir is nil
@@ -85,6 +82,14 @@ type Limits struct {
 	Memory int64   // bytes
 	CPUs   float64 // CPU time per elapsed time, so 1.5 means one and a half processors
 	Tasks  int     // processes and threads that exist at the same time
+}
+
+// ProcessLimits are the limits of each process of a command.
+type ProcessLimits struct {
+	Nice   int // nice value; 0 means that of this process
+	NoFile int // limit of open files; 0 means the default
+	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
+	NoNewPrivileges bool
 }
 
 // Extent says how completely a limit is enforced.

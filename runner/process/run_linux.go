@@ -185,17 +185,14 @@ type run struct {
 	pause         pauseState
 	frozen        bool // the control group has frozen the tree
 	exited        bool
-	pipesEmpty    bool        // the pipes were empty at the last poll
-	reapedBefore  int64       // value of orphans.reaped before the last poll
-	termAt        time.Time   // time when SIGTERM was sent
-	killAt        time.Time   // time when SIGKILL is due
-	killedAt      time.Time   // time when SIGKILL was first sent
-	graceEnd      time.Time   // time when leftover processes are ended
-	baton         sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
-	blockTimer    *time.Timer // timer of a call that may block; nil before the first one
-	blocked       bool        // enforceWhileBlocked is enforcing deadlines
-	endSeen       bool        // enforceWhileBlocked has seen the end of the main process
-	nextNoteRead  time.Time   // time of the next read of the notes; zero while the poll reports new notes
+	pipesEmpty    bool  // the pipes were empty at the last poll
+	reapedBefore  int64 // value of orphans.reaped before the last poll
+	endTimes
+	baton        sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	blockTimer   *time.Timer // timer of a call that may block; nil before the first one
+	blocked      bool        // enforceWhileBlocked is enforcing deadlines
+	endSeen      bool        // enforceWhileBlocked has seen the end of the main process
+	nextNoteRead time.Time   // time of the next read of the notes; zero while the poll reports new notes
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.

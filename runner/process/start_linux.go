@@ -194,7 +194,8 @@ func (r *run) chown(fd int) error {
 func (r *run) stdin() (fd int, err error) {
 	switch {
 	case r.c.StdinFile != "":
-		fd, err = runas.LookUp(r.c.RunAs, func() (int, error) { return openStdin(r.c.StdinFile) }, func(fd int) { unix.Close(fd) })
+		open := func() (int, error) { return openStdin(r.c.StdinFile) }
+		fd, err = runas.LookUp(r.c.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
 			return fd, nil
