@@ -65,38 +65,42 @@ func serviceVerb(a *app) *cobra.Command {
 			return a.serviceAct(own, "started", (*register.Service).Start)
 		}),
 		stop,
-		on("restart", "Restart the service; running jobs continue", func(ctx context.Context) error {
-			if t, mine := a.unregistered(own); mine {
-				c := control.NewClient(t.Socket)
-				defer c.Close()
-				var err error
-				if c.Connect(ctx) == nil {
-					if t.Serve, err = servedAs(ctx, c, t.Serve); err != nil {
-						return err
-					}
-					if _, err := a.stopAndWait(ctx, c, true); err != nil {
-						return err
-					}
-				}
-				return a.startUnregistered(ctx, t)
-			}
-			return a.serviceAct(own, "restarted", func(r *register.Service) error {
-				c := control.NewClient(r.Places.Socket)
-				defer c.Close()
-				// If no service runs, a failed restart does no harm, so the check is not needed.
-				if c.Connect(ctx) == nil {
-					if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
-						return err
-					}
-				}
-				return r.Restart()
-			})
-		}),
+		on("restart", "Restart the service; running jobs continue",
+			func(ctx context.Context) error { return a.serviceRestart(ctx, own) }),
 		on("status", "Show whether the service is running",
 			func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
 	verbs.AddCommand(a.installersVerbs()...)
 	return verbs
+}
+
+// serviceRestart restarts a service, registered or not.
+func (a *app) serviceRestart(ctx context.Context, own bool) error {
+	if t, mine := a.unregistered(own); mine {
+		c := control.NewClient(t.Socket)
+		defer c.Close()
+		var err error
+		if c.Connect(ctx) == nil {
+			if t.Serve, err = servedAs(ctx, c, t.Serve); err != nil {
+				return err
+			}
+			if _, err := a.stopAndWait(ctx, c, true); err != nil {
+				return err
+			}
+		}
+		return a.startUnregistered(ctx, t)
+	}
+	return a.serviceAct(own, "restarted", func(r *register.Service) error {
+		c := control.NewClient(r.Places.Socket)
+		defer c.Close()
+		// If no service runs, a failed restart does no harm, so the check is not needed.
+		if c.Connect(ctx) == nil {
+			if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
+				return err
+			}
+		}
+		return r.Restart()
+	})
 }
 
 // registration returns the service that may be registered with the system: the user's own, or the
