@@ -1,6 +1,6 @@
-// Package folder reports when files in a directory are created, removed or replaced, without
+// Package dir reports when files in a directory are created, removed or replaced, without
 // polling.
-package folder
+package dir
 
 import (
 	"context"
