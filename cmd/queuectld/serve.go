@@ -21,9 +21,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/registered"
-	"github.com/queuectl/queuectl/internal/resident"
 	"github.com/queuectl/queuectl/internal/systemd"
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -40,7 +39,7 @@ func serveVerb(a *app) *cobra.Command {
 			if background {
 				inherit = cleanstart.Reset
 			}
-			if err := timerslack.RestartWithTimerSlack(inherit); err != nil {
+			if err := tune.RestartWithTimerSlack(inherit); err != nil {
 				return err
 			}
 			files.KeepPrivate()
@@ -161,7 +160,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		leaveConsole()
 	}
-	var memory resident.MemoryTrimmer
+	var memory tune.MemoryTrimmer
 	o.OnIdleCheck = memory.TrimIfIdle
 	o.OnReady = func() {
 		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
@@ -279,7 +279,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	start := func() (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		timerslack.RestoreTimerSlack()
+		tune.RestoreTimerSlack()
 		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)

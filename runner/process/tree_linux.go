@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/cleanstart"
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
@@ -71,7 +71,7 @@ func restart() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cleanstart.DefaultSignals()
-	return timerslack.ExecWithTimerSlack(append(os.Environ(), preparedName+"=1"))
+	return tune.ExecWithTimerSlack(append(os.Environ(), preparedName+"=1"))
 }
 
 // defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended

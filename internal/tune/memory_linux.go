@@ -1,7 +1,4 @@
-// Package resident reduces the memory of a service that is idle. Most of that memory is code and
-// tables of libraries. The program reads them at its start and at the first request of each kind,
-// and then does not need them for a long time. Start with MemoryTrimmer.
-package resident
+package tune
 
 import (
 	"bufio"
@@ -16,6 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// Most of the memory of an idle service is code and tables of libraries. The program reads them at its
+// start and at the first request of each kind, and then does not need them for a long time.
 
 // idleShare defines an idle service: it uses less than 1/idleShare of a processor. minCPUTime is
 // how much processor time the service must have used since the last garbage collection by MemoryTrimmer

@@ -1,11 +1,11 @@
-// Package stackroom grows the main goroutine's stack once, to the size that a client needs, while
+// Package stack grows the main goroutine's stack once, to the size that a client needs, while
 // it is nearly empty.
 //
 // Without this package, the stack doubles two or three times later, while other packages are
 // initialized and while the command runs. Each time, the runtime copies the whole stack and reads
 // pointer maps that are not in memory yet. That takes a twentieth of the time of an enqueue. The
 // package imports nothing, so that Go initializes it first.
-package stackroom
+package stack
 
 // size is the array size that makes the stack 32 KiB large.
 // See docs/decisions/0096.
