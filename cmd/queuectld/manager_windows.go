@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/fault"
-	"github.com/queuectl/queuectl/internal/register"
+	"github.com/queuectl/queuectl/internal/osservice/install"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -27,7 +27,7 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 
 // runByServiceManager runs the service under the service manager.
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
-	err := svc.Run(register.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
+	err := svc.Run(install.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
 		return fault.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the "+
 			"foreground with: queuectl serve", connect.StartSystem)

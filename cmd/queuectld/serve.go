@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/logs"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/internal/tune"
 	"github.com/queuectl/queuectl/service"
@@ -50,8 +50,8 @@ func serveVerb(a *app) *cobra.Command {
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 				o.OnConcurrencyLimit = newProcsTuner().raise
-				started := registered.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
-				o.BootAdvice = func() string { return registered.BootAdvice(started) }
+				started := osservice.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
+				o.BootAdvice = func() string { return osservice.BootAdvice(started) }
 				if background {
 					o.Inherited = cleanstart.Inherited()
 				}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package register
+package install
 
 import (
 	"html"

@@ -1,4 +1,4 @@
-package register
+package install
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 	kardianos "github.com/kardianos/service"
 
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -133,7 +133,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 		folder + "queuectl.service", folder + "queuectl.socket"})
 	expect(t, "asked", m.takeCalls(), []string{"install",
 		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
-	if start, registered := registered.UserService(); !registered || start != "systemctl --user start queuectl" {
+	if start, registered := osservice.UserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
 	if was, err := m.s.Uninstall(); err != nil || !was {
@@ -242,7 +242,7 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 
 // Without systemd, the error contains the command for another init system, as in docs/install.md.
 func TestWithoutSystemd(t *testing.T) {
-	page, err := os.ReadFile("../../docs/install.md")
+	page, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
 	}

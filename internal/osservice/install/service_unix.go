@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package register
+package install
 
 import (
 	kardianos "github.com/kardianos/service"

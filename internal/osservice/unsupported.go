@@ -1,6 +1,6 @@
 //go:build !linux && !darwin && !windows
 
-package registered
+package osservice
 
 import "github.com/queuectl/queuectl/config"
 

@@ -1,6 +1,6 @@
 //go:build !linux && !darwin && !windows
 
-package register
+package install
 
 import "github.com/queuectl/queuectl/queue"
 

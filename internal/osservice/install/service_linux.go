@@ -1,4 +1,4 @@
-package register
+package install
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 	kardianos "github.com/kardianos/service"
 
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -118,7 +118,7 @@ func (s *Service) systemctl(args ...string) error {
 // folder returns the directory of the units.
 func (s *Service) folder() string {
 	if s.User {
-		return registered.UnitDir()
+		return osservice.UnitDir()
 	}
 	return filepath.Join(s.root, "/etc/systemd/system")
 }
@@ -346,7 +346,7 @@ func (s *Service) removeFiles() (was bool, err error) {
 // HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string {
 	if s.User {
-		start, _ := registered.UserService()
+		start, _ := osservice.UserService()
 		return start
 	}
 	return "systemctl start " + Name

@@ -1,4 +1,4 @@
-package registered
+package osservice
 
 import "github.com/queuectl/queuectl/config"
 

@@ -1,4 +1,4 @@
-package register
+package install
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/accounts"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -388,17 +388,17 @@ func asPrepared(t *testing.T) {
 
 // The command at logon is kept in the user's registry.
 func TestRunKey(t *testing.T) {
-	if _, there := registered.UserService(); there {
+	if _, there := osservice.UserService(); there {
 		t.Skip("this user has a service of their own")
 	}
 	if err := registryRun.set("queuectl-test"); err != nil {
 		t.Fatal(err)
 	}
-	start, there := registered.UserService()
-	if err := registryRun.remove(); !there || start == "" || !registered.EndsAtLogout() && err != nil {
+	start, there := osservice.UserService()
+	if err := registryRun.remove(); !there || start == "" || !osservice.EndsAtLogout() && err != nil {
 		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
-	if _, there := registered.UserService(); there {
+	if _, there := osservice.UserService(); there {
 		t.Error("it is still there")
 	}
 }

@@ -1,4 +1,4 @@
-package register
+package install
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/windows/registry"
 
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 )
 
 // logon reads, sets and removes the command that Windows runs when this user logs on. The function
@@ -19,9 +19,9 @@ type logon struct {
 
 // registryRun implements logon: it keeps the command in the user's registry.
 var registryRun = logon{
-	get: registered.Command,
+	get: osservice.Command,
 	set: func(line string) error {
-		k, _, err := registry.CreateKey(registry.CURRENT_USER, registered.RunKey, registry.SET_VALUE)
+		k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ var registryRun = logon{
 		return k.SetStringValue(Name, line)
 	},
 	remove: func() error {
-		k, err := registry.OpenKey(registry.CURRENT_USER, registered.RunKey, registry.SET_VALUE)
+		k, err := registry.OpenKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
 		if err != nil {
 			return err
 		}

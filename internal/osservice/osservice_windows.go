@@ -1,4 +1,4 @@
-package registered
+package osservice
 
 import (
 	"golang.org/x/sys/windows/registry"

@@ -1,4 +1,4 @@
-package register
+package install
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/accounts"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -437,7 +437,7 @@ func (s *Service) Runs() bool {
 // HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string {
 	if s.User {
-		start, _ := registered.UserService()
+		start, _ := osservice.UserService()
 		return start
 	}
 	return "sc start " + Name

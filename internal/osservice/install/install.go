@@ -1,17 +1,17 @@
-// Package register registers queuectl as a service of the operating system, with the same files as
+// Package install registers queuectl as a service of the operating system, with the same files as
 // the packages, and removes the registration.
 //
 // Start with Service.Install, which differs by operating system.
-package register
+package install
 
 import (
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
 // Name is the name of the service.
-const Name = registered.Name
+const Name = osservice.Name
 
 // Options select the service.
 type Options struct {

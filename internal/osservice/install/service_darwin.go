@@ -1,4 +1,4 @@
-package register
+package install
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 
 	kardianos "github.com/kardianos/service"
 
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 )
 
 // Service is queuectl as a service of launchd.
@@ -36,7 +36,7 @@ func New(o Options) (*Service, error) {
 // path returns the path of launchd's file for the service.
 func (s *Service) path() string {
 	if s.User {
-		return registered.PlistPath()
+		return osservice.PlistPath()
 	}
 	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
 }
