@@ -102,7 +102,7 @@ var law = map[string][]string{
 		"internal/logs", "internal/present", "internal/osservice", "internal/osservice/install",
 		"internal/session", "internal/systemd", "internal/tune", "internal/zone"},
 	"bench":            {"control", "queue"},
-	"bench/beside":     {"queue"},
+	"bench/postgres":   {"queue"},
 	"test":             {},
 	"test/demo":        {},
 	"test/pgserver":    {},
@@ -140,7 +140,7 @@ var testLaw = map[string][]string{
 	"service/handlers": {"store/sql", "runner/launcher"}, // the tests work on a queue in SQLite
 	"bench":            {"store", "store/sql"},           // the tests fill the tables directly
 
-	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
+	"bench/postgres": {"store", "store/sql"}, // the benchmark measures these packages
 
 	"internal/cli/admin": {"internal/cli/help"}, // the tests check the help of every command
 }

@@ -1,6 +1,6 @@
 // pg-boss: two loops fetch and complete jobs in blocks. Together, the blocks are as large as those of queuectl.
 import PgBoss from "pg-boss";
-import { block, filling, ready, size, url } from "./told.mjs";
+import { block, filling, ready, size, url } from "./protocol.mjs";
 
 const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false });
 await boss.start();

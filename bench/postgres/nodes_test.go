@@ -1,4 +1,4 @@
-package beside
+package postgres
 
 import (
 	"bufio"
@@ -23,11 +23,11 @@ import (
 
 // These environment variables turn this test program into a node and set what the node does.
 const (
-	roleVariable = "QUEUECTL_BESIDE_ROLE"
-	urlVariable  = "QUEUECTL_BESIDE_URL"
-	nameVariable = "QUEUECTL_BESIDE_NODE"
+	roleVariable = "QUEUECTL_BENCH_ROLE"
+	urlVariable  = "QUEUECTL_BENCH_URL"
+	nameVariable = "QUEUECTL_BENCH_NODE"
 
-	blockVariable = "QUEUECTL_BESIDE_BLOCK"
+	blockVariable = "QUEUECTL_BENCH_BLOCK"
 )
 
 func TestMain(m *testing.M) {

@@ -1,4 +1,4 @@
-module github.com/queuectl/queuectl/bench/beside
+module github.com/queuectl/queuectl/bench/postgres
 
 go 1.26.0
 

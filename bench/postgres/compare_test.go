@@ -1,4 +1,4 @@
-package beside
+package postgres
 
 import (
 	"bufio"
@@ -119,10 +119,10 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 // TestBesideOthers lets one, two and four nodes empty each queue, in turns, on a server that stores
 // durably.
 func TestBesideOthers(t *testing.T) {
-	jobs, rounds := count("QUEUECTL_BESIDE_JOBS", 60_000), count("QUEUECTL_BESIDE_ROUNDS", 1)
+	jobs, rounds := count("QUEUECTL_BENCH_JOBS", 60_000), count("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
 	defer server.Remove()
-	only := os.Getenv("QUEUECTL_BESIDE_ONLY")
+	only := os.Getenv("QUEUECTL_BENCH_ONLY")
 	rates := map[string][]float64{}
 	admin := server.Create(t)
 	for round := range rounds {
@@ -169,7 +169,7 @@ func count(name string, otherwise int) int {
 
 // nodesOf returns the numbers of nodes to measure.
 func nodesOf() (list []int) {
-	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BESIDE_NODES"), "1 2 4")) {
+	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
 		list = append(list, n)
 	}
@@ -183,7 +183,7 @@ func TestDepth(t *testing.T) {
 	defer server.Remove()
 	ours := programs[0]
 	best := 0.0
-	depth := count("QUEUECTL_BESIDE_DEPTH", 1_000_000)
+	depth := count("QUEUECTL_BENCH_DEPTH", 1_000_000)
 	for _, rows := range slices.Compact([]int{1000, min(100_000, depth), depth}) {
 		url := server.Create(t)
 		fill(t, ours, url, 1000)
@@ -191,7 +191,7 @@ func TestDepth(t *testing.T) {
 			multiply(t, url, rows)
 		}
 		drain := again(t, url)
-		took, jobs := time.Duration(0), count("QUEUECTL_BESIDE_DRAINED", 20_000)
+		took, jobs := time.Duration(0), count("QUEUECTL_BENCH_DRAINED", 20_000)
 		for n := -1000; n < jobs; n += 1000 {
 			one := drain(1000)
 			fill(t, ours, url, 1000)
@@ -273,7 +273,7 @@ func TestWakeUp(t *testing.T) {
 	}
 	defer b.Close()
 	var took []time.Duration
-	for range count("QUEUECTL_BESIDE_WAKEUPS", 200) {
+	for range count("QUEUECTL_BENCH_WAKEUPS", 200) {
 		begun := make(chan time.Time, 1)
 		go func() {
 			if jobs, err := b.Await(t.Context(), 1); err != nil || len(jobs) != 1 {

@@ -1,7 +1,7 @@
 // graphile-worker with the settings of its own benchmark: jobs are prefetched, and completed in batches.
 import { EventEmitter } from "node:events";
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
-import { block, filling, ready, size, url } from "./told.mjs";
+import { block, filling, ready, size, url } from "./protocol.mjs";
 
 const logger = new Logger(() => () => {});
 if (filling) {

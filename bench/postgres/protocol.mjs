@@ -1,10 +1,10 @@
 // The protocol between a node and the benchmark; see nodes_test.go.
 import { once } from "node:events";
 
-export const url = process.env.QUEUECTL_BESIDE_URL;
+export const url = process.env.QUEUECTL_BENCH_URL;
 export const filling = process.argv[2] === "fill";
-export const size = Number(process.env.QUEUECTL_BESIDE_NODE);
-export const block = Number(process.env.QUEUECTL_BESIDE_BLOCK);
+export const size = Number(process.env.QUEUECTL_BENCH_NODE);
+export const block = Number(process.env.QUEUECTL_BENCH_BLOCK);
 
 // ready prints that the node is ready and waits for a line. From then on, it prints the number of ended jobs.
 export async function ready(done) {
