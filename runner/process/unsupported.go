@@ -57,6 +57,9 @@ func (w *Worker) Run(*Command) Result {
 // AwaitStuck returns immediately.
 func (w *Worker) AwaitStuck(<-chan struct{}) {}
 
+// Limiter does nothing.
+func Limiter() {}
+
 // Prepare returns ErrUnsupported.
 func Prepare() error { return ErrUnsupported }
 
