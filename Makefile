@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test race check bench bench-smoke beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
+.PHONY: build install demo test race check bench bench-smoke bench-postgres pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -47,7 +47,7 @@ check:
 		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -o /dev/null ./cmd/... || exit 1; \
 	done
 	$(GO) vet -tags failpoint ./...
-	cd bench/beside && $(GO) vet .
+	cd bench/postgres && $(GO) vet .
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	GOOS=windows "$$($(GO) tool -modfile=tools/go.mod -n staticcheck)" ./...
 	$(GO) tool -modfile=tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*
@@ -76,7 +76,7 @@ wine-test:
 compose-test:
 	packaging/test/compose
 
-# Speed beside the machine's own limits; BENCHFLAGS="-as daemon -only drain,start" is that of
+# Speed compared with the machine's own limits; BENCHFLAGS="-as daemon -only drain,start" is that of
 # root's runner, as root.
 bench:
 	$(GO) run ./bench $(BENCHFLAGS)
@@ -84,14 +84,14 @@ bench:
 # Every measurement of both benchmarks once and as small as possible, to see that they work: a minute at most.
 bench-smoke:
 	timeout 120 $(GO) run ./bench -smoke >/dev/null
-	cd bench/beside && npm install --silent --no-package-lock && \
-		QUEUECTL_BESIDE_JOBS=200 QUEUECTL_BESIDE_NODES=2 QUEUECTL_BESIDE_DEPTH=2000 QUEUECTL_BESIDE_DRAINED=1000 QUEUECTL_BESIDE_WAKEUPS=5 \
+	cd bench/postgres && npm install --silent --no-package-lock && \
+		QUEUECTL_BENCH_JOBS=200 QUEUECTL_BENCH_NODES=2 QUEUECTL_BENCH_DEPTH=2000 QUEUECTL_BENCH_DRAINED=1000 QUEUECTL_BENCH_WAKEUPS=5 \
 		$(GO) test -count=1 -timeout 2m .
 
-# The queue on a PostgreSQL server beside River, graphile-worker and pg-boss, and as deep as 10,000,000 jobs; needs npm too.
-beside:
-	cd bench/beside && npm install --silent --no-package-lock && \
-		QUEUECTL_BESIDE_ROUNDS=5 QUEUECTL_BESIDE_DEPTH=10000000 $(GO) test -count=1 -v -timeout 2h .
+# The queue on a PostgreSQL server, compared with River, graphile-worker and pg-boss, and as deep as 10,000,000 jobs; needs npm too.
+bench-postgres:
+	cd bench/postgres && npm install --silent --no-package-lock && \
+		QUEUECTL_BENCH_ROUNDS=5 QUEUECTL_BENCH_DEPTH=10000000 $(GO) test -count=1 -v -timeout 2h .
 
 # 200 kills of the service; tests run a short form.
 kill-loop:
@@ -111,11 +111,11 @@ gates:
 duties:
 	QUEUECTL_ENDED=1000000 $(GO) test ./store/sql -run '^TestDutiesReadAsMuchWhateverIsStored$$' -count=1 -v -timeout 20m
 
-# The store's suite, and random walks beside the model, on a PostgreSQL server that the tests start.
+# The store's suite, and random walks compared with the model, on a PostgreSQL server that the tests start.
 server-suite:
 	QUEUECTL_SERVER=1 $(GO) test ./store/sql -run 'OfAServer$$' -count=1 -timeout 60m
 
-# 1,000 random walks through the engine beside the model; tests take 8, CI 50.
+# 1,000 random walks through the engine, compared with the model; tests take 8, CI 50.
 walks:
 	QUEUECTL_WALKS=1000 $(GO) test ./store/sql -run '^TestWalks$$' -count=1 -timeout 2h
 
@@ -147,7 +147,7 @@ fuzz:
 power-cuts:
 	QUEUECTL_CUTS=2000 $(GO) test ./test -run TestPowerCut -count=1 -v -timeout 60m
 
-# A private run of 2,000 commands beside xargs and GNU parallel, killed at half; tests
+# A private run of 2,000 commands, compared with xargs and GNU parallel, killed at half; tests
 # run a short form.
 peers:
 	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateRunComparedWithPeers -count=1 -v

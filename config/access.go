@@ -177,3 +177,19 @@ func checkAccount(name string) error {
 	}
 	return nil
 }
+
+// accessKeys returns the settings for the rights of users.
+func accessKeys() []Key {
+	return []Key{
+		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and "+
+			"outputs; none means no user", func(s *Settings) *string { return &s.AccessRead }),
+		names("access.submit", auto, "users and @groups with the right \"submit\": in addition to the right \"read\", they "+
+			"may enqueue jobs and control their own jobs; auto means @queuectl, or no user if the setting run_as is service",
+			func(s *Settings) *string { return &s.AccessSubmit }),
+		names("access.operate", none, "users and @groups that, in addition to the right \"submit\", may control all jobs "+
+			"and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),
+		names("access.admin", auto, "users and @groups that may do everything, in addition to root and the service's own "+
+			"account; auto means @queuectl-admin, or no other user if the setting run_as is service",
+			func(s *Settings) *string { return &s.AccessAdmin }),
+	}
+}

@@ -31,6 +31,20 @@ const (
 	maxURL      = 2048
 )
 
+// hookKeys returns the settings for the commands that run when an attempt has ended.
+func hookKeys() []Key {
+	return []Key{
+		hookKey(queue.HookCompleted, "command that runs as a separate job when a job has succeeded; none means no hook",
+			func(s *Settings) *string { return &s.Hooks.OnCompleted }),
+		hookKey(queue.HookFailed, "command that runs as a separate job after each failed attempt that will be "+
+			"retried; none means no hook", func(s *Settings) *string { return &s.Hooks.OnFailed }),
+		hookKey(queue.HookDead, "command that runs as a separate job when a job has failed for good; none means no hook",
+			func(s *Settings) *string { return &s.Hooks.OnDead }),
+		hookKey(queue.HookEnded, "command that runs as a separate job when a job has ended: completed, dead or "+
+			"cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
+	}
+}
+
 // hookKey returns the setting for a hook that runs for all jobs.
 func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
 	name := "hooks.on_" + moment.String()

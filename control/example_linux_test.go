@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -24,13 +25,13 @@ func (exampleAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (Waite
 }
 
 // serveExample serves an API on a socket until the caller calls stop.
-func serveExample(api API) (socket string, stop func()) {
+func serveExample(api API) (path string, stop func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)
 	}
-	socket = filepath.Join(dir, "queuectl.sock")
-	l, err := Listen(socket, ownerOnly())
+	path = filepath.Join(dir, "queuectl.sock")
+	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
 		panic(err)
 	}
@@ -39,7 +40,7 @@ func serveExample(api API) (socket string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- server.Run(ctx, l) }()
-	return socket, func() {
+	return path, func() {
 		cancel()
 		<-ended
 		os.RemoveAll(dir)
@@ -48,10 +49,10 @@ func serveExample(api API) (socket string, stop func()) {
 
 // A program enqueues a job and waits until it has ended.
 func ExampleClient() {
-	socket, stop := serveExample(exampleAPI{}) // a service listens on /run/queuectl/queuectl.sock
+	path, stop := serveExample(exampleAPI{}) // a service listens on /run/queuectl/queuectl.sock
 	defer stop()
 
-	client := NewClient(socket)
+	client := NewClient(path)
 	defer client.Close()
 	id, command := "nightly-backup", "tar czf /backup/home.tgz /home"
 	job, err := client.Enqueue(context.Background(), Enqueue{Spec: queue.Spec{ID: &id, Command: &command}, Key: NewKey()})

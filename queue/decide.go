@@ -144,15 +144,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		}
 		return d.afterFailure(j, p)
 	case OutOfMemory:
-		d.Reason = ReasonOOM
-		if d.Error == "" {
-			d.Error = "out of memory, killed by the kernel"
-			if o.MemoryLimit {
-				d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)",
-					DescribeSize(j.Memory))
-			}
-		}
-		return d.afterFailure(j, p)
+		return d.afterOutOfMemory(j, o, p)
 	case TimedOut:
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
@@ -188,6 +180,19 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		panic(fmt.Sprintf("queue: an attempt ended in an unknown way (%d)", o.End))
 	}
 	return d
+}
+
+func (d Decision) afterOutOfMemory(j *Job, o Outcome, p Policy) Decision {
+	d.Reason = ReasonOOM
+	switch {
+	case d.Error != "":
+	case o.MemoryLimit:
+		d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)",
+			DescribeSize(j.Memory))
+	default:
+		d.Error = "out of memory, killed by the kernel"
+	}
+	return d.afterFailure(j, p)
 }
 
 func (d Decision) afterShortage(j *Job, p Policy) Decision {

@@ -58,37 +58,47 @@ type Execution struct {
 	Argv    []string `json:"argv,omitempty"`
 	Env     []string `json:"env,omitempty"` // NAME=value, sorted by name
 	// Secrets holds NAME=reference, sorted by name. It never contains a secret itself.
-	Secrets         []string          `json:"env_secret,omitempty"`
-	MaskSecrets     bool              `json:"mask_secrets,omitempty"`
-	Cwd             string            `json:"cwd,omitempty"` // "" means the account's home directory
-	Umask           int               `json:"umask"`
-	Shell           string            `json:"shell,omitempty"` // set only with Command
-	Stdin           string            `json:"stdin,omitempty"`
-	StdinFile       string            `json:"stdin_file,omitempty"` // an absolute path
-	Timeout         time.Duration     `json:"timeout,omitempty"`    // 0 means no limit
-	IdleTimeout     time.Duration     `json:"idle_timeout,omitempty"`
-	KillAfter       time.Duration     `json:"kill_after"`
-	Backoff         Backoff           `json:"backoff,omitzero"` // replaces the service's backoff settings
-	OkCodes         []int             `json:"ok_codes,omitempty"`
-	NoRetryCodes    []int             `json:"no_retry_codes,omitempty"`
-	DeferCodes      []int             `json:"defer_codes,omitempty"`
+	Secrets     []string      `json:"env_secret,omitempty"`
+	MaskSecrets bool          `json:"mask_secrets,omitempty"`
+	Cwd         string        `json:"cwd,omitempty"` // "" means the account's home directory
+	Umask       int           `json:"umask"`
+	Shell       string        `json:"shell,omitempty"` // set only with Command
+	Stdin       string        `json:"stdin,omitempty"`
+	StdinFile   string        `json:"stdin_file,omitempty"` // an absolute path
+	Timeout     time.Duration `json:"timeout,omitempty"`    // 0 means no limit
+	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
+	KillAfter   time.Duration `json:"kill_after"`
+	Backoff     Backoff       `json:"backoff,omitzero"` // replaces the service's backoff settings
+	ExitCodes
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
 	OutputLimit     int64             `json:"output_limit"` // bytes per output stream
-	// Memory is the limit in bytes for all processes together. In Memory, CPUs and Tasks, 0 means no limit.
-	Memory          int64   `json:"memory,omitempty"`
-	CPUs            float64 `json:"cpus,omitempty"`   // CPU time limit, in processors
-	Tasks           int64   `json:"tasks,omitempty"`  // limit of processes; on Linux, threads count too
-	Nice            int64   `json:"nice,omitempty"`   // 0 means the runner's own nice value
-	NoFile          int64   `json:"nofile,omitempty"` // open files per process; 0 means the default
-	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
-	TTY             bool    `json:"tty,omitempty"`
+	Limits
+	TTY bool `json:"tty,omitempty"`
 	HookLines
 	User string `json:"user,omitempty"`
 	// AsUID is the uid of the account User that the job runs as. nil means that no account was requested. The
 	// service's rule then decides which account is used.
 	AsUID *int `json:"as_uid,omitempty"`
+}
+
+// ExitCodes lists the exit codes that have a special meaning for a job.
+type ExitCodes struct {
+	OkCodes      []int `json:"ok_codes,omitempty"`       // success; empty means only 0
+	NoRetryCodes []int `json:"no_retry_codes,omitempty"` // the job is dead without a retry
+	DeferCodes   []int `json:"defer_codes,omitempty"`    // the job is postponed; the attempt does not count
+}
+
+// Limits restrict the processes of a job. In Memory, CPUs and Tasks, which apply to all processes
+// together, 0 means no limit.
+type Limits struct {
+	Memory          int64   `json:"memory,omitempty"` // bytes
+	CPUs            float64 `json:"cpus,omitempty"`   // CPU time limit, in processors
+	Tasks           int64   `json:"tasks,omitempty"`  // limit of processes; on Linux, threads count too
+	Nice            int64   `json:"nice,omitempty"`   // 0 means the runner's own nice value
+	NoFile          int64   `json:"nofile,omitempty"` // open files per process; 0 means the default
+	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 }
 
 // Job is a command to be run to completion, as the store keeps it. Resolve returns a draft: it has

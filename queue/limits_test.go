@@ -10,7 +10,8 @@ import (
 // Shortfalls returns every limit that is not enforced as specified, with the first job that has it.
 func TestShortfalls(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
-		return queue.Job{Execution: queue.Execution{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}
+		return queue.Job{Execution: queue.Execution{
+			Limits: queue.Limits{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}}
 	}
 	known := []queue.Enforcement{
 		{Limit: "memory", Extent: queue.ForEach, Mechanism: "a"}, {Limit: "cpus", Mechanism: "b"},
@@ -25,9 +26,9 @@ func TestShortfalls(t *testing.T) {
 		"no limits": {[]queue.Job{{}}, nil, nil},
 		"all": {[]queue.Job{{}, all(-1, 0), all(0, 5)}, known,
 			[]queue.Shortfall{{known[0], 1}, {known[1], 1}, {queue.Enforcement{Limit: "nofile", Mechanism: older}, 2}}},
-		"no new": {[]queue.Job{{Execution: queue.Execution{NoNewPrivileges: true}}}, nil,
+		"no new": {[]queue.Job{{Execution: queue.Execution{Limits: queue.Limits{NoNewPrivileges: true}}}}, nil,
 			[]queue.Shortfall{{queue.Enforcement{Limit: "no_new_privileges", Mechanism: older}, 0}}},
-		"older runner": {[]queue.Job{{Execution: queue.Execution{Nice: 3}}}, nil,
+		"older runner": {[]queue.Job{{Execution: queue.Execution{Limits: queue.Limits{Nice: 3}}}}, nil,
 			[]queue.Shortfall{{queue.Enforcement{Limit: "nice", Mechanism: older}, 0}}},
 	} {
 		got := queue.Shortfalls(c.jobs, c.known)

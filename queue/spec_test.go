@@ -284,15 +284,15 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		if !reflect.DeepEqual(j.Execution, before) {
 			t.Errorf("it runs by %+v, and by %+v after an edit of its priority", before, j.Execution)
 		}
-		for v, i := reflect.ValueOf(before), 0; i < v.NumField(); i++ {
-			if !v.Field(i).IsZero() {
-				seen[v.Type().Field(i).Name] = true
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(before)) {
+			if !reflect.ValueOf(before).FieldByIndex(field.Index).IsZero() {
+				seen[field.Name] = true
 			}
 		}
 	}
-	for v, i := reflect.TypeFor[queue.Execution](), 0; i < v.NumField(); i++ {
-		if name := v.Field(i).Name; !seen[name] {
-			t.Errorf("%s: a field without a value here", name)
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[queue.Execution]()) {
+		if !seen[field.Name] {
+			t.Errorf("%s: a field without a value here", field.Name)
 		}
 	}
 }

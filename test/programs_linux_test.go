@@ -19,7 +19,8 @@ func TestClientHasLittleToInitialize(t *testing.T) {
 	if len(inits) > maxInits {
 		t.Errorf("%d packages have something to initialize, want at most %d\n%s", len(inits), maxInits, out)
 	}
-	grows := slices.IndexFunc(inits, func(name []string) bool { return strings.HasSuffix(name[1], "/internal/stackroom") })
+	grows := slices.IndexFunc(inits,
+		func(name []string) bool { return strings.HasSuffix(name[1], "/internal/tune/stack") })
 	if grows < 0 || grows > early {
 		t.Errorf("the stack grows at place %d, want it within the first %d", grows, early)
 	}

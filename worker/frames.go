@@ -34,9 +34,9 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 		OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: p.localExpiry(j),
 		BootDeadline: (runner.SinceBoot() + startDeadline).Milliseconds(),
-		Memory:       j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
-		NoNewPrivileges: j.NoNewPrivileges,
+		ResourceLimits: wire.ResourceLimits{Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
+			Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges},
+		TTY: j.TTY, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 	})
 	j.Deps = nil // the dependencies are no longer needed, and may be large
 	if p.leases.watchers[j.Seq] > 0 {

@@ -4,7 +4,7 @@ package main
 
 import (
 	"github.com/queuectl/queuectl/internal/cli"
-	_ "github.com/queuectl/queuectl/internal/stackroom"
+	_ "github.com/queuectl/queuectl/internal/tune/stack"
 	"github.com/queuectl/queuectl/runner/process"
 )
 

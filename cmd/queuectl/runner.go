@@ -22,86 +22,96 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
+// runnerFlags holds the flags of the command runner.
+type runnerFlags struct {
+	alone, accepted, delegated, stop, watchdog bool
+	policy, unit, launchFor, logFile, tmpdir   string
+}
+
 // runnerVerb returns the command runner, which the service starts as a separate process. Users do
 // not call it.
 func runnerVerb(a *cli.App) *cobra.Command {
-	var alone, accepted, delegated, stop, watchdog bool
-	var policy, unit, launchFor, logFile, tmpdir string
+	var r runnerFlags
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := logs.RunnerLogger(a.Err)
 			switch {
-			case stop:
-				return stopRunners(unit)
+			case r.stop:
+				return stopRunners(r.unit)
 			case a.Dir == "":
 				return fault.Usage("runner: only the service starts this command; start the service with: queuectl serve")
-			case launchFor != "":
-				return launch(cmd.Context(), a.Dir, launchFor, policy, log)
-			case watchdog:
+			case r.launchFor != "":
+				return launch(cmd.Context(), a.Dir, r.launchFor, r.policy, log)
+			case r.watchdog:
 				// The watchdog ignores signals, because it ends when its runner ends.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return launcher.RunWatchdog(a.Dir)
 			}
-			if err := process.Prepare(); err != nil {
-				return err
-			}
-			signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the runner ignores Ctrl-C in a terminal
-			go reopenLog(a.Err, logFile)                         // this goroutine ends with this process
-			ctx, end := stopCtx(cmd.Context(), log)
-			defer end()
-			o := daemon.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.ReportReady}
-			refuse := func(error) {}
-			if accepted {
-				grant, err := launcher.Accept(a.Dir, policy, unit != "")
-				if err != nil {
-					return err
-				}
-				if grant.Ended {
-					return nil
-				}
-				refuse = grant.ReplyError
-				warnUndivided(log, grant.Undivided)
-				o = daemon.Options{
-					Root: grant.Root, Tmpdir: grant.Tmpdir, Alone: grant.Alone, Service: grant.Service,
-					Policy: grant.Policy, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
-					Ready: grant.ReplyReady,
-				}
-			}
-			if delegated {
-				var err error
-				o.Cgroups, err = process.NewCgroups()
-				warnUndivided(log, err)
-			}
-			self, err := os.Executable()
-			if err == nil {
-				err = process.CheckLimits()
-			}
-			if err != nil {
-				refuse(err)
-				return err
-			}
-			o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--watchdog"}
-			return serveAttempts(ctx, o, unit, refuse)
+			return r.run(cmd.Context(), a, log)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&alone, "alone", false, "run a single job, then exit")
-	f.BoolVar(&accepted, "accepted", false, "read the service's request for this runner from standard "+
+	f.BoolVar(&r.alone, "alone", false, "run a single job, then exit")
+	f.BoolVar(&r.accepted, "accepted", false, "read the service's request for this runner from standard "+
 		"input, which is a socket")
-	f.BoolVar(&delegated, "delegated", false, "create control groups for jobs below the control group of this process")
-	f.StringVar(&policy, "policy", config.RunnerPolicy,
+	f.BoolVar(&r.delegated, "delegated", false, "create control groups for jobs below the control group of this process")
+	f.StringVar(&r.policy, "policy", config.RunnerPolicy,
 		"run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
-	f.StringVar(&unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&launchFor, "launcher", "", "for each connection from the service, start a runner; the "+
+	f.StringVar(&r.unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
+	f.StringVar(&r.launchFor, "launcher", "", "for each connection from the service, start a runner; the "+
 		"service runs as `UID:GID`")
-	f.StringVar(&tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
-	f.StringVar(&logFile, "log", "", "reopen the log `FILE` on SIGHUP")
-	f.BoolVar(&watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while "+
+	f.StringVar(&r.tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
+	f.StringVar(&r.logFile, "log", "", "reopen the log `FILE` on SIGHUP")
+	f.BoolVar(&r.watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while "+
 		"they start, and jobs that outlive the runner")
-	f.BoolVar(&stop, "stop", false, "stop all runners if systemd is stopping --unit")
+	f.BoolVar(&r.stop, "stop", false, "stop all runners if systemd is stopping --unit")
 	return cmd
+}
+
+// run is the runner itself: it runs attempts until it ends.
+func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
+	if err := process.Prepare(); err != nil {
+		return err
+	}
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the runner ignores Ctrl-C in a terminal
+	go reopenLog(a.Err, r.logFile)                       // this goroutine ends with this process
+	ctx, end := stopCtx(ctx, log)
+	defer end()
+	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Alone: r.alone, Service: os.Geteuid(), Ready: runner.ReportReady}
+	refuse := func(error) {}
+	if r.accepted {
+		grant, err := launcher.Accept(a.Dir, r.policy, r.unit != "")
+		if err != nil {
+			return err
+		}
+		if grant.Ended {
+			return nil
+		}
+		refuse = grant.ReplyError
+		warnUndivided(log, grant.Undivided)
+		o = daemon.Options{
+			Root: grant.Root, Tmpdir: grant.Tmpdir, Alone: grant.Alone, Service: grant.Service,
+			Policy: grant.Policy, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
+			Ready: grant.ReplyReady,
+		}
+	}
+	if r.delegated {
+		var err error
+		o.Cgroups, err = process.NewCgroups()
+		warnUndivided(log, err)
+	}
+	self, err := os.Executable()
+	if err == nil {
+		err = process.CheckLimits()
+	}
+	if err != nil {
+		refuse(err)
+		return err
+	}
+	o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--watchdog"}
+	return serveAttempts(ctx, o, r.unit, refuse)
 }
 
 // serveAttempts runs the runner until it ends. It passes an error to refuse, which reports it to

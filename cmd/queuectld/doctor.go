@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/term"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service"
 )
@@ -120,7 +120,7 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version),
 			"install the same version of both programs, then restart the service")
 	}
-	if t, err := a.Choose(); err == nil && t.Own && registered.EndsAtLogout() {
+	if t, err := a.Choose(); err == nil && t.Own && osservice.EndsAtLogout() {
 		add("session", "warning", connect.EndsAtLogout, connect.Staying)
 	}
 	return found, nil

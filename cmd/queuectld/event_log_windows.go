@@ -15,7 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/fault"
-	"github.com/queuectl/queuectl/internal/register"
+	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
 // These constants bound the event log to maxEvents events within eventWindow, of at most maxEvent
@@ -50,7 +50,7 @@ func openEventLog() *eventHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {
 		if log == nil {
-			if log, err = eventlog.Open(register.Name); err != nil {
+			if log, err = eventlog.Open(install.Name); err != nil {
 				return fmt.Errorf("cannot open the event log: %w", err)
 			}
 		}

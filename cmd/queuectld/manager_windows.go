@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/fault"
-	"github.com/queuectl/queuectl/internal/register"
+	"github.com/queuectl/queuectl/internal/osservice/install"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -27,7 +27,7 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 
 // runByServiceManager runs the service under the service manager.
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
-	err := svc.Run(register.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
+	err := svc.Run(install.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
 		return fault.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the "+
 			"foreground with: queuectl serve", connect.StartSystem)
@@ -73,22 +73,8 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, sta
 			reload: reload,
 		})
 	}()
-	now := svc.Status{}
-	become := func(state svc.State) {
-		next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(startWaitHint.Milliseconds())}
-		switch state {
-		case svc.StartPending:
-			next.Accepts = stopControls
-		case svc.Running:
-			next = svc.Status{State: state, Accepts: acceptedControls}
-		}
-		if state == now.State {
-			next.CheckPoint = now.CheckPoint + 1
-		}
-		now = next
-		states <- now
-	}
-	become(svc.StartPending)
+	status := statusReporter{states: states}
+	status.enter(svc.StartPending)
 	starts := time.NewTicker(checkpointEvery)
 	defer starts.Stop()
 	for {
@@ -96,24 +82,24 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, sta
 		case <-starts.C:
 			// A start may take long, because the database is large or the disk is full. So progress is
 			// reported again and again.
-			if now.State == svc.StartPending {
-				become(svc.StartPending)
+			if status.last.State == svc.StartPending {
+				status.enter(svc.StartPending)
 			}
 		case <-listens:
 			starts.Stop()
 			// If the state is different, a stop was requested while the service was starting.
-			if now.State == svc.StartPending {
-				become(svc.Running)
+			if status.last.State == svc.StartPending {
+				status.enter(svc.Running)
 				m.events.started()
 			}
 		case <-longer:
-			become(svc.StopPending)
+			status.enter(svc.StopPending)
 		case c := <-asked:
 			switch c.Cmd {
 			case svc.Interrogate:
-				states <- now
+				states <- status.last
 			case svc.Stop, svc.Shutdown, svc.PreShutdown:
-				become(svc.StopPending)
+				status.enter(svc.StopPending)
 				stop()
 			case svc.ParamChange:
 				select {
@@ -129,6 +115,29 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, sta
 			return false, 0
 		}
 	}
+}
+
+// statusReporter reports the state of the service to the service manager.
+type statusReporter struct {
+	states chan<- svc.Status
+	last   svc.Status // what was reported last
+}
+
+// enter reports a state. If the service is in this state already, it reports that the start or stop makes
+// progress.
+func (r *statusReporter) enter(state svc.State) {
+	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(startWaitHint.Milliseconds())}
+	switch state {
+	case svc.StartPending:
+		next.Accepts = stopControls
+	case svc.Running:
+		next = svc.Status{State: state, Accepts: acceptedControls}
+	}
+	if state == r.last.State {
+		next.CheckPoint = r.last.CheckPoint + 1
+	}
+	r.last = next
+	r.states <- next
 }
 
 // trySend sends a value to a channel. If the previous value has not been received yet, it does

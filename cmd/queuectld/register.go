@@ -20,9 +20,9 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/osservice"
+	"github.com/queuectl/queuectl/internal/osservice/install"
 	"github.com/queuectl/queuectl/internal/present"
-	"github.com/queuectl/queuectl/internal/register"
-	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service"
 )
@@ -62,36 +62,11 @@ func serviceVerb(a *app) *cobra.Command {
 			if t, mine := a.unregistered(own); mine {
 				return a.startUnregistered(ctx, t)
 			}
-			return a.serviceAct(own, "started", (*register.Service).Start)
+			return a.serviceAct(own, "started", (*install.Service).Start)
 		}),
 		stop,
-		on("restart", "Restart the service; running jobs continue", func(ctx context.Context) error {
-			if t, mine := a.unregistered(own); mine {
-				c := control.NewClient(t.Socket)
-				defer c.Close()
-				var err error
-				if c.Connect(ctx) == nil {
-					if t.Serve, err = servedAs(ctx, c, t.Serve); err != nil {
-						return err
-					}
-					if _, err := a.stopAndWait(ctx, c, true); err != nil {
-						return err
-					}
-				}
-				return a.startUnregistered(ctx, t)
-			}
-			return a.serviceAct(own, "restarted", func(r *register.Service) error {
-				c := control.NewClient(r.Places.Socket)
-				defer c.Close()
-				// If no service runs, a failed restart does no harm, so the check is not needed.
-				if c.Connect(ctx) == nil {
-					if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
-						return err
-					}
-				}
-				return r.Restart()
-			})
-		}),
+		on("restart", "Restart the service; running jobs continue",
+			func(ctx context.Context) error { return a.serviceRestart(ctx, own) }),
 		on("status", "Show whether the service is running",
 			func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
@@ -99,10 +74,39 @@ func serviceVerb(a *app) *cobra.Command {
 	return verbs
 }
 
+// serviceRestart restarts a service, registered or not.
+func (a *app) serviceRestart(ctx context.Context, own bool) error {
+	if t, mine := a.unregistered(own); mine {
+		c := control.NewClient(t.Socket)
+		defer c.Close()
+		var err error
+		if c.Connect(ctx) == nil {
+			if t.Serve, err = servedAs(ctx, c, t.Serve); err != nil {
+				return err
+			}
+			if _, err := a.stopAndWait(ctx, c, true); err != nil {
+				return err
+			}
+		}
+		return a.startUnregistered(ctx, t)
+	}
+	return a.serviceAct(own, "restarted", func(r *install.Service) error {
+		c := control.NewClient(r.Places.Socket)
+		defer c.Close()
+		// If no service runs, a failed restart does no harm, so the check is not needed.
+		if c.Connect(ctx) == nil {
+			if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
+				return err
+			}
+		}
+		return r.Restart()
+	})
+}
+
 // registration returns the service that may be registered with the system: the user's own, or the
 // system's.
-func (a *app) registration(own bool) (*register.Service, error) {
-	o := register.Options{User: own, Places: config.SystemPlaces()}
+func (a *app) registration(own bool) (*install.Service, error) {
+	o := install.Options{User: own, Places: config.SystemPlaces()}
 	var err error
 	if own {
 		if o.Places, err = config.UserPlaces(); err != nil {
@@ -119,13 +123,13 @@ func (a *app) registration(own bool) (*register.Service, error) {
 		return nil, err
 	}
 	o.Talk = a.controlFuncs(o.Places)
-	return register.New(o)
+	return install.New(o)
 }
 
 // controlFuncs returns functions that talk directly to a service with these paths.
-func (a *app) controlFuncs(p config.Places) register.Direct {
+func (a *app) controlFuncs(p config.Places) install.Direct {
 	ctx := context.Background()
-	return register.Direct{
+	return install.Direct{
 		Begin: func() error {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
@@ -151,7 +155,7 @@ func (a *app) controlFuncs(p config.Places) register.Direct {
 // managed returns the registered service that a command acts on: the one that the client would
 // choose. It returns nil if that service is not registered. The command then talks to the service
 // through its socket. With --user, a missing registration is an error.
-func (a *app) managed(own bool) (*register.Service, error) {
+func (a *app) managed(own bool) (*install.Service, error) {
 	if own {
 		r, err := a.registration(true)
 		if err == nil && !r.Registered() {
@@ -195,7 +199,7 @@ func (a *app) serviceInstall(own bool) error {
 		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
 	}
 	a.PrintNote("the service is registered and running; its socket is %s", r.Places.Socket)
-	if own && registered.EndsAtLogout() {
+	if own && osservice.EndsAtLogout() {
 		a.PrintNote("the service stops when you log out; %s", connect.Staying)
 	}
 	return nil
@@ -301,7 +305,7 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 
 // serviceAct starts or restarts the service that the client would choose. If that service is not
 // registered, serviceAct acts on the system's service.
-func (a *app) serviceAct(own bool, done string, do func(*register.Service) error) error {
+func (a *app) serviceAct(own bool, done string, do func(*install.Service) error) error {
 	r, err := a.managed(own)
 	if r == nil && err == nil {
 		r, err = a.registration(false)

@@ -20,10 +20,9 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/logs"
-	"github.com/queuectl/queuectl/internal/registered"
-	"github.com/queuectl/queuectl/internal/resident"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/internal/systemd"
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -40,7 +39,7 @@ func serveVerb(a *app) *cobra.Command {
 			if background {
 				inherit = cleanstart.Reset
 			}
-			if err := timerslack.RestartWithTimerSlack(inherit); err != nil {
+			if err := tune.RestartWithTimerSlack(inherit); err != nil {
 				return err
 			}
 			files.KeepPrivate()
@@ -51,8 +50,8 @@ func serveVerb(a *app) *cobra.Command {
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 				o.OnConcurrencyLimit = newProcsTuner().raise
-				started := registered.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
-				o.BootAdvice = func() string { return registered.BootAdvice(started) }
+				started := osservice.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
+				o.BootAdvice = func() string { return osservice.BootAdvice(started) }
 				if background {
 					o.Inherited = cleanstart.Inherited()
 				}
@@ -161,7 +160,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		leaveConsole()
 	}
-	var memory resident.MemoryTrimmer
+	var memory tune.MemoryTrimmer
 	o.OnIdleCheck = memory.TrimIfIdle
 	o.OnReady = func() {
 		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)

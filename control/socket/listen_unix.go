@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/queuectl/queuectl/internal/folder"
+	"github.com/queuectl/queuectl/internal/dir"
 	"github.com/queuectl/queuectl/internal/sockpath"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -300,9 +300,9 @@ func (s *Listener) Guard(ctx context.Context, log *slog.Logger) {
 	if s.file == nil {
 		return // another process has bound the socket
 	}
-	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
+	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := minGuardPause; ; {
-		watched := folder.WaitForChange(ctx, dir, []string{name}, s.fileInPlace)
+		watched := dir.WaitForChange(ctx, parent, []string{name}, s.fileInPlace)
 		if ctx.Err() != nil {
 			return
 		}

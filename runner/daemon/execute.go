@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/runas"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -50,7 +51,8 @@ func (s *server) command(a *attempt) *process.Command {
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: runner.Patience(), Cookie: s.cookie(a),
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
-		Nice:   int(st.Nice), NoFile: int(st.NoFile), NoNewPrivileges: st.NoNewPrivileges, Mask: st.Mask,
+		ProcessLimits: process.ProcessLimits{Nice: int(st.Nice), NoFile: int(st.NoFile),
+			NoNewPrivileges: st.NoNewPrivileges}, Mask: st.Mask,
 		OnForked: func(pid int, at time.Time) {
 			s.table.SetForked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
@@ -110,7 +112,7 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	if err != nil {
 		return err
 	}
-	c.RunAs = &process.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
+	c.RunAs = &runas.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
 	c.Env = launcher.AccountEnv(&account, c.Env)
 	if c.Dir == "" {
 		c.Dir = account.Home

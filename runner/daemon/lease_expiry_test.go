@@ -9,7 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/privdir"
 	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -117,7 +117,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 			s.mu.Unlock()
 			begun := false
 			go func() {
-				s.nextAttempt(nil, &workDir{PrivateDir: process.NewPrivateDir(t.TempDir())})
+				s.nextAttempt(nil, &workDir{Dir: privdir.New(t.TempDir())})
 				begun = true
 			}()
 			synctest.Wait()

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/queuectl/queuectl/internal/folder"
+	"github.com/queuectl/queuectl/internal/dir"
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
@@ -26,13 +26,13 @@ const (
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitFunc waits for a change in a directory, as the function folder.WaitForChange does.
+// waitFunc waits for a change in a directory, as the function dir.WaitForChange does.
 type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
 // maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
 // is gone. It reports whether the directory is gone.
 func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) {
-	return s.maintainWith(ctx, log, folder.WaitForChange)
+	return s.maintainWith(ctx, log, dir.WaitForChange)
 }
 
 // maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// noWatch fails, as folder.WaitForChange does if the account has no inotify instances left.
+// noWatch fails, as dir.WaitForChange does if the account has no inotify instances left.
 func noWatch(context.Context, string, []string, func() bool) error {
 	return errors.New("too many open files")
 }
 
-// noEvent waits until ctx ends, as folder.WaitForChange does if the kernel reports nothing.
+// noEvent waits until ctx ends, as dir.WaitForChange does if the kernel reports nothing.
 func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	<-ctx.Done()
 	return ctx.Err()

@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/privdir"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // sweepTimeout is how long the sweeper spends on one directory before it leaves the rest to a later
@@ -37,7 +38,7 @@ func (s *sweeper) init(log *slog.Logger) {
 const maxPending = 64
 
 // add queues a directory of the given owner for removal.
-func (s *sweeper) add(path string, owner *process.Identity) {
+func (s *sweeper) add(path string, owner *runas.Identity) {
 	s.mu.Lock()
 	queued, full := s.pending[path], len(s.pending) >= maxPending
 	s.pending[path] = true
@@ -54,8 +55,8 @@ func (s *sweeper) add(path string, owner *process.Identity) {
 }
 
 // step removes a part of a directory, and queues the next step for the rest.
-func (s *sweeper) step(path string, owner *process.Identity, deadline time.Time) {
-	more, err := process.Remove(path, owner)
+func (s *sweeper) step(path string, owner *runas.Identity, deadline time.Time) {
+	more, err := privdir.Remove(path, owner)
 	if more && time.Now().Before(deadline) {
 		s.diskQueue.add(func() { s.step(path, owner, deadline) })
 		return
@@ -80,10 +81,10 @@ func (s *sweeper) addLeftovers(dir string) {
 	}
 	for _, e := range list {
 		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() || !strings.Contains(e.Name(), process.AsideInfix) {
+		if !e.IsDir() || !strings.Contains(e.Name(), privdir.AsideInfix) {
 			continue
 		}
-		if owner, err := process.OwnerOf(path); err == nil {
+		if owner, err := privdir.OwnerOf(path); err == nil {
 			s.add(path, owner)
 		}
 	}

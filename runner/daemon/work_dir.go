@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/privdir"
 )
 
 // workDir is the private directory that one worker gives to its attempts, one after the other.
 type workDir struct {
-	*process.PrivateDir
+	*privdir.Dir
 	lastEnd     time.Time // end of the worker's last attempt
 	env         []string  // variables that name the directory, the result file and the FIFO
 	path, notes string    // values of Path and Notes when env was last built
@@ -53,7 +53,7 @@ func (s *server) newWorkDir() *workDir {
 	name := strconv.Itoa(s.workDirs.names)
 	s.mu.Unlock()
 	path := filepath.Join(s.dir.workspaces, name)
-	return &workDir{PrivateDir: process.NewPrivateDir(path)}
+	return &workDir{Dir: privdir.New(path)}
 }
 
 // removeIdleDirLocked removes the private directory of an idle worker, if removeIdleAfter has passed

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/privdir"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 )
@@ -69,7 +70,7 @@ func (ws *workspace) open(c *process.Command) error {
 		}
 		return err
 	}
-	c.PrivateDir, c.Notes = f.PrivateDir, ws
+	c.PrivateDir, c.Notes = f.Dir, ws
 	c.Env = append(c.Env, f.variables()...)
 	if len(deps) == 0 {
 		return nil
@@ -101,7 +102,7 @@ func (ws *workspace) collect(r *process.Result) {
 	switch {
 	case f.Used() || survived:
 		ws.value, ws.resultError = readValue(f, ws.masks)
-		owner, err := process.OwnerOf(f.Path)
+		owner, err := privdir.OwnerOf(f.Path)
 		path := f.MoveAside(survived)
 		if err == nil {
 			ws.s.sweeper.add(path, owner)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // maxBackground is how many trees of one account may live on after their commands.
@@ -22,7 +24,7 @@ type sparedTrees struct {
 type sparedTree struct {
 	group  string // directory of the control group; "" if there is none
 	cookie string
-	procs  []proc // some of the processes; empty if there is a control group
+	procs  []procfs.Process // some of the processes; empty if there is a control group
 }
 
 // maxRecorded limits how many processes of a tree without a control group are recorded.
@@ -79,7 +81,7 @@ func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*spa
 		case s.group != "":
 			raw, err := os.ReadFile(s.group + "/cgroup.events")
 			alive[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
-		case slices.ContainsFunc(s.procs, proc.stillAlive):
+		case slices.ContainsFunc(s.procs, procfs.Process.StillAlive):
 			alive[s] = true
 		default:
 			byCookie[s.cookie] = s
@@ -90,8 +92,8 @@ func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*spa
 	}
 	l := takeScan()
 	for _, p := range l.procs {
-		if p.alive() && l.owns(uid, p.pid) {
-			if s := byCookie[l.cookie(p.pid)]; s != nil {
+		if p.Alive() && l.owns(uid, p.PID) {
+			if s := byCookie[l.cookie(p.PID)]; s != nil {
 				alive[s] = true
 			}
 		}

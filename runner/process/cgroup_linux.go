@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // Cgroups is a control group (cgroups(7), version 2) of this process, which this process may divide.
@@ -282,7 +284,7 @@ func (b *cgroup) empty() bool {
 
 // procs lists the living processes in the group and its subgroups, except the one with the pid in
 // except.
-func (b *cgroup) procs(except int) (list []proc) {
+func (b *cgroup) procs(except int) (list []procfs.Process) {
 	if b.empty() {
 		return nil
 	}
@@ -293,7 +295,7 @@ func (b *cgroup) procs(except int) (list []proc) {
 		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // a removed group has no processes
 		for field := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(field)); err == nil && pid != except {
-				if p, ok := stat(pid); ok && p.alive() {
+				if p, ok := procfs.Stat(pid); ok && p.Alive() {
 					list = append(list, p)
 				}
 			}

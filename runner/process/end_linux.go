@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // end finishes the run once the main process has ended. It reads the rest of the output, ends leftover
@@ -106,8 +107,8 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 // endedBeforeExec reports whether a child that was ended by a signal, and is not reaped yet, had not
 // executed its program.
 func endedBeforeExec(pid int) bool {
-	p, ok := stat(pid)
-	return ok && p.flags&forkNoExec != 0
+	p, ok := procfs.Stat(pid)
+	return ok && p.Flags&procfs.ForkNoExec != 0
 }
 
 // outOfMemory records the kernel's out-of-memory kills: whether the kernel killed the main process,
@@ -152,7 +153,7 @@ func (r *run) noneRemain() bool {
 }
 
 // remaining lists the living processes of the tree, except the main process.
-func (r *run) remaining() []proc { return r.w.tree(r.pid, r.c.Cookie) }
+func (r *run) remaining() []procfs.Process { return r.w.tree(r.pid, r.c.Cookie) }
 
 // mayHaveOrphans reports whether orphans exist that may belong to this tree or to another one.
 func (r *run) mayHaveOrphans() bool {
@@ -161,7 +162,7 @@ func (r *run) mayHaveOrphans() bool {
 
 // kill ends the rest of the tree. With a control group, it also reaches processes that are being
 // forked.
-func (r *run) kill(remaining []proc) {
+func (r *run) kill(remaining []procfs.Process) {
 	if b := r.w.cgroup; b == nil || !b.kill() {
 		endAll(remaining)
 	}
@@ -351,7 +352,7 @@ func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 // stop returns true or the duration limit has passed. It searches for the tree again only when all
 // processes that it knows have ended.
 func (r *run) waitTree(limit time.Duration, stop func() bool) {
-	var known []proc
+	var known []procfs.Process
 	deadline := time.Now().Add(limit)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
 		r.drain(0)
@@ -359,7 +360,7 @@ func (r *run) waitTree(limit time.Duration, stop func() bool) {
 		if stop() {
 			return
 		}
-		for len(known) > 0 && !known[0].stillAlive() {
+		for len(known) > 0 && !known[0].StillAlive() {
 			known = known[1:]
 		}
 		if len(known) == 0 {
@@ -402,8 +403,8 @@ func (r *run) waitGrace() {
 }
 
 // awaitEnd reads the output of the tree until process p has ended or SIGKILL is due.
-func (r *run) awaitEnd(p proc) {
-	pidfd, err := unix.PidfdOpen(p.pid, 0)
+func (r *run) awaitEnd(p procfs.Process) {
+	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
 	}
@@ -414,7 +415,7 @@ func (r *run) awaitEnd(p proc) {
 		return
 	}
 	defer unix.Close(pidfd)
-	for p.stillAlive() {
+	for p.StillAlive() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN}}
@@ -436,7 +437,7 @@ func (r *run) awaitEnd(p proc) {
 }
 
 // killTree sends SIGKILL to the whole tree, including the main process. It returns the other processes.
-func (r *run) killTree() []proc {
+func (r *run) killTree() []procfs.Process {
 	remaining := r.remaining()
 	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so its group id is not reused
 	r.kill(remaining)

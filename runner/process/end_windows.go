@@ -205,6 +205,10 @@ func PreferOOMKillOfCommands() error { return ErrUnsupported }
 // IsStopped returns false, because the state of a process is unknown on Windows.
 func IsStopped(int) bool { return false }
 
+// Limiter does nothing: the limits of a job object apply from the start, so no process is started as a
+// limiter.
+func Limiter() {}
+
 // utf8 is the code page of UTF-8.
 const utf8 = 65001
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // slowCleanup is a shell script that takes longer than the output grace period to end after SIGTERM.
@@ -160,8 +162,8 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	waitUntil(t, "it has left", func() bool {
 		hidden, _ = strconv.Atoi(strings.TrimSpace(c.output(t)))
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hidden))
-		p, _ := stat(hidden)
-		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == "" && p.ppid == os.Getpid()
+		p, _ := procfs.Stat(hidden)
+		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == "" && p.PPID == os.Getpid()
 	})
 	defer Reap()
 	defer unix.Kill(hidden, unix.SIGKILL)

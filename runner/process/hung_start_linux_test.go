@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // setSubreaper makes this process a child subreaper, like a runner, until the test ends.
@@ -236,7 +238,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	check := func(pid int, exists bool, when string) {
 		t.Helper()
 		Reap()
-		if _, is := stat(pid); is != exists {
+		if _, is := procfs.Stat(pid); is != exists {
 			t.Errorf("%s: the orphan is there: %v, want %v", when, is, exists)
 		}
 	}
@@ -257,10 +259,10 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 // killByCmdline ends the processes that have the given command line.
 func killByCmdline(t *testing.T, cmdline string) {
 	t.Helper()
-	for _, p := range allProcs() {
-		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == cmdline {
-			unix.Kill(p.pid, unix.SIGKILL)
-			unix.Wait4(p.pid, nil, 0, nil)
+	for _, p := range procfs.All() {
+		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); string(raw) == cmdline {
+			unix.Kill(p.PID, unix.SIGKILL)
+			unix.Wait4(p.PID, nil, 0, nil)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // runLimited runs a command on a new worker and returns its output.
@@ -94,7 +96,7 @@ func TestNoNewPrivileges(t *testing.T) {
 	}
 	for want, no := range map[string]bool{"0": false, "65534": true} {
 		c := command(t, path, "-u")
-		c.RunAs, c.NoNewPrivileges = &Identity{UID: 65534, GID: 65534}, no
+		c.RunAs, c.NoNewPrivileges = &runas.Identity{UID: 65534, GID: 65534}, no
 		if r, said := runLimited(t, c); r.ExitCode != 0 || said != want {
 			t.Errorf("no new privileges is %v: runs as %q, %+v", no, said, r)
 		}
@@ -137,7 +139,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 			"nofile": func(c *Command) { c.NoFile = int(min(hard.Max, 1<<62)) + 1 },
 		} {
 			c := command(t, "/bin/true")
-			c.RunAs = &Identity{UID: 65534, GID: 65534}
+			c.RunAs = &runas.Identity{UID: 65534, GID: 65534}
 			set(c)
 			r, _ := runLimited(t, c)
 			if r.ExitCode != 126 || !strings.HasPrefix(r.Error, field+": ") || !strings.Contains(r.Error, "raise") {

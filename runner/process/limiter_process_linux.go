@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/cleanstart"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // limiterWithin limits the time from the start of a limiter to its exec. The time may be long, because
@@ -185,7 +186,7 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
 	case l.shortage != nil:
-		r.startFailed(&shortageError{l.shortage})
+		r.startFailed(&runas.ShortageError{Err: l.shortage})
 	case l.failed != nil:
 		r.startFailed(r.limiterError(*l.failed))
 	case status.Signaled():
@@ -193,7 +194,7 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	case l.ready: // the limiter could not report the reason
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.RunAs == nil: // the Go runtime got no thread or no memory
-		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d",
+		r.startFailed(&runas.ShortageError{Err: fmt.Errorf("the process that sets the job's limits ended with exit code %d",
 			status.ExitStatus())})
 	default: // the job's account can cause this error itself
 		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))

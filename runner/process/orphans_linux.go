@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // This file finds and reaps orphans: processes whose parent has died. This process is a child
@@ -195,10 +197,10 @@ const (
 // predatesForks reports whether an ended process is older than the oldest fork under way. If not, it
 // records the process for the next scan. The caller holds mu.
 func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
-	p, ok := stat(pid)
+	p, ok := procfs.Stat(pid)
 	z, known := before[pid]
-	if !ok || !known || z.ticks != p.ticks {
-		z = zombie{p.ticks, o.nextFork}
+	if !ok || !known || z.ticks != p.Ticks {
+		z = zombie{p.Ticks, o.nextFork}
 	}
 	if z.nextFork <= oldest {
 		return true
@@ -208,11 +210,11 @@ func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool
 }
 
 // spare records processes that may live on after their command.
-func (o *orphanTable) spare(procs []proc) {
+func (o *orphanTable) spare(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range procs {
-		o.spareable[p.pid] = p.ticks
+		o.spareable[p.PID] = p.Ticks
 	}
 }
 
@@ -222,7 +224,7 @@ func (o *orphanTable) forgetEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for pid, ticks := range o.spareable {
-		if p, ok := stat(pid); !ok || p.ticks != ticks {
+		if p, ok := procfs.Stat(pid); !ok || p.Ticks != ticks {
 			delete(o.spareable, pid)
 		}
 	}
@@ -237,11 +239,11 @@ func (o *orphanTable) isMain(pid int) bool {
 }
 
 // ignore makes scan report these orphans as ignored instead of living, until unignore is called.
-func (o *orphanTable) ignore(list []proc) {
+func (o *orphanTable) ignore(list []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range list {
-		o.ignored[p.pid] = true
+		o.ignored[p.PID] = true
 	}
 }
 
@@ -283,10 +285,10 @@ const execTime = 20 * time.Millisecond
 // unidentifiedOrphans lists the living orphans of an account for which it is unknown to which tree they
 // belong: they show no cookie, and are not in the session or group of any main process. They may be in
 // the middle of an exec.
-func unidentifiedOrphans(uid uint32) (list []proc) {
+func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 	for _, pid := range reapOrphans() {
-		p, ok := stat(pid)
-		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && IsOwnedBy(uid, pid) &&
+		p, ok := procfs.Stat(pid)
+		if ok && p.Alive() && !orphans.isMain(p.PGID) && !orphans.isMain(p.SID) && IsOwnedBy(uid, pid) &&
 			cookieOf(pid) == "" {
 			list = append(list, p)
 		}

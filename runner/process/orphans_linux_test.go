@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // One Reap reaps all orphans that have ended, even if the kernel's list of them has several pages.
@@ -24,11 +26,11 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 	release.Close()
 	children := func() (living, ended int) {
-		for _, p := range allProcs() {
-			if p.ppid != os.Getpid() {
+		for _, p := range procfs.All() {
+			if p.PPID != os.Getpid() {
 				continue
 			}
-			if raw, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/status"); strings.Contains(string(raw), "State:\tZ") {
+			if raw, _ := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/status"); strings.Contains(string(raw), "State:\tZ") {
 				ended++
 			} else {
 				living++

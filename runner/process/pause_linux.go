@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // If the tree has no control group that can be frozen, every process of the tree gets SIGSTOP. This is
@@ -33,7 +35,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		}
 		return 0
 	}
-	stopSent, unsureSince := map[proc]bool{}, time.Time{}
+	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
 	for scan, calm := 0, 0; calm < calmScans; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so its group id is not reused
 		seen, tree := r.scanTree()
@@ -53,7 +55,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		for _, p := range active {
 			calm = 0
 			sendSignal(p, unix.SIGSTOP, nil)
-			stopSent[proc{pid: p.pid, ticks: p.ticks}] = true
+			stopSent[procfs.Process{PID: p.PID, Ticks: p.Ticks}] = true
 		}
 		if scan >= groupScans {
 			for _, group := range groupsOf(active, tree, seen) {
@@ -80,7 +82,7 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 		_, tree := r.scanTree()
 		stillStopped = 0
 		for _, p := range tree {
-			if p.state == 'T' {
+			if p.State == 'T' {
 				sendSignal(p, unix.SIGCONT, nil)
 				stillStopped++
 			}
@@ -96,15 +98,15 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 }
 
 // scanTree scans all processes. It also returns those of the tree, including the main one.
-func (r *run) scanTree() (seen, tree []proc) {
-	main, ok := stat(r.pid)
+func (r *run) scanTree() (seen, tree []procfs.Process) {
+	main, ok := procfs.Stat(r.pid)
 	if b := r.w.cgroup; b != nil {
 		tree = b.procs(r.pid)
 	} else {
 		l := processes.fresh()
 		seen, tree = l.procs, treeIn(l, r.pid, r.c.Cookie, r.c.uid())
 	}
-	if ok && main.alive() {
+	if ok && main.Alive() {
 		tree = append(tree, main)
 	}
 	return seen, tree
@@ -114,11 +116,11 @@ func (r *run) scanTree() (seen, tree []proc) {
 // not one of them, because it stops before it runs again. But it may be in the middle of a fork, so
 // waiting reports whether there is such a process. The caller of a vfork waits in this way while its
 // child is stopped.
-func running(procs []proc, stopSent map[proc]bool) (list []proc, waiting bool) {
+func running(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
 	for _, p := range procs {
 		switch {
-		case p.state == 'T' || p.state == 't':
-		case p.state == 'D' && stopSent[proc{pid: p.pid, ticks: p.ticks}]:
+		case p.State == 'T' || p.State == 't':
+		case p.State == 'D' && stopSent[procfs.Process{PID: p.PID, Ticks: p.Ticks}]:
 			waiting = true
 		default:
 			list = append(list, p)
@@ -128,20 +130,20 @@ func running(procs []proc, stopSent map[proc]bool) (list []proc, waiting bool) {
 }
 
 // groupsOf returns the process groups of running processes that have no member outside of the tree.
-func groupsOf(active, tree, procs []proc) (list []int) {
+func groupsOf(active, tree, procs []procfs.Process) (list []int) {
 	ours, foreign := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
-		ours[p.pid] = true
+		ours[p.PID] = true
 	}
 	for _, p := range procs {
-		if p.alive() && !ours[p.pid] {
-			foreign[p.pgid] = true
+		if p.Alive() && !ours[p.PID] {
+			foreign[p.PGID] = true
 		}
 	}
 	for _, p := range active {
-		if p.pgid > 1 && !foreign[p.pgid] {
-			list = append(list, p.pgid)
-			foreign[p.pgid] = true
+		if p.PGID > 1 && !foreign[p.PGID] {
+			list = append(list, p.PGID)
+			foreign[p.PGID] = true
 		}
 	}
 	return list

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // pauseCommand pauses or resumes a running command and checks that this succeeded.
@@ -74,7 +76,7 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			go func() { result <- w.Run(c) }()
 			waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
 			pauseCommand(t, w, true)
-			main, _ := stat(<-pid)
+			main, _ := procfs.Stat(<-pid)
 			sendSignal(main, 9, nil)
 			if r := <-result; r.Signal != 9 {
 				t.Errorf("got %+v", r)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/privdir"
 )
 
 // A command ends in time even if one of its processes has locked its output pipe: at its timeout, or
@@ -49,7 +51,7 @@ func withNotes(t *testing.T, when, script string) *Command {
 		t.Fatal(err)
 	}
 	c := command(t, "/bin/sh", "-c", script, self)
-	c.PrivateDir, c.Notes = NewPrivateDir(filepath.Join(t.TempDir(), "f")), noNotes{}
+	c.PrivateDir, c.Notes = privdir.New(filepath.Join(t.TempDir(), "f")), noNotes{}
 	if err := c.PrivateDir.Open(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	r := NewWorker(nil).Run(c)
 	defer func() {
 		for _, p := range treeOf(r.PID, c.Cookie, c.uid()) {
-			unix.Kill(p.pid, unix.SIGKILL)
+			unix.Kill(p.PID, unix.SIGKILL)
 		}
 	}()
 	notes, ended := c.PrivateDir.Notes, make(chan bool)
@@ -93,7 +95,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(10 * drainWithin):
+	case <-time.After(10 * time.Second):
 		t.Fatal("who reads them waits for what lives on")
 	}
 	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.HasBackground {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/privdir"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // CookieName is the environment variable that marks all processes of a tree. The mark finds processes
@@ -44,16 +46,13 @@ type Command struct {
 	Background  bool          // leftover processes may live on
 	Patience    time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
 	Limits      Limits        // limits of all processes of the tree together
-	Nice        int           // nice value of each process; 0 means that of this process
-	NoFile      int           // limit of open files of each process; 0 means the default
-	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
-	NoNewPrivileges bool
-	Cookie          string      // unique: no other run on this machine ever has the same cookie
-	RunAs           *Identity   // the account to run as; nil means the account of this process
-	Secrets         []Secret    // variables whose values are read at the start
-	Mask            bool        // replace secrets in the recorded output with ***
-	PrivateDir      *PrivateDir // the command's private directory, already open; nil means none
-	Log             *output.Log
+	ProcessLimits
+	Cookie     string          // unique: no other run on this machine ever has the same cookie
+	RunAs      *runas.Identity // the account to run as; nil means the account of this process
+	Secrets    []Secret        // variables whose values are read at the start
+	Mask       bool            // replace secrets in the recorded output with ***
+	PrivateDir *privdir.Dir    // the command's private directory, already open; nil means none
+	Log        *output.Log
 	// OnStarted is called once, if the command still runs StartedAfter after its start.
 	OnStarted func(pid int, at time.Time)
 	Notes     Notes // receives the notes that the command writes; nil if PrivateDir is nil
@@ -85,12 +84,12 @@ type Limits struct {
 	Tasks  int     // processes and threads that exist at the same time
 }
 
-// Identity is the account that a command runs as. The command cannot return to the account of this
-// process. Only root can set an Identity. Files for the command are looked up and opened with the
-// rights of this account.
-type Identity struct {
-	UID, GID uint32
-	Groups   []uint32
+// ProcessLimits are the limits of each process of a command.
+type ProcessLimits struct {
+	Nice   int // nice value; 0 means that of this process
+	NoFile int // limit of open files; 0 means the default
+	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
+	NoNewPrivileges bool
 }
 
 // Extent says how completely a limit is enforced.
@@ -158,6 +157,9 @@ type Result struct {
 // StartWithin limits how long a new process may take to execute its program. The watchdog ends a
 // process that takes longer (see StartWatcher).
 const StartWithin = time.Second
+
+// NotesEvery is the least time between two reads of a command's notes.
+const NotesEvery = 100 * time.Millisecond
 
 // StartedAfter is how long a command must run before OnStarted is called.
 const StartedAfter = 5 * time.Millisecond

@@ -3,6 +3,8 @@ package process
 import (
 	"sync"
 	"time"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // Limits of scans of all processes. A scan takes about 10 µs for each process. See docs/decisions/0040.
@@ -33,7 +35,7 @@ type scanner struct {
 // scan is the result of a scan. It contains the state of each process at some time during the scan.
 type scan struct {
 	number  int // number of this scan, from 1
-	procs   []proc
+	procs   []procfs.Process
 	realUID map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
@@ -71,11 +73,11 @@ func (o *scanner) fresh() *scan {
 }
 
 func newScan(number int) *scan {
-	procs := allProcs()
+	procs := procfs.All()
 	l := &scan{number: number, procs: procs, realUID: make(map[int]uint32, len(procs)), cookies: map[int]string{}}
 	for _, p := range procs {
-		if real, _, ok := uidsOf(p.pid); ok {
-			l.realUID[p.pid] = real
+		if real, _, ok := procfs.UIDs(p.PID); ok {
+			l.realUID[p.PID] = real
 		}
 	}
 	return l
@@ -98,3 +100,7 @@ func (l *scan) cookie(pid int) string {
 	}
 	return c
 }
+
+// cookieOf returns the cookie in a process's environment. It returns "" if the environment has no
+// cookie or cannot be read.
+func cookieOf(pid int) string { return procfs.EnvVar(pid, CookieName) }

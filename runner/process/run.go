@@ -4,6 +4,15 @@ package process
 
 import "time"
 
+// endTimes holds the times at which the tree of a run is ended. A time is zero while it is not due or has
+// not happened.
+type endTimes struct {
+	termAt   time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
+	killAt   time.Time // time when SIGKILL is due, or on Windows the end of the job object
+	killedAt time.Time // time when the tree was first killed
+	graceEnd time.Time // time when leftover processes are ended
+}
+
 // killRequest holds the request of the latest Kill.
 type killRequest struct {
 	requested bool

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/procfs"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
@@ -30,7 +32,7 @@ type Worker struct {
 	pause    pauseRequest     // requests of Pause
 	terminal terminalRequests // pending requests for the running command's terminal, if it has one
 
-	stuck []proc // processes that Run has given up; used only by the goroutine of Run
+	stuck []procfs.Process // processes that Run has given up; used only by the goroutine of Run
 
 	session       bool          // start each command in a new session
 	cgroups       *Cgroups      // nil if control groups are unavailable
@@ -56,19 +58,19 @@ var autogroups = sync.OnceValue(func() bool {
 func (w *Worker) open() (err error) {
 	if w.null < 0 {
 		if w.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return &shortageError{fmt.Errorf("cannot open /dev/null: %w", err)}
+			return &runas.ShortageError{Err: fmt.Errorf("cannot open /dev/null: %w", err)}
 		}
 	}
 	if w.wake < 0 {
 		if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return &shortageError{fmt.Errorf("cannot create an eventfd: %w", err)}
+			return &runas.ShortageError{Err: fmt.Errorf("cannot create an eventfd: %w", err)}
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
 	if w.cgroups != nil && w.cgroup == nil {
 		b, err := w.cgroups.cgroup()
 		if err != nil {
-			return &shortageError{fmt.Errorf("cannot create a control group: %w", err)}
+			return &runas.ShortageError{Err: fmt.Errorf("cannot create a control group: %w", err)}
 		}
 		w.setCgroup(b)
 	}
@@ -91,7 +93,7 @@ func (w *Worker) dropCgroup() {
 }
 
 // tree lists the living processes of the running command's tree, except the main process.
-func (w *Worker) tree(main int, cookie string) []proc {
+func (w *Worker) tree(main int, cookie string) []procfs.Process {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
 	w.mu.Unlock()
@@ -119,7 +121,7 @@ const signalPasses = 8
 // may signal. It does nothing if pid is not the command's main process any more. In a tree that forks
 // without end, some processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, signal int) {
-	signalled := map[proc]bool{}
+	signalled := map[procfs.Process]bool{}
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
@@ -129,18 +131,18 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 			current = false
 		}
 		w.mu.Unlock()
-		main, ok := stat(pid)
+		main, ok := procfs.Stat(pid)
 		if !current || !ok {
 			return
 		}
 		added := false
-		for _, p := range append([]proc{main}, w.tree(pid, cookie)...) {
-			key := proc{pid: p.pid, ticks: p.ticks}
+		for _, p := range append([]procfs.Process{main}, w.tree(pid, cookie)...) {
+			key := procfs.Process{PID: p.PID, Ticks: p.Ticks}
 			if signalled[key] {
 				continue
 			}
 			signalled[key], added = true, true
-			sendSignal(p, unix.Signal(signal), func() bool { return maySignal(uid, p.pid) })
+			sendSignal(p, unix.Signal(signal), func() bool { return maySignal(uid, p.PID) })
 		}
 		if !added {
 			return
@@ -150,7 +152,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 
 // maySignal reports whether kill(2) allows an account to signal a process.
 func maySignal(uid uint32, pid int) bool {
-	real, saved, ok := uidsOf(pid)
+	real, saved, ok := procfs.UIDs(pid)
 	return ok && (uid == 0 || real == uid || saved == uid)
 }
 
@@ -183,17 +185,14 @@ type run struct {
 	pause         pauseState
 	frozen        bool // the control group has frozen the tree
 	exited        bool
-	pipesEmpty    bool        // the pipes were empty at the last poll
-	reapedBefore  int64       // value of orphans.reaped before the last poll
-	termAt        time.Time   // time when SIGTERM was sent
-	killAt        time.Time   // time when SIGKILL is due
-	killedAt      time.Time   // time when SIGKILL was first sent
-	graceEnd      time.Time   // time when leftover processes are ended
-	baton         sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
-	blockTimer    *time.Timer // timer of a call that may block; nil before the first one
-	blocked       bool        // enforceWhileBlocked is enforcing deadlines
-	endSeen       bool        // enforceWhileBlocked has seen the end of the main process
-	nextNoteRead  time.Time   // time of the next read of the notes; zero while the poll reports new notes
+	pipesEmpty    bool  // the pipes were empty at the last poll
+	reapedBefore  int64 // value of orphans.reaped before the last poll
+	endTimes
+	baton        sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	blockTimer   *time.Timer // timer of a call that may block; nil before the first one
+	blocked      bool        // enforceWhileBlocked is enforcing deadlines
+	endSeen      bool        // enforceWhileBlocked has seen the end of the main process
+	nextNoteRead time.Time   // time of the next read of the notes; zero while the poll reports new notes
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.
@@ -326,11 +325,11 @@ func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
 // so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
-		var others []proc
+		var others []procfs.Process
 		// List the processes outside the main group before sending SIGTERM. So processes that the
 		// command starts later, in order to end cleanly, do not get SIGTERM.
 		if grace > 0 {
-			others = slices.DeleteFunc(r.remaining(), func(p proc) bool { return p.pgid == r.pid })
+			others = slices.DeleteFunc(r.remaining(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
 		}
 		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so its group id is not reused

@@ -117,13 +117,10 @@ type run struct {
 	startReported bool
 	pause         pauseState
 	exited        bool
-	termAt        time.Time // time when CTRL_BREAK was sent
-	breakFailed   bool      // CTRL_BREAK could not be sent
-	killAt        time.Time // time when the job object is terminated
-	killedAt      time.Time // time when the job object was first terminated
-	graceEnd      time.Time // time when leftover processes are ended
-	nextNoteRead  time.Time // time of the next read of the notes
-	notesPending  bool      // Notes.OnNotes must be called again, even if there are no new notes
+	endTimes
+	breakFailed  bool      // CTRL_BREAK could not be sent
+	nextNoteRead time.Time // time of the next read of the notes
+	notesPending bool      // Notes.OnNotes must be called again, even if there are no new notes
 
 	suspended map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // shell runs scripts that name no interpreter, as execvp(3) does.
@@ -36,7 +38,7 @@ func maybeScript(head []byte) bool {
 // runByShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, it returns true, and the shell reports the error.
 func (r *run) runByShell() bool {
-	head, err := lookUp(r.c.RunAs, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
+	head, err := runas.LookUp(r.c.RunAs, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
 	return err != nil || maybeScript(head)
 }
 
@@ -84,7 +86,7 @@ func (r *run) findInterpreter(err error) error {
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
 		return err
 	}
-	found, lookErr := lookUp(r.c.RunAs, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
+	found, lookErr := runas.LookUp(r.c.RunAs, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
 	if found == nil || lookErr != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // Kill sends SIGKILL to the process pid if its start time equals ticks. If the start times differ, the
@@ -25,7 +27,7 @@ func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 	}
 	if err == nil {
 		defer unix.Close(fd)
-		if p, ok := stat(pid); !ok || p.ticks != ticks || owner != nil && !IsOwnedBy(*owner, pid) {
+		if p, ok := procfs.Stat(pid); !ok || p.Ticks != ticks || owner != nil && !IsOwnedBy(*owner, pid) {
 			return nil
 		}
 		err = unix.PidfdSendSignal(fd, signal, nil, 0)
@@ -38,6 +40,12 @@ func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 
 // IsOwnedBy reports whether a process belongs to an account: whether its real user id is uid.
 func IsOwnedBy(uid uint32, pid int) bool {
-	real, _, ok := uidsOf(pid)
+	real, _, ok := procfs.UIDs(pid)
 	return ok && real == uid
+}
+
+// IsStopped reports whether a process is stopped, by a signal or a debugger.
+func IsStopped(pid int) bool {
+	p, ok := procfs.Stat(pid)
+	return ok && (p.State == 'T' || p.State == 't')
 }

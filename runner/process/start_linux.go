@@ -14,7 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // inheritedUmask is the umask of this process, set by Prepare. A command with this umask needs no
@@ -83,7 +84,7 @@ func (r *run) execute(attr *syscall.ProcAttr) error {
 	err := r.fork(path, argv, attr)
 	// An earlier command may have removed or changed the control group, so one failed start is repeated
 	// in a new group.
-	if r.w.cgroup != nil && errors.As(err, new(*shortageError)) {
+	if r.w.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
 		r.w.dropCgroup()
 		if err = r.w.open(); err == nil {
 			err = r.fork(path, argv, attr)
@@ -111,11 +112,11 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	}
 	missing, err := r.limit()
 	if err != nil {
-		return &shortageError{err}
+		return &runas.ShortageError{Err: err}
 	}
 	if r.c.needsLimiter(missing) {
 		if r.limiter, err = r.newLimiter(path, attr.Env, missing); err != nil {
-			return &shortageError{err}
+			return &runas.ShortageError{Err: err}
 		}
 		path, argv, attr = "/proc/self/exe", limiterWords, r.limiter.attributes(attr)
 	}
@@ -132,7 +133,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	orphans.endFork(number, r.pid)
 	if err != nil {
 		if r.pidfd == notCloned {
-			err = &shortageError{err}
+			err = &runas.ShortageError{Err: err}
 		}
 		if l := r.limiter; l != nil {
 			l.close()
@@ -171,7 +172,7 @@ func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return &shortageError{fmt.Errorf("cannot create a pipe: %w", err)}
+			return &runas.ShortageError{Err: fmt.Errorf("cannot create a pipe: %w", err)}
 		}
 		r.pipes[i], r.writeEnds[i] = p[0], p[1]
 		if err := r.chown(p[1]); err != nil {
@@ -186,28 +187,20 @@ func (r *run) chown(fd int) error {
 	if r.c.RunAs == nil {
 		return nil
 	}
-	return accountError(unix.Fchown(fd, int(r.c.RunAs.UID), int(r.c.RunAs.GID)))
-}
-
-// accountError classifies an error of switching to an account. Lack of kernel memory is a shortage;
-// every other error is the fault of the account.
-func accountError(err error) error {
-	if errors.Is(err, unix.ENOMEM) {
-		return &shortageError{err}
-	}
-	return err
+	return runas.ClassifyError(unix.Fchown(fd, int(r.c.RunAs.UID), int(r.c.RunAs.GID)))
 }
 
 // stdin opens the command's standard input.
 func (r *run) stdin() (fd int, err error) {
 	switch {
 	case r.c.StdinFile != "":
-		fd, err = lookUp(r.c.RunAs, func() (int, error) { return openStdin(r.c.StdinFile) }, func(fd int) { unix.Close(fd) })
+		open := func() (int, error) { return openStdin(r.c.StdinFile) }
+		fd, err = runas.LookUp(r.c.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
 			return fd, nil
-		case descriptorsOut(err), errors.As(err, new(*shortageError)):
-			return r.w.null, &shortageError{err}
+		case descriptorsOut(err), errors.As(err, new(*runas.ShortageError)):
+			return r.w.null, &runas.ShortageError{Err: err}
 		}
 		return r.w.null, &stdinError{err}
 	case r.c.Stdin == "":
@@ -215,13 +208,13 @@ func (r *run) stdin() (fd int, err error) {
 	}
 	fd, err = memoryFile("stdin", []byte(r.c.Stdin))
 	if err != nil {
-		return r.w.null, &shortageError{fmt.Errorf("cannot create a file for standard input: %w", err)}
+		return r.w.null, &runas.ShortageError{Err: fmt.Errorf("cannot create a file for standard input: %w", err)}
 	}
 	if err := r.chown(fd); err != nil {
 		return fd, err
 	}
 	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &shortageError{fmt.Errorf("cannot rewind the job's standard input: %w", err)}
+		return fd, &runas.ShortageError{Err: fmt.Errorf("cannot rewind the job's standard input: %w", err)}
 	}
 	return fd, nil
 }
@@ -286,7 +279,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	start := func() (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		timerslack.RestoreTimerSlack()
+		tune.RestoreTimerSlack()
 		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
@@ -311,24 +304,16 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	return start()
 }
 
-// shortageError means that a start failed because this process lacks a resource: descriptors, a child
-// process, kernel memory or a control group. An error about a file that the command names is never a
-// shortageError.
-type shortageError struct{ error }
-
-// Unwrap returns the reason.
-func (e *shortageError) Unwrap() error { return e.error }
-
 // startFailed records why a command did not start. Either this process lacks a resource, or the command
 // itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
-	if errors.As(err, new(*shortageError)) {
-		r.r.Shortage, r.r.HungStart = true, errors.Is(err, errHung)
+	if errors.As(err, new(*runas.ShortageError)) {
+		r.r.Shortage, r.r.HungStart = true, errors.Is(err, runas.ErrHung)
 		r.r.Error = "start: " + err.Error() + limitHint(err)
 		return
 	}
-	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
+	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, runas.ErrHung)
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
 		r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
@@ -342,9 +327,9 @@ func (r *run) startFailed(err error) {
 		r.r.CannotStart, r.r.Error = IsLasting(err), secret.Error()
 		return
 	}
-	_, dirErr := lookUp(r.c.RunAs, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
-	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*shortageError)) {
-		r.r.HungStart = errors.Is(dirErr, errHung)
+	_, dirErr := runas.LookUp(r.c.RunAs, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
+	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*runas.ShortageError)) {
+		r.r.HungStart = errors.Is(dirErr, runas.ErrHung)
 		r.r.CannotStart, r.r.Error = IsLasting(dirErr), fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
@@ -378,8 +363,8 @@ func (r *run) program() (path string, err error) {
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // if this path is wrong, execve returns the error
 	}
-	return lookUp(c.RunAs, func() (string, error) {
-		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin))
+	return runas.LookUp(c.RunAs, func() (string, error) {
+		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(runas.LookUpWithin))
 	}, nil)
 }
 
@@ -395,7 +380,7 @@ func findInPath(name string, env []string, dir string, deadline time.Time) (stri
 	var denied error
 	for _, entry := range filepath.SplitList(path) {
 		if time.Now().After(deadline) {
-			return "", errHung
+			return "", runas.ErrHung
 		}
 		if !filepath.IsAbs(entry) {
 			entry = filepath.Join(dir, entry)

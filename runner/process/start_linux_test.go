@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // cookies counts the commands of the tests, so that each one gets a unique cookie.
@@ -130,7 +131,7 @@ func TestAccountProcessLimitIsNoShortage(t *testing.T) {
 	defer w.Close()
 	restrict(t, unix.RLIMIT_NPROC, 0)
 	c := command(t, "/bin/true")
-	c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
+	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	if r := w.Run(c); r.ExitCode != 126 || r.Shortage || !strings.Contains(r.Error, "resource temporarily unavailable") {
 		t.Errorf("got %+v, want exit code 126", r)
 	}

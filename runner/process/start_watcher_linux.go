@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // StartWatcher watches the children that another process is starting: those that have not executed a
@@ -60,11 +62,11 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 		return
 	}
 	defer unix.Close(fd)
-	p, ok := stat(pid)
-	if !ok || p.flags&forkNoExec == 0 {
+	p, ok := procfs.Stat(pid)
+	if !ok || p.Flags&procfs.ForkNoExec == 0 {
 		return
 	}
-	cmdline, ok := memories.read(pid, func() string {
+	cmdline, ok := procfs.ReadMemory(pid, func() string {
 		// An orphan of a job has another command line.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
@@ -72,12 +74,12 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 	if !ok || cmdline != s.cmdline {
 		return
 	}
-	c := child{ticks: p.ticks, lastSeen: time.Now()}
-	if before, known := s.children[pid]; known && before.ticks == p.ticks {
+	c := child{ticks: p.Ticks, lastSeen: time.Now()}
+	if before, known := s.children[pid]; known && before.ticks == p.Ticks {
 		c.age = before.age + min(step, c.lastSeen.Sub(before.lastSeen))
 	}
 	children[pid] = c
-	if p.state == 'T' || p.state == 't' || c.age >= limit {
+	if p.State == 'T' || p.State == 't' || c.age >= limit {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // EndHung ends only children that hang: those that are stopped, and those that have not executed a
@@ -46,7 +48,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 		c.ticks += s.children[pid].ticks
 		s.children[pid] = c
 	}
-	ends := func(pid int) bool { p, ok := stat(pid); return !ok || !p.alive() }
+	ends := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.Alive() }
 
 	set(old, child{age: within - 1})
 	set(young, child{age: within - 2})
@@ -74,9 +76,9 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 
 // children lists the children of a process that are not reaped.
 func children(pid int) (list []int) {
-	for _, p := range allProcs() {
-		if p.ppid == pid {
-			list = append(list, p.pid)
+	for _, p := range procfs.All() {
+		if p.PPID == pid {
+			list = append(list, p.PID)
 		}
 	}
 	return list

@@ -13,10 +13,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf16"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/runner/cmdline"
 )
 
 // pipeSize is the capacity of a pipe and the size of one read, in bytes.
@@ -111,22 +112,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 	if err != nil {
 		return err
 	}
-	path, err := findProgram(r.c.Argv[0], env, r.c.Dir)
-	if err != nil {
-		return err
-	}
-	argv := r.c.Argv
-	if isBatch(path) {
-		argv = append([]string{path}, argv[1:]...)
-		if path, err = cmdPath(); err != nil {
-			return err
-		}
-	}
-	if isCmd(path) && isUNCPath(r.c.Dir) {
-		return &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s "+
-			"&&\" and use --no-cwd", r.c.Dir)}
-	}
-	line, err := CommandLine(argv)
+	path, line, err := r.commandLine(env)
 	if err != nil {
 		return err
 	}
@@ -159,7 +145,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	info.Cb = uint32(unsafe.Sizeof(info))
 	info.Flags = windows.STARTF_USESTDHANDLES
 	info.StdInput, info.StdOutput, info.StdErr = std[0], std[1], std[2]
-	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
+	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT |
+		windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
 	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo,
 		&started); err != nil {
@@ -168,6 +155,27 @@ func (r *run) launch(std [3]windows.Handle) error {
 	windows.CloseHandle(started.Thread)
 	r.tree.process, r.tree.pid = started.Process, started.ProcessId
 	return nil
+}
+
+// commandLine returns the path of the program and its command line. A batch file is run by cmd.exe.
+func (r *run) commandLine(env []string) (path, line string, err error) {
+	path, err = findProgram(r.c.Argv[0], env, r.c.Dir)
+	if err != nil {
+		return "", "", err
+	}
+	argv := r.c.Argv
+	if cmdline.IsBatch(path) {
+		argv = append([]string{path}, argv[1:]...)
+		if path, err = cmdPath(); err != nil {
+			return "", "", err
+		}
+	}
+	if isCmd(path) && isUNCPath(r.c.Dir) {
+		return "", "", &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd "+
+			"%[1]s &&\" and use --no-cwd", r.c.Dir)}
+	}
+	line, err = cmdline.Encode(argv)
+	return path, line, err
 }
 
 // memoryLimitError classifies an error of starting a program. If the machine has at least as much free
@@ -384,109 +392,4 @@ func isUNCPath(dir string) bool {
 	dir = strings.ToUpper(strings.ReplaceAll(dir, "/", `\`))
 	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) &&
 		!strings.HasPrefix(dir, `\\.\`)
-}
-
-// environment returns a command's environment, sorted. If a name occurs several times, in upper or
-// lower case, the last variable wins. Variables that every program on Windows needs default to those of
-// this process.
-func environment(env []string, cookie string) []string {
-	last := map[string]string{}
-	name := func(e string) string {
-		// Variables with the current directory of a drive begin with =.
-		n, _, _ := strings.Cut(e[min(1, len(e)):], "=")
-		return strings.ToUpper(e[:min(1, len(e))] + n)
-	}
-	for _, n := range []string{"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
-		if v := os.Getenv(n); v != "" {
-			last[strings.ToUpper(n)] = n + "=" + v
-		}
-	}
-	for _, e := range append(slices.Clone(env), CookieName+"="+cookie) {
-		if strings.Contains(e[min(1, len(e)):], "=") {
-			last[name(e)] = e
-		}
-	}
-	sorted := make([]string, 0, len(last))
-	for _, e := range last {
-		sorted = append(sorted, e)
-	}
-	slices.SortFunc(sorted, func(a, b string) int { return strings.Compare(name(a), name(b)) })
-	return sorted
-}
-
-// envBlock encodes an environment for CreateProcess.
-func envBlock(env []string) ([]uint16, error) {
-	var block []uint16
-	for _, e := range env {
-		if strings.ContainsRune(e, 0) {
-			return nil, errors.New("an environment variable contains a NUL byte")
-		}
-		block = append(append(block, utf16.Encode([]rune(e))...), 0)
-	}
-	return append(block, 0), nil
-}
-
-// variable returns the value of a variable in an environment.
-func variable(env []string, name string) string {
-	for _, e := range env {
-		if n, v, _ := strings.Cut(e, "="); strings.EqualFold(n, name) {
-			return v
-		}
-	}
-	return ""
-}
-
-func cmdPath() (string, error) {
-	system, err := windows.GetSystemDirectory()
-	return system + `\cmd.exe`, err
-}
-
-// findProgram finds a program, by its path relative to the command's directory or in the command's
-// PATH. It searches the command's directory itself only if PATH contains it.
-func findProgram(name string, env []string, dir string) (string, error) {
-	endings := filepath.SplitList(variable(env, "PATHEXT"))
-	if len(endings) == 0 {
-		endings = []string{".COM", ".EXE", ".BAT", ".CMD"}
-	}
-	if strings.ContainsAny(name, `\/:`) {
-		path := resolveIn(dir, name)
-		if found := findRunnable(path, endings); found != "" {
-			return found, nil
-		}
-		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
-	}
-	for _, entry := range filepath.SplitList(variable(env, "PATH")) {
-		if entry == "" {
-			continue
-		}
-		if found := findRunnable(resolveIn(dir, entry)+`\`+name, endings); found != "" {
-			return found, nil
-		}
-	}
-	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
-}
-
-// resolveIn resolves a path relative to dir.
-func resolveIn(dir, path string) string {
-	switch {
-	case dir == "" || filepath.VolumeName(path) != "":
-		return path
-	case os.IsPathSeparator(path[0]):
-		return filepath.VolumeName(dir) + path
-	}
-	return filepath.Join(dir, path)
-}
-
-// findRunnable returns the path of a file with the extension that makes it a program; "" if no such
-// file exists.
-func findRunnable(path string, endings []string) string {
-	if filepath.Ext(path) != "" {
-		endings = append([]string{""}, endings...)
-	}
-	for _, e := range endings {
-		if info, err := os.Stat(path + e); err == nil && !info.IsDir() {
-			return path + e
-		}
-	}
-	return ""
 }

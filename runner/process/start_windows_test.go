@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // A pipe without data is connected. A pipe whose writers are gone is not.
@@ -113,7 +115,7 @@ func TestStartFails(t *testing.T) {
 		{func(c *Command) { c.Dir = `\\no-such-machine\share` }, 126, "cwd: "},
 		{func(c *Command) { c.Argv = append(c.Argv, "a\x00b") }, 126, "NUL"},
 		{func(c *Command) { c.Env = append(c.Env, "a=\x00b") }, 126, "NUL"},
-		{func(c *Command) { c.RunAs = &Identity{} }, 126, "another account"},
+		{func(c *Command) { c.RunAs = &runas.Identity{} }, 126, "another account"},
 	} {
 		cmd := command(t, "exit", "0")
 		c.change(cmd)

@@ -5,38 +5,40 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // giveUp records processes that survive SIGKILL. They wait in the kernel for a disk or a server that
 // does not answer. See docs/decisions/0047.
-func (r *run) giveUp(remaining []proc) {
-	r.r.StuckPID = remaining[0].pid
+func (r *run) giveUp(remaining []procfs.Process) {
+	r.r.StuckPID = remaining[0].PID
 	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(remaining),
 		r.c.Patience, r.r.StuckPID)
 	r.w.stuck = remaining
 	for _, p := range remaining {
-		r.endTracer(p.pid)
+		r.endTracer(p.PID)
 	}
 }
 
 // endTracer ends the process that traces pid, if it belongs to the job's account. A tracer can keep its
 // tracee from ending indefinitely, and so occupy the worker.
 func (r *run) endTracer(pid int) {
-	tracer := tracerOf(pid)
-	p, ok := stat(tracer)
+	tracer := procfs.Tracer(pid)
+	p, ok := procfs.Stat(tracer)
 	if ok && tracer != os.Getpid() {
 		owner := r.c.uid()
-		Kill(tracer, p.ticks, &owner) // a tracer that cannot be ended stays
+		Kill(tracer, p.Ticks, &owner) // a tracer that cannot be ended stays
 	}
 }
 
 // giveUpMain gives up a tree whose main process survives SIGKILL.
-func (r *run) giveUpMain(remaining []proc) {
-	main, ok := stat(r.pid)
+func (r *run) giveUpMain(remaining []procfs.Process) {
+	main, ok := procfs.Stat(r.pid)
 	if !ok {
 		panic("process: the state of an unreaped process is missing")
 	}
-	r.giveUp(append([]proc{main}, remaining...))
+	r.giveUp(append([]procfs.Process{main}, remaining...))
 	r.exited = true
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -77,14 +79,14 @@ func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 }
 
 // hasExited reports whether a process has ended. It reaps the process if it is a child of this process.
-func hasExited(p proc) bool {
-	now, ok := stat(p.pid)
-	if !ok || now.ticks != p.ticks {
+func hasExited(p procfs.Process) bool {
+	now, ok := procfs.Stat(p.PID)
+	if !ok || now.Ticks != p.Ticks {
 		return true
 	}
-	if now.alive() {
+	if now.Alive() {
 		return false
 	}
-	_, _, ok, _ = orphans.reap(p.pid) // this fails if the process is not a child of this process
+	_, _, ok, _ = orphans.reap(p.PID) // this fails if the process is not a child of this process
 	return ok
 }

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/cleanstart"
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
+	"github.com/queuectl/queuectl/runner/procfs"
 )
 
 // The main thread of a process that runs commands forks no commands, because only the main goroutine
@@ -70,7 +71,7 @@ func restart() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cleanstart.DefaultSignals()
-	return timerslack.ExecWithTimerSlack(append(os.Environ(), preparedName+"=1"))
+	return tune.ExecWithTimerSlack(append(os.Environ(), preparedName+"=1"))
 }
 
 // defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended
@@ -88,38 +89,38 @@ func defaultSIGCHLD() error {
 // treeOf lists the living processes of a tree, except the main one. It finds the processes in the
 // session or group of the main process, those of the account that have the tree's cookie, and all
 // descendants of these processes. A cookie in a process of another account is forged.
-func treeOf(main int, cookie string, uid uint32) []proc {
+func treeOf(main int, cookie string, uid uint32) []procfs.Process {
 	return treeIn(processes.fresh(), main, cookie, uid)
 }
 
 // treeIn does the same as treeOf, but uses the result of a given scan.
-func treeIn(l *scan, main int, cookie string, uid uint32) []proc {
-	return members(l.procs, func(p proc) bool {
-		return p.sid == main || p.pgid == main || p.ppid == main || l.owns(uid, p.pid) && l.cookie(p.pid) == cookie
+func treeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
+	return members(l.procs, func(p procfs.Process) bool {
+		return p.SID == main || p.PGID == main || p.PPID == main || l.owns(uid, p.PID) && l.cookie(p.PID) == cookie
 	}, main)
 }
 
 // members returns the living processes for which the function belongs returns true, and all their
 // descendants.
-func members(procs []proc, belongs func(proc) bool, except int) []proc {
+func members(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
 	self := os.Getpid()
 	in := map[int]bool{}
 	for _, p := range procs {
-		if p.pid != except && p.pid != self && p.alive() && belongs(p) {
-			in[p.pid] = true
+		if p.PID != except && p.PID != self && p.Alive() && belongs(p) {
+			in[p.PID] = true
 		}
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, p := range procs {
-			if !in[p.pid] && in[p.ppid] && p.pid != except && p.pid != self && p.alive() {
-				in[p.pid], changed = true, true
+			if !in[p.PID] && in[p.PPID] && p.PID != except && p.PID != self && p.Alive() {
+				in[p.PID], changed = true, true
 			}
 		}
 	}
-	var list []proc
+	var list []procfs.Process
 	for _, p := range procs {
-		if in[p.pid] {
+		if in[p.PID] {
 			list = append(list, p)
 		}
 	}
@@ -127,7 +128,7 @@ func members(procs []proc, belongs func(proc) bool, except int) []proc {
 }
 
 // endAll sends SIGKILL to processes.
-func endAll(procs []proc) {
+func endAll(procs []procfs.Process) {
 	for _, p := range procs {
 		sendSignal(p, unix.SIGKILL, nil)
 	}
@@ -135,12 +136,12 @@ func endAll(procs []proc) {
 
 // sendSignal sends a signal to a process that was found earlier. If another process has got the pid
 // since, it sends nothing. It also sends nothing if allowed is not nil and returns false.
-func sendSignal(p proc, signal unix.Signal, allowed func() bool) {
-	fd, err := unix.PidfdOpen(p.pid, 0)
+func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return // the process has ended
 	}
-	if now, ok := stat(p.pid); ok && now.ticks == p.ticks && (allowed == nil || allowed()) {
+	if now, ok := procfs.Stat(p.PID); ok && now.Ticks == p.Ticks && (allowed == nil || allowed()) {
 		unix.PidfdSendSignal(fd, signal, nil, 0)
 	}
 	unix.Close(fd)
@@ -170,28 +171,28 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.Leader
-		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
+		if p, ok := procfs.Stat(d.Leader); session == 0 || ok && p.Ticks != d.Ticks {
 			session = -1 // another process has the pid now, so the old session is empty
 		}
 		belonging := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
-		for _, p := range allProcs() {
-			if t, ok := mains[p.pid]; ok && t.startedAs(p) {
-				belonging[p.pid] = true
+		for _, p := range procfs.All() {
+			if t, ok := mains[p.PID]; ok && t.startedAs(p) {
+				belonging[p.PID] = true
 			}
-			for _, id := range []int{p.sid, p.pgid} {
-				if _, ok := mains[id]; ok && !belonging[id] && ours(cookieOf(p.pid)) {
+			for _, id := range []int{p.SID, p.PGID} {
+				if _, ok := mains[id]; ok && !belonging[id] && ours(cookieOf(p.PID)) {
 					belonging[id] = true
 				}
 			}
 		}
-		remaining := members(allProcs(), func(p proc) bool {
-			if d.MayLiveOn != nil && d.MayLiveOn(p.pgid) {
+		remaining := members(procfs.All(), func(p procfs.Process) bool {
+			if d.MayLiveOn != nil && d.MayLiveOn(p.PGID) {
 				return false
 			}
-			return p.sid == session || belonging[p.sid] || belonging[p.pgid] || ours(cookieOf(p.pid))
+			return p.SID == session || belonging[p.SID] || belonging[p.PGID] || ours(cookieOf(p.PID))
 		}, 0)
 		if d.Owner != nil {
-			remaining = slices.DeleteFunc(remaining, func(p proc) bool { return !IsOwnedBy(*d.Owner, p.pid) })
+			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool { return !IsOwnedBy(*d.Owner, p.PID) })
 		}
 		if first {
 			found = survivors(remaining)
@@ -207,9 +208,9 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	}
 }
 
-func survivors(procs []proc) (list []Survivor) {
+func survivors(procs []procfs.Process) (list []Survivor) {
 	for _, p := range procs {
-		list = append(list, Survivor{p.pid, p.pgid, cookieOf(p.pid)})
+		list = append(list, Survivor{p.PID, p.PGID, cookieOf(p.PID)})
 	}
 	return list
 }
@@ -234,12 +235,12 @@ const (
 
 // startedAs reports whether p is the main process and not a later one with the same pid: whether it
 // started at the same time.
-func (t Tree) startedAs(p proc) bool {
+func (t Tree) startedAs(p procfs.Process) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
 		return false
 	}
-	age := time.Duration(up.Nano()) - time.Duration(p.ticks)*(time.Second/ticksPerSecond)
+	age := time.Duration(up.Nano()) - time.Duration(p.Ticks)*(time.Second/ticksPerSecond)
 	difference := time.Since(t.StartedAt) - age
 	return -startBefore <= difference && difference <= startAfter
 }
@@ -250,8 +251,8 @@ const ticksPerSecond = 100
 
 // SelfTicks returns when this process started, in clock ticks since boot.
 func SelfTicks() int64 {
-	p, _ := stat(os.Getpid())
-	return p.ticks
+	p, _ := procfs.Stat(os.Getpid())
+	return p.Ticks
 }
 
 // BootID returns the identifier of the current boot of this machine.

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/procfs"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // foreignProcess starts a process that belongs to no command. The process is killed when the test ends.
@@ -34,8 +37,8 @@ func foreignProcess(t *testing.T, set func(c *exec.Cmd)) (pid int) {
 }
 
 func isAlive(pid int) bool {
-	p, ok := stat(pid)
-	return ok && p.alive()
+	p, ok := procfs.Stat(pid)
+	return ok && p.Alive()
 }
 
 // asOtherAccount makes c run under an account that the commands of the tests do not use.
@@ -77,7 +80,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	defer w.Close()
 	w.session = false // without a session, a process of another account can join the command's group
 	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
-	c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
+	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
 	c.OnForked = func(p int, _ time.Time) { pid <- p }
 	result := make(chan Result, 1)
@@ -139,9 +142,9 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	defer w.Close()
 	word := strconv.FormatInt(time.Now().UnixNano(), 10)
 	trees := func() (list []int) {
-		for _, p := range allProcs() {
-			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == "sleep\x00433."+word+"\x00" {
-				list = append(list, p.pid)
+		for _, p := range procfs.All() {
+			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); string(raw) == "sleep\x00433."+word+"\x00" {
+				list = append(list, p.PID)
 			}
 		}
 		return list
@@ -171,7 +174,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 	own := trees()
 	if os.Geteuid() == 0 {
-		if r := run(func(c *Command) { c.RunAs = &Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.HasBackground {
+		if r := run(func(c *Command) { c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.HasBackground {
 			t.Errorf("another account's: %+v, want it spared", r)
 		}
 	}
@@ -231,7 +234,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	tracer.Process.Kill()
 	tracer.Wait()
 	waitUntil(t, "it is reaped", func() bool {
-		_, there := stat(r.PID)
+		_, there := procfs.Stat(r.PID)
 		return !there
 	})
 	if r := w.Run(command(t, "/bin/true")); r.ExitCode != 0 || r.StuckPID != 0 {
@@ -313,12 +316,12 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 			r.tree.PID = pid
 		}
 		if r.late != unknown {
-			p, _ := stat(pid)
+			p, _ := procfs.Stat(pid)
 			var up unix.Timespec
 			if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 				t.Fatal(err)
 			}
-			age := time.Duration(up.Nano()) - time.Duration(p.ticks)*10*time.Millisecond
+			age := time.Duration(up.Nano()) - time.Duration(p.Ticks)*10*time.Millisecond
 			r.tree.StartedAt = time.Now().Add(-age - r.late)
 		}
 		d.Trees = append(d.Trees, r.tree)
@@ -356,7 +359,7 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	defer cmd.Wait() // Wait returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	of := func(uid uint32) bool {
-		r := &run{c: &Command{RunAs: &Identity{UID: uid}}}
+		r := &run{c: &Command{RunAs: &runas.Identity{UID: uid}}}
 		return r.ownsAny([]int{cmd.Process.Pid})
 	}
 	if of(1) || !of(2) {

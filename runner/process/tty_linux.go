@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/runner/procfs"
+	"github.com/queuectl/queuectl/runner/runas"
 )
 
 // maxTerminalInput limits the input that waits for a command to read it from its terminal, in bytes.
@@ -61,7 +63,7 @@ const (
 func noTerminal(err error) error {
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
-			return &shortageError{fmt.Errorf("cannot create a terminal: %w", err)}
+			return &runas.ShortageError{Err: fmt.Errorf("cannot create a terminal: %w", err)}
 		}
 	}
 	// Do not wrap the error: ENOENT would be taken for a missing program.
@@ -134,6 +136,6 @@ func (r *run) serveTerminal() bool {
 // ignores SIGTERM. Interactive shells ignore SIGTERM. A process with the default action for SIGHUP must
 // not get the signal, which would kill it while it may be ending cleanly.
 func needsHangup(pid int) bool {
-	has := func(set string, s unix.Signal) bool { return signalSet(pid, set)>>(s-1)&1 != 0 }
+	has := func(set string, s unix.Signal) bool { return procfs.SignalSet(pid, set)>>(s-1)&1 != 0 }
 	return has("SigCgt", unix.SIGHUP) || has("SigIgn", unix.SIGTERM)
 }

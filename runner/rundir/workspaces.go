@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/privdir"
 )
 
 // The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
@@ -132,10 +132,10 @@ func RemoveWorkspaces(dir string, deadline time.Time) error {
 			err = errors.Join(err, os.Remove(path))
 			continue
 		}
-		owner, failed := process.OwnerOf(path)
+		owner, failed := privdir.OwnerOf(path)
 		more := failed == nil
 		for more && failed == nil && time.Now().Before(deadline) {
-			more, failed = process.Remove(path, owner)
+			more, failed = privdir.Remove(path, owner)
 		}
 		if failed == nil && more {
 			failed = fmt.Errorf("%s is not empty yet", path)

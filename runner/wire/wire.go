@@ -97,17 +97,21 @@ type (
 		Background   bool
 		NotAfter     int64 // start deadline in milliseconds since 1970; 0 means none
 		BootDeadline int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
-		Memory       int64 // in bytes; for Memory, MilliCPUs and Tasks, 0 means no limit
-		MilliCPUs    int64 // thousandths of a processor
-		Tasks        int64
-		TTY          bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
-		Nice         int64    // nice value of each process; 0 means the runner's own nice value
-		NoFile       int64    // limit of open files for each process; 0 means the default limit
-		Secrets      []string // NAME=/path or NAME=credential:C; only the runner reads the values
-		Mask         bool     // mask the values of Secrets in the output
-		Deps         []byte   // JSON about the jobs that this job depended on; nil means none
-		// NoNewPrivileges prevents setuid programs from gaining privileges.
-		NoNewPrivileges bool
+		ResourceLimits
+		TTY     bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
+		Secrets []string // NAME=/path or NAME=credential:C; only the runner reads the values
+		Mask    bool     // mask the values of Secrets in the output
+		Deps    []byte   // JSON about the jobs that this job depended on; nil means none
+	}
+	// ResourceLimits restrict the processes of an attempt. In Memory, MilliCPUs and Tasks, which apply to all
+	// processes together, 0 means no limit.
+	ResourceLimits struct {
+		Memory          int64 // bytes
+		MilliCPUs       int64 // thousandths of a processor
+		Tasks           int64
+		Nice            int64 // nice value of each process; 0 means the runner's own nice value
+		NoFile          int64 // limit of open files for each process; 0 means the default limit
+		NoNewPrivileges bool  // setuid programs gain no privileges
 	}
 	// Type writes a person's input to the terminal of a running attempt. Typed answers it.
 	Type struct {

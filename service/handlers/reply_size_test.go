@@ -35,7 +35,8 @@ func largest(id string) queue.Job {
 			sixfoldText(queue.MaxCommand)},
 		Stdin: sixfoldText(queue.MaxStdin), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
 		OutputLimit: queue.MaxOutput, AsUID: new(61377),
-		OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes, OnLost: queue.OnLostRetry, Labels: map[string]string{},
+		ExitCodes: queue.ExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes}, OnLost: queue.OnLostRetry,
+		Labels: map[string]string{},
 	}
 	for i := range queue.MaxLabels {
 		name := fmt.Sprint(i)

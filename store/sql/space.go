@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/queuectl/queuectl/internal/folder"
+	"github.com/queuectl/queuectl/internal/dir"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -228,7 +228,7 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
 	for told := false; ; {
-		err := folder.WaitForChange(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
+		err := dir.WaitForChange(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/logs"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -40,7 +40,7 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 		return c, t.ConnectError(err)
 	}
 	// A registered service always runs unless the user has stopped it, so it is not started here.
-	if _, registered := registered.UserService(); registered {
+	if _, registered := osservice.UserService(); registered {
 		return c, t.ConnectError(err)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/files"
 	"github.com/queuectl/queuectl/internal/cli/term"
-	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -244,7 +244,7 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 // ConnectError adds the next step to a connection error.
 func (t Target) ConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
-		if start, registered := registered.UserService(); t.Own && registered {
+		if start, registered := osservice.UserService(); t.Own && registered {
 			t.Start = start
 		} else if t.None {
 			return ErrNoQueue

@@ -25,7 +25,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/enqueue"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/files"
-	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/internal/tune"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -59,7 +59,7 @@ type privateJobs struct {
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
 func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec, noCwd bool, count int) error {
-	if err := timerslack.RestartWithTimerSlack(func() {}); err != nil {
+	if err := tune.RestartWithTimerSlack(func() {}); err != nil {
 		return err
 	}
 	f.WarnOfCode(&a.Output)

@@ -1,0 +1,295 @@
+package postgres
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// program is a queue to measure: the command of a node, and the command that fills the queue.
+type program struct {
+	name string
+	node []string // command of a node; nil means this test program, with name as its role
+	fill []string
+}
+
+var self, _ = os.Executable()
+
+// programs lists the queues to measure.
+var programs = []program{
+	{name: "queuectl"},
+	{name: "river"},
+	{name: "graphile-worker", node: []string{"node", "graphile.mjs"}, fill: []string{"node", "graphile.mjs", "fill"}},
+	{name: "pg-boss", node: []string{"node", "boss.mjs"}, fill: []string{"node", "boss.mjs", "fill"}},
+}
+
+func (p program) command(fill bool, url, name string) *exec.Cmd {
+	argv, role := p.node, p.name
+	if fill {
+		argv, role = p.fill, p.name+"-fill"
+	}
+	if argv == nil {
+		argv = []string{self}
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "GOGC=400", // the service runs with the same value
+		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// start starts a node and waits until it is ready.
+func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.WriteCloser, lines *bufio.Scanner) {
+	t.Helper()
+	cmd = p.command(false, url, name)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines = bufio.NewScanner(out); !lines.Scan() || lines.Text() != "ready" {
+		cmd.Process.Kill()
+		t.Fatalf("%s says %q", p.name, lines.Text())
+	}
+	return cmd, in, lines
+}
+
+// drain lets a number of nodes empty a queue, and returns how long that took.
+func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
+	t.Helper()
+	var mu sync.Mutex
+	done, last := make([]int, nodes), time.Time{}
+	ended := make(chan struct{})
+	var starts []io.Writer
+	for i := range nodes {
+		cmd, in, lines := p.start(t, url, strconv.Itoa(i))
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		starts = append(starts, in)
+		go func() {
+			for lines.Scan() {
+				n, err := strconv.Atoi(lines.Text())
+				if err != nil {
+					t.Errorf("%s says %q", p.name, lines.Text())
+					continue
+				}
+				mu.Lock()
+				done[i] = n
+				sum := 0
+				for _, d := range done {
+					sum += d
+				}
+				if sum >= jobs && last.IsZero() {
+					last = time.Now()
+					close(ended)
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	began := time.Now()
+	for _, in := range starts {
+		fmt.Fprintln(in, "go")
+	}
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Minute):
+		t.Fatalf("%s has ended %v of %d jobs in 5 minutes", p.name, done, jobs)
+	}
+	return last.Sub(began)
+}
+
+// TestBesideOthers lets one, two and four nodes empty each queue, in turns, on a server that stores
+// durably.
+func TestBesideOthers(t *testing.T) {
+	jobs, rounds := count("QUEUECTL_BENCH_JOBS", 60_000), count("QUEUECTL_BENCH_ROUNDS", 1)
+	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
+	defer server.Remove()
+	only := os.Getenv("QUEUECTL_BENCH_ONLY")
+	rates := map[string][]float64{}
+	admin := server.Create(t)
+	for round := range rounds {
+		for _, nodes := range nodesOf() {
+			for i := range programs {
+				p := programs[(i+round)%len(programs)] // each round begins with another program
+				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+					continue
+				}
+				url := server.Create(t)
+				fill(t, p, url, jobs)
+				pgserver.Query(t, url, "VACUUM ANALYZE")
+				pgserver.Query(t, url, "CHECKPOINT")
+				took := p.drain(t, url, nodes, jobs)
+				name := pgserver.Query(t, url, "SELECT current_database()")
+				// Drop the database, because the server may otherwise vacuum it during the next
+				// measurement.
+				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
+				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
+				rates[key] = append(rates[key], float64(jobs)/took.Seconds())
+				t.Logf("%s: %.0f jobs/s", key, float64(jobs)/took.Seconds())
+			}
+		}
+	}
+	for _, nodes := range nodesOf() {
+		for _, p := range programs {
+			key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
+			if list := rates[key]; list != nil {
+				slices.Sort(list)
+				t.Logf("%s: median %.0f jobs/s, %.0f to %.0f", key, list[len(list)/2], list[0], list[len(list)-1])
+			}
+		}
+	}
+}
+
+// count returns the number that an environment variable holds, or the parameter otherwise if it
+// holds none.
+func count(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// nodesOf returns the numbers of nodes to measure.
+func nodesOf() (list []int) {
+	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
+		n, _ := strconv.Atoi(word)
+		list = append(list, n)
+	}
+	return list
+}
+
+// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time. It repeats that with more
+// and more waiting jobs. Before each measurement, the node ends 1,000 other jobs.
+func TestDepth(t *testing.T) {
+	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
+	defer server.Remove()
+	ours := programs[0]
+	best := 0.0
+	depth := count("QUEUECTL_BENCH_DEPTH", 1_000_000)
+	for _, rows := range slices.Compact([]int{1000, min(100_000, depth), depth}) {
+		url := server.Create(t)
+		fill(t, ours, url, 1000)
+		if rows > 1000 {
+			multiply(t, url, rows)
+		}
+		drain := again(t, url)
+		took, jobs := time.Duration(0), count("QUEUECTL_BENCH_DRAINED", 20_000)
+		for n := -1000; n < jobs; n += 1000 {
+			one := drain(1000)
+			fill(t, ours, url, 1000)
+			if n >= 0 {
+				took += one
+			}
+		}
+		drain(0)
+		rate := float64(jobs) / took.Seconds()
+		best = max(best, rate)
+		t.Logf("of %8d jobs that wait: %.0f jobs/s, 1 / %.2f of the best", rows, rate, best/rate)
+	}
+}
+
+// again starts a node. The returned function lets the node end a number of jobs and returns how
+// long that took. If it is called with 0, it ends the node instead.
+func again(t *testing.T, url string) func(jobs int) time.Duration {
+	t.Helper()
+	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
+	t.Cleanup(func() { cmd.Process.Kill() })
+	return func(jobs int) time.Duration {
+		t.Helper()
+		if jobs == 0 {
+			in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			return 0
+		}
+		fmt.Fprintln(in, jobs)
+		if !lines.Scan() {
+			t.Fatal("the node has ended")
+		}
+		us, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			t.Fatalf("the node says %q", lines.Text())
+		}
+		return time.Duration(us) * time.Microsecond
+	}
+}
+
+func fill(t *testing.T, p program, url string, jobs int) {
+	t.Helper()
+	if out, err := p.command(true, url, strconv.Itoa(jobs)).Output(); err != nil {
+		t.Fatalf("%s: %v\n%s", p.name, err, out)
+	}
+}
+
+// multiply copies the row of the first job until there are rows jobs, as if all had been enqueued.
+func multiply(t *testing.T, url string, rows int) {
+	t.Helper()
+	columns := pgserver.Query(
+		t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
+	for from := 1001; from <= rows; from += 500_000 {
+		upto := min(from+499_999, rows)
+		pgserver.Query(t, url, fmt.Sprintf(
+			`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s) SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`, columns, columns, from, upto))
+	}
+	pgserver.Query(t, url, fmt.Sprintf(
+		`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000/0/0 '`, rows+1, rows, rows, rows, rows))
+	pgserver.Query(t, url, "VACUUM ANALYZE")
+	pgserver.Query(t, url, "CHECKPOINT")
+}
+
+// TestWakeUp measures the time from an enqueue on one node to the claim on another node that waits for
+// a job.
+func TestWakeUp(t *testing.T) {
+	server := pgserver.New(t)
+	defer server.Remove()
+	url := server.Create(t)
+	a, err := open(t.Context(), url, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := open(t.Context(), url, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	var took []time.Duration
+	for range count("QUEUECTL_BENCH_WAKEUPS", 200) {
+		begun := make(chan time.Time, 1)
+		go func() {
+			if jobs, err := b.Await(t.Context(), 1); err != nil || len(jobs) != 1 {
+				t.Error(len(jobs), err)
+			}
+			begun <- time.Now()
+		}()
+		// After this time, b waits for a job, and both nodes know all earlier changes.
+		time.Sleep(20 * time.Millisecond)
+		before := time.Now()
+		if err := enqueue(t.Context(), a, 1); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, (<-begun).Sub(before))
+	}
+	slices.Sort(took)
+	t.Logf("from the request on one node to the claim on another: p50 %v, p95 %v", took[len(took)/2],
+		took[len(took)*95/100])
+}

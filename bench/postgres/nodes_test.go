@@ -1,0 +1,251 @@
+package postgres
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sql"
+)
+
+// These environment variables turn this test program into a node and set what the node does.
+const (
+	roleVariable = "QUEUECTL_BENCH_ROLE"
+	urlVariable  = "QUEUECTL_BENCH_URL"
+	nameVariable = "QUEUECTL_BENCH_NODE"
+
+	blockVariable = "QUEUECTL_BENCH_BLOCK"
+)
+
+func TestMain(m *testing.M) {
+	role := roles[os.Getenv(roleVariable)]
+	if role == nil {
+		os.Exit(m.Run())
+	}
+	if err := role(context.Background(), os.Getenv(urlVariable)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// roles maps the value of roleVariable to what a process of this program then does. A node prints
+// that it is ready and begins when it gets a line. Every few milliseconds, it prints how many jobs
+// have ended and are stored in the database. A node runs until it is killed.
+var roles = map[string]func(ctx context.Context, url string) error{
+	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
+	"river": riverNode, "river-fill": riverFill,
+}
+
+// ready prints that the node is ready, and waits for a line on standard input.
+func ready() {
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+// The function tell prints the number of ended jobs whenever it has changed.
+func tell(done *atomic.Int64) {
+	said := int64(-1)
+	for range time.Tick(5 * time.Millisecond) {
+		if n := done.Load(); n != said {
+			fmt.Println(n)
+			said = n
+		}
+	}
+}
+
+// size returns the number of jobs to fill the queue with.
+func size() int {
+	n, _ := strconv.Atoi(os.Getenv(nameVariable))
+	return n
+}
+
+// block is how many jobs a node takes with one request. The nodes of graphile-worker and pg-boss
+// take the same number, those of River twice as many.
+var block = count(blockVariable, 1000)
+
+func open(ctx context.Context, url, name string) (*sql.Server, error) {
+	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: sql.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.SetNode(ctx, store.Node{Name: name})
+}
+
+func queuectlFill(ctx context.Context, url string) error {
+	s, err := open(ctx, url, "fill")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for n := size(); n > 0; {
+		jobs := min(n, queue.MaxBatch)
+		if err := enqueue(ctx, s, jobs); err != nil {
+			return err
+		}
+		n -= jobs
+	}
+	return nil
+}
+
+// enqueue enqueues n jobs with one request.
+func enqueue(ctx context.Context, s *sql.Server, n int) error {
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
+			MaxAttempts: 3}
+	}
+	_, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingUser: 1 << 30})
+	return err
+}
+
+// queuectlNode takes jobs and ends them until it is killed, like a service whose jobs take no time. For
+// each job, it stores that the job has run, with its attempt and an event.
+func queuectlNode(ctx context.Context, url string) error {
+	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
+	if err != nil {
+		return err
+	}
+	ready()
+	var done atomic.Int64
+	go tell(&done)
+	return drain(ctx, s, &done, math.MaxInt)
+}
+
+// queuectlAgain is a node that ends as many jobs as each line of its input requests. It then prints how
+// long that took, in microseconds.
+func queuectlAgain(ctx context.Context, url string) error {
+	s, err := open(ctx, url, "again")
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := drain(ctx, s, new(atomic.Int64), n); err != nil {
+			return err
+		}
+		fmt.Println(time.Since(began).Microseconds())
+	}
+	return s.Close()
+}
+
+// drain takes jobs and ends them until the number of ended jobs has reached the parameter most.
+func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) error {
+	report, left := store.Report{}, most
+	for {
+		report.Want = min(block, left)
+		grant, err := s.Exchange(ctx, report)
+		if err != nil {
+			return err
+		}
+		if done.Add(int64(len(report.Ended))) == int64(most) {
+			return nil
+		}
+		report.Ended = nil
+		if len(grant.Jobs) == 0 && left > 0 {
+			jobs, err := s.Await(ctx, min(block, left))
+			if err != nil {
+				return err
+			}
+			grant.Jobs = jobs
+		}
+		left -= len(grant.Jobs)
+		now := s.Now()
+		for i := range grant.Jobs {
+			j := &grant.Jobs[i]
+			report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(),
+				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond,
+					PeakRSS: 1 << 20, Counted: true},
+				Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}})
+		}
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Kind() string { return "nothing" }
+
+type worker struct{ river.WorkerDefaults[nothing] }
+
+func (worker) Work(context.Context, *river.Job[nothing]) error { return nil }
+
+func riverFill(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	driver := riverpgxv5.New(pool)
+	m, err := rivermigrate.New(driver, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	c, err := river.NewClient(driver, &river.Config{})
+	if err != nil {
+		return err
+	}
+	for n := size(); n > 0; {
+		list := make([]river.InsertManyParams, min(n, 1000))
+		for i := range list {
+			list[i].Args = nothing{}
+		}
+		if _, err := c.InsertManyFast(ctx, list); err != nil {
+			return err
+		}
+		n -= len(list)
+	}
+	return nil
+}
+
+// riverNode is a client of River with the settings of River's own benchmark. It polls for jobs as
+// often as it can. With each request it takes as many jobs as it has workers.
+func riverNode(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, worker{})
+	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2 * block}}, Workers: workers,
+		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	events, _ := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000,
+		Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	go func() {
+		for range events {
+			done.Add(1)
+		}
+	}()
+	ready()
+	go tell(&done)
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	select {}
+}

@@ -1,0 +1,66 @@
+// Package dir reports when files in a directory are created, removed or replaced, without
+// polling.
+package dir
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// changes are the inotify events to watch. They do not include writes to files.
+const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+
+// WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or
+// replaced. It returns an error if ctx ends first, or if it cannot watch the directory.
+//
+// WaitForChange calls watching when the watch is active, so the caller can check the current state
+// without missing a change. If watching returns false, WaitForChange returns nil immediately.
+func WaitForChange(ctx context.Context, dir string, names []string, watching func() bool) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
+	}
+	f := os.NewFile(uintptr(fd), "inotify")
+	defer f.Close()
+	if _, err := unix.InotifyAddWatch(fd, dir, changes); err != nil {
+		return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
+	}
+	if !watching() {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { f.Close() })
+	defer stop()
+	buf := make([]byte, 16*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
+	for {
+		n, err := f.Read(buf)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
+		case concerns(buf[:n], names):
+			return nil
+		}
+	}
+}
+
+// concerns reports whether any of the events concerns one of the names or the directory itself. It
+// also returns true if the event queue has overflowed, because events are then missing.
+func concerns(events []byte, names []string) bool {
+	for len(events) >= unix.SizeofInotifyEvent {
+		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
+		if name == "" || slices.Contains(names, name) {
+			return true
+		}
+		events = events[end:]
+	}
+	return false
+}

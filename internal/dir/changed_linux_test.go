@@ -1,0 +1,63 @@
+package dir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Changed reports everything that makes the name refer to another file, or to none. It does not
+// report writes to the file, or changes to other names.
+func TestChangedReportsReplacedNames(t *testing.T) {
+	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
+	for name, do := range map[string]func(dir string) error{
+		"removed":        func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
+		"renamed":        func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "c")) },
+		"replaced":       func(dir string) error { return os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "a")) },
+		"folder renamed": func(dir string) error { return os.Rename(dir, dir+"-old") },
+		"folder removed": os.RemoveAll,
+		"made, among others": func(dir string) error {
+			os.Remove(filepath.Join(dir, "b"))
+			os.Remove(filepath.Join(dir, "a"))
+			return touch(filepath.Join(dir, "a"))
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "watched")
+		if err := errors.Join(os.Mkdir(dir, 0o700), touch(filepath.Join(dir, "a")),
+			touch(filepath.Join(dir, "b"))); err != nil {
+			t.Fatal(err)
+		}
+		told := watch(t, t.Context(), dir)
+		if err := errors.Join(touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "other")),
+			os.Remove(filepath.Join(dir, "other"))); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-told:
+			t.Fatalf("%s: told too early, %v", name, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if err := do(dir); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: not told", name)
+		}
+	}
+}
+
+// Changed returns an error if it cannot watch the directory.
+func TestChangedFailsWithoutTheDirectory(t *testing.T) {
+	if err := WaitForChange(t.Context(), filepath.Join(t.TempDir(), "none"), nil,
+		func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
+	}
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+// Package dir reports when files in a directory are created, removed or replaced, without
+// polling.
+package dir
+
+import "context"
+
+// On this system, WaitForChange does not watch the directory; it only returns when ctx ends. On Windows
+// that is sufficient, because open files can be neither removed nor replaced.
+func WaitForChange(ctx context.Context, _ string, _ []string, watching func() bool) error {
+	if !watching() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}

@@ -1,0 +1,36 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// watch starts to watch a directory for the name "a" and returns a channel with the result.
+func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
+	t.Helper()
+	ready, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		result <- WaitForChange(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
+	}()
+	select {
+	case <-ready:
+	case err := <-result:
+		t.Fatalf("it does not watch: %v", err)
+	}
+	return result
+}
+
+// WaitForChange ends with its context, and returns immediately if watching returns false.
+func TestWatchingEnds(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	result := watch(t, ctx, dir)
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := WaitForChange(t.Context(), dir, nil, func() bool { return false }); err != nil {
+		t.Errorf("no need to wait: %v", err)
+	}
+}

@@ -1,0 +1,52 @@
+package osservice
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// A service that a client started on demand does not start at boot; its unit has to be registered
+// and enabled. A service that init started is assumed to start with the machine or container.
+func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	booted := t.TempDir()
+	own := Process{Kind: config.OwnService, Background: true, Parent: 1}
+	advice := func(p Process, want string) {
+		t.Helper()
+		if got := bootAdvice(p, booted); got != want {
+			t.Errorf("%+v: got %q, want %q", p, got, want)
+		}
+	}
+	advice(own, "queuectl service install --user")
+	advice(Process{Kind: config.OwnService, Parent: os.Getpid()}, "queuectl service install --user")
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, initSystemAdvice)
+	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
+
+	booted = filepath.Join(booted, "missing") // without the directory, systemd is not running
+	advice(own, "make the init system run: queuectl serve")
+	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "make the init system start this service")
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start this service")
+	booted = t.TempDir()
+
+	unit := filepath.Join(UnitDir(), Name+".service")
+	wants := filepath.Join(UnitDir(), "default.target.wants")
+	if err := os.MkdirAll(wants, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(unit, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own = Process{Kind: config.OwnService, Unit: Name + ".service", Parent: os.Getpid()}
+	advice(own, "systemctl --user enable queuectl")
+	if err := os.Symlink(unit, filepath.Join(wants, Name+".service")); err != nil {
+		t.Fatal(err)
+	}
+	if lingers() {
+		advice(own, "")
+	} else {
+		advice(own, "loginctl enable-linger")
+	}
+}

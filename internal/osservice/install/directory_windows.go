@@ -1,0 +1,140 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/packaging"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// access returns the security descriptor of the service's folder and everything in it. It admits
+// only the system, administrators and the service's account, and inherits nothing from the parent
+// folder. The owner is the administrators.
+func access() string {
+	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
+}
+
+// secure creates the service's folder, or restricts the access to an existing one. It adds the
+// default settings file if that is missing.
+func secure(dir, file string) error {
+	if err := secureFolder(dir); err != nil {
+		return fmt.Errorf("cannot create the state folder %s: %w", dir, err)
+	}
+	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
+	if err != nil {
+		panic("register: " + err.Error())
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // the file exists, and a user may have changed it, so it is kept
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
+func secureFolder(dir string) error {
+	sd, err := windows.SecurityDescriptorFromString(access())
+	if err != nil {
+		return err
+	}
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return err
+	}
+	attributes := windows.SecurityAttributes{SecurityDescriptor: sd}
+	attributes.Length = uint32(unsafe.Sizeof(attributes))
+	err = windows.CreateDirectory(name, &attributes)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
+		return err
+	}
+	return takeFolder(dir, name, sd)
+}
+
+// takeFolder restricts the access to an existing folder. Every user may create folders in the
+// parent folder. So takeFolder rejects a folder of another user, who could keep access to its
+// content.
+func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
+	h, err := windows.CreateFile(
+		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
+	if err != nil {
+		return err
+	}
+	defer windows.CloseHandle(h)
+	var about windows.ByHandleFileInformation
+	if err := windows.GetFileInformationByHandle(h, &about); err != nil {
+		return err
+	}
+	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 ||
+		about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+		return queue.Errorf(queue.CodeWrongState, "this path is not a folder, or is a link to another folder; move it away")
+	}
+	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	if err != nil {
+		return err
+	}
+	if err := ownedByTrusted(have); err != nil {
+		return err
+	}
+	owner, _, err := sd.Owner()
+	if err != nil {
+		return err
+	}
+	dacl, _, err := sd.DACL()
+	if err != nil {
+		return err
+	}
+	const what = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
+	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(dir) // from now on, no other user can add files to the folder
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		path := filepath.Join(dir, e.Name())
+		have, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+		if err == nil {
+			err = ownedByTrusted(have)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// ownedByTrusted returns an error unless the owner is the system, the administrators, this
+// process's user or the service's account.
+func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
+	owner, _, err := sd.Owner()
+	if err != nil {
+		return err
+	}
+	me, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return err
+	}
+	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
+		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the "+
+		"file or folder away", accounts.NameOf(owner))
+}

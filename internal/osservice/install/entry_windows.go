@@ -1,0 +1,114 @@
+package install
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/mgr"
+)
+
+// entry is the service as the service manager lists it. It has the functions that kardianos does
+// not provide.
+type entry interface {
+	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
+	SetRecoveryActionsOnNonCrashFailures(yes bool) error
+	setPreshutdown(within time.Duration) error
+	setSIDType(kind uint32) error
+	setPrivileges(names ...string) error
+	command() (string, error)
+	setCommand(line string) error
+	stop() error
+	status() (windows.SERVICE_STATUS_PROCESS, error)
+	Close() error
+}
+
+// openEntry opens the service in the service manager for queries. If the caller is elevated, it can
+// also be changed, started and stopped.
+func (s *Service) openEntry() (entry, error) {
+	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
+	if s.elevated {
+		// The right to start the service is needed, too, to set a restart as a recovery action.
+		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
+	}
+	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to the service manager: %w", err)
+	}
+	defer windows.CloseServiceHandle(manager)
+	name, err := windows.UTF16PtrFromString(Name)
+	if err != nil {
+		return nil, err
+	}
+	h, err := windows.OpenService(manager, name, rights)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s in the service manager: %w", Name, err)
+	}
+	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
+}
+
+// managed implements entry with the Windows service manager.
+type managed struct{ *mgr.Service }
+
+func (m managed) setPreshutdown(within time.Duration) error {
+	ms := uint32(within.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
+}
+
+func (m managed) setSIDType(kind uint32) error {
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
+}
+
+func (m managed) setPrivileges(names ...string) error {
+	list, err := windows.UTF16FromString(strings.Join(names, "\n") + "\n")
+	if err != nil {
+		return err
+	}
+	for i, c := range list { // a zero ends each name, and another zero ends the list
+		if c == '\n' {
+			list[i] = 0
+		}
+	}
+	first := &list[0] // the layout of SERVICE_REQUIRED_PRIVILEGES_INFO
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
+		(*byte)(unsafe.Pointer(&first)))
+}
+
+// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. Windows does
+// not return more.
+const maxServiceConfig = 8 << 10
+
+func (m managed) command() (string, error) {
+	// A slice of uint64 is aligned, which is necessary because the buffer contains pointers.
+	raw := make([]uint64, maxServiceConfig/8)
+	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
+	need := uint32(0)
+	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
+		return "", fmt.Errorf("cannot read the service's command line: %w", err)
+	}
+	return windows.UTF16PtrToString(c.BinaryPathName), nil
+}
+
+func (m managed) setCommand(line string) error {
+	p, err := windows.UTF16PtrFromString(line)
+	if err != nil {
+		return err
+	}
+	const same = windows.SERVICE_NO_CHANGE
+	return windows.ChangeServiceConfig(m.Handle, same, same, same, p, nil, nil, nil, nil, nil, nil)
+}
+
+func (m managed) stop() error {
+	_, err := m.Control(svc.Stop)
+	return err
+}
+
+func (m managed) status() (st windows.SERVICE_STATUS_PROCESS, err error) {
+	need := uint32(0)
+	err = windows.QueryServiceStatusEx(m.Handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&st)),
+		uint32(unsafe.Sizeof(st)), &need)
+	return st, err
+}

@@ -1,0 +1,155 @@
+package install
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// manager fakes the service manager and records the calls.
+type manager struct {
+	refuses     error // error that a start returns
+	profile     error // error that the removal of the profile returns
+	s           *Service
+	registered  bool
+	state       svc.State
+	exit        uint32 // exit code of a service that cannot start; 0 if it can
+	slow        int    // number of status queries, each with progress, until a start or stop is complete
+	hangs       bool   // a start or stop reports no progress
+	ignoresStop bool   // the service does not answer a request to stop
+	line        string
+	run         string // the command that Windows runs at logon
+	calls       []string
+	actions     []mgr.RecoveryAction
+	reset       uint32
+	nonCrash    bool
+	preshut     time.Duration
+	sid         uint32
+	privileges  []string
+	st          windows.SERVICE_STATUS_PROCESS
+}
+
+func newManager(own bool) *manager {
+	m := &manager{state: svc.Stopped}
+	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",
+		Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`,
+			File: `C:\ProgramData\queuectl\queuectl.toml`}}
+	o.Talk = Direct{
+		Begin: func() error { m.record("begin"); m.state = svc.Running; return nil },
+		End: func(keep bool) error {
+			if m.ignoresStop {
+				return queue.ErrUnavailable
+			}
+			if m.record("end"); keep {
+				m.record("keep jobs")
+			}
+			m.state = svc.Stopped
+			return nil
+		},
+		Answers: func() bool { return m.state == svc.Running },
+	}
+	m.s = &Service{Options: o, unit: m, elevated: true,
+		open: func() (entry, error) {
+			if !m.registered {
+				return nil, windows.ERROR_SERVICE_DOES_NOT_EXIST
+			}
+			return listed{m}, nil
+		},
+		sources: sources{add: func(string) error { m.record("source"); return nil },
+			remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
+		folder:  func(string, string) error { m.record("folder"); return nil },
+		trusted: func(string) error { return nil },
+		runner: runner{
+			install: func(client string) error { m.record("runner " + client); return nil },
+			tidy:    func(client string) { m.record("tidy " + client) },
+			remove:  func(client string) error { m.record("no runner " + client); return nil },
+		},
+		profile: func(sid string) error { m.record("no profile " + sid); return m.profile },
+		logon: logon{
+			get:    func() (string, error) { return m.run, nil },
+			set:    func(line string) error { m.run = line; return nil },
+			remove: func() error { m.run = ""; return registry.ErrNotExist },
+		},
+	}
+	return m
+}
+
+func (m *manager) record(what string) { m.calls = append(m.calls, what) }
+
+// takeCalls returns the calls since the previous call.
+func (m *manager) takeCalls() []string {
+	list := m.calls
+	m.calls = nil
+	return list
+}
+
+func (m *manager) Install() error {
+	m.record("install")
+	m.registered, m.line = true, m.s.commandLine()
+	return nil
+}
+
+func (m *manager) Uninstall() error {
+	m.record("uninstall")
+	m.registered = false
+	return errors.New("RemoveEventLogSource() failed")
+}
+
+func (m *manager) Start() error {
+	m.record("start")
+	if m.refuses != nil {
+		return m.refuses
+	}
+	if m.state != svc.Stopped {
+		return windows.ERROR_SERVICE_ALREADY_RUNNING
+	}
+	m.state = svc.StartPending
+	return nil
+}
+
+// listed implements entry: it is the service as the fake service manager lists it.
+type listed struct{ *manager }
+
+func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
+	l.actions, l.reset = a, reset
+	return nil
+}
+func (l listed) SetRecoveryActionsOnNonCrashFailures(yes bool) error { l.nonCrash = yes; return nil }
+func (l listed) setPreshutdown(within time.Duration) error           { l.preshut = within; return nil }
+func (l listed) setSIDType(kind uint32) error                        { l.sid = kind; return nil }
+func (l listed) setPrivileges(names ...string) error                 { l.privileges = names; return nil }
+func (l listed) command() (string, error)                            { return l.line, nil }
+func (l listed) setCommand(line string) error                        { l.record("command"); l.line = line; return nil }
+func (l listed) Close() error                                        { return nil }
+func (l listed) stop() error {
+	l.record("stop")
+	if l.state == svc.Stopped {
+		return windows.ERROR_SERVICE_NOT_ACTIVE
+	}
+	l.state = svc.StopPending
+	return nil
+}
+
+func (l listed) status() (windows.SERVICE_STATUS_PROCESS, error) {
+	st := &l.st
+	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
+		st.CheckPoint++
+		time.Sleep(10 * time.Second) // progress is reported once in this time
+		if l.slow--; l.slow < 0 {
+			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
+			if l.exit != 0 {
+				l.state, st.Win32ExitCode, st.ServiceSpecificExitCode = svc.Stopped, uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR),
+					l.exit
+			}
+		}
+	}
+	st.CurrentState = uint32(l.state)
+	return *st, nil
+}

@@ -1,0 +1,71 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/copies"
+)
+
+// installRunner puts a copy of the runner program into a folder next to it. Old runners may still
+// run after an upgrade. If they ran the installer's own file, Windows would ask for a restart to
+// replace it.
+func installRunner(client string) error {
+	path, err := copies.Make(client, copies.DirFor(client))
+	if err == nil {
+		err = onlyTrustedReplace(path, accounts.AccessTo)
+	}
+	return err
+}
+
+// tidyRunners removes the copies of other versions that are not running.
+func tidyRunners(client string) {
+	dir := copies.DirFor(client)
+	if now, err := copies.Find(client, dir); err == nil {
+		copies.Remove(dir, now)
+	}
+}
+
+// removeRunners removes all copies. It waits a moment for running ones, because runners end shortly
+// after their service. If a user's own service still runs a copy, it returns an error.
+func removeRunners(client string) error {
+	for end := time.Now().Add(letGo); !copies.Remove(copies.DirFor(client)); time.Sleep(pollEvery) {
+		if time.Now().After(end) {
+			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended",
+				copies.DirFor(client))
+		}
+	}
+	return nil
+}
+
+// letGo is how long to wait at most until a stopped service has released its files.
+const letGo = 5 * time.Second
+
+// removeProfile removes the profile of an account: the folder below C:\Users and the part of the
+// registry that Windows creates when the account first runs a program.
+func removeProfile(sid string) error {
+	call := windows.NewLazySystemDLL("userenv.dll").NewProc("DeleteProfileW")
+	if call.Find() != nil {
+		return nil // Wine has no such function and creates no profiles
+	}
+	sid16, err := windows.UTF16PtrFromString(sid)
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(letGo); ; time.Sleep(pollEvery) {
+		ok, _, err := call.Call(uintptr(unsafe.Pointer(sid16)), 0, 0)
+		switch {
+		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):
+			return nil
+		// Give up only after some time, because Windows unloads the profile a while after the service has
+		// stopped.
+		case time.Now().After(end):
+			return err
+		}
+	}
+}

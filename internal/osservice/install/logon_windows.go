@@ -1,0 +1,70 @@
+package install
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/windows/registry"
+
+	"github.com/queuectl/queuectl/internal/osservice"
+)
+
+// logon reads, sets and removes the command that Windows runs when this user logs on. The function
+// get returns "" if no command is set.
+type logon struct {
+	get    func() (string, error)
+	set    func(line string) error
+	remove func() error
+}
+
+// registryRun implements logon: it keeps the command in the user's registry.
+var registryRun = logon{
+	get: osservice.Command,
+	set: func(line string) error {
+		k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		return k.SetStringValue(Name, line)
+	},
+	remove: func() error {
+		k, err := registry.OpenKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		return k.DeleteValue(Name)
+	},
+}
+
+// installOwn starts the user's own service now and at each logon.
+func (s *Service) installOwn() error {
+	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
+		return wrapError("the command that starts your service at logon", err)
+	}
+	return s.Talk.Begin()
+}
+
+// uninstallOwn stops the user's own service and removes its start at logon.
+func (s *Service) uninstallOwn() (was bool, err error) {
+	if was = s.Registered(); !was {
+		return false, nil
+	}
+	if err := s.end(false); err != nil {
+		return was, err
+	}
+	err = s.logon.remove()
+	if errors.Is(err, registry.ErrNotExist) {
+		err = nil
+	}
+	return was, removed("the command that starts your service at logon", err)
+}
+
+// end stops the user's own service if it runs.
+func (s *Service) end(keepJobs bool) error {
+	if !s.Talk.Answers() {
+		return nil
+	}
+	return s.Talk.End(keepJobs)
+}

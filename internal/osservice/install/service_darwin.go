@@ -1,0 +1,84 @@
+package install
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/internal/osservice"
+)
+
+// Service is queuectl as a service of launchd.
+type Service struct {
+	Options
+	uid  int // uid of the caller
+	unit unit
+}
+
+// New returns the service that the options select.
+func New(o Options) (*Service, error) {
+	if err := o.plain(); err != nil {
+		return nil, err
+	}
+	unit, err := kardianos.New(nil, &kardianos.Config{
+		Name:       Name,
+		Executable: o.Program,
+		Option:     kardianos.KeyValue{"LaunchdConfig": o.text("launchd.plist"), "UserService": o.User},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{Options: o, uid: os.Geteuid(), unit: unit}, nil
+}
+
+// path returns the path of launchd's file for the service.
+func (s *Service) path() string {
+	if s.User {
+		return osservice.PlistPath()
+	}
+	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
+}
+
+// Registered reports whether the service is registered.
+func (s *Service) Registered() bool {
+	_, err := os.Stat(s.path())
+	return err == nil
+}
+
+// Install registers and starts the service. If it is registered already with other settings,
+// Install updates the registration and restarts the service.
+func (s *Service) Install() error {
+	if err := s.allowed("install", s.uid == 0); err != nil {
+		return err
+	}
+	if have, err := os.ReadFile(s.path()); err == nil {
+		if string(have) == s.text("launchd.plist") && s.Runs() {
+			return nil
+		}
+		if _, err := s.Uninstall(); err != nil {
+			return err
+		}
+	}
+	if err := s.unit.Install(); err != nil {
+		return err
+	}
+	return s.unit.Start()
+}
+
+// Uninstall stops the service and removes the registration. It returns whether the service was
+// registered. The queue and the settings are kept.
+func (s *Service) Uninstall() (was bool, err error) {
+	if err := s.allowed("uninstall", s.uid == 0); err != nil {
+		return true, err
+	}
+	err = s.unit.Uninstall()
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return true, err
+}
+
+// HowToStart returns the command that starts the service.
+func (s *Service) HowToStart() string { return "launchctl load " + s.path() }

@@ -1,0 +1,394 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/internal/osservice"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// These are the names of the units. The first is the service itself.
+// See docs/decisions/0081.
+const (
+	mainUnit   = Name + ".service"
+	runnerUnit = Name + "-runner@.service"
+	// webUnit exists only for the system's service. It is disabled until an administrator enables it.
+	webUnit = Name + "-web.socket"
+)
+
+// groups are the slices that contain every runner. The second one contains the first.
+var (
+	sockets = []string{Name + ".socket", Name + "-runner.socket"}
+	groups  = []string{Name + "-runner.slice", Name + ".slice"}
+)
+
+// Service is queuectl as a service of systemd.
+type Service struct {
+	Options
+	root string // directory that contains all paths; "" except in tests
+	uid  int    // uid of the caller
+	unit unit
+	run  func(name string, args ...string) error
+}
+
+// New returns the service that the options select. It returns an error if systemd does not run, or
+// not for this user.
+func New(o Options) (*Service, error) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return nil, o.noSystemd()
+	}
+	if err := o.plain(); err != nil {
+		return nil, err
+	}
+	if o.User {
+		if err := session(); err != nil {
+			return nil, err
+		}
+	}
+	unit, err := kardianos.New(nil, &kardianos.Config{
+		Name:       Name,
+		Executable: o.Program,
+		Option:     kardianos.KeyValue{"SystemdScript": o.text(o.source(mainUnit)), "UserService": o.User},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
+}
+
+// source returns the packages' file from which a unit is generated.
+func (o Options) source(name string) string {
+	if o.User {
+		return "user/" + name
+	}
+	return name
+}
+
+// noSystemd returns the error for a machine without systemd, with the command for its init system.
+func (o Options) noSystemd() error {
+	if o.User {
+		return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run: queuectl serve")
+	}
+	return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run, as root: %s %s; or "+
+		"start your own service with: queuectl serve",
+		o.Client, strings.Join(o.serve(), " "))
+}
+
+// session sets XDG_RUNTIME_DIR if su or sudo have removed it, so that systemctl finds the user's
+// systemd.
+func session() error {
+	if os.Getenv("XDG_RUNTIME_DIR") != "" {
+		return nil
+	}
+	uid := strconv.Itoa(os.Getuid())
+	dir := filepath.Join("/run/user", uid)
+	if _, err := os.Stat(dir); err != nil {
+		return queue.Errorf(queue.CodeUnavailable, "systemd is not running for this user; log in, or keep it running "+
+			"without a login: loginctl enable-linger %s", uid)
+	}
+	return os.Setenv("XDG_RUNTIME_DIR", dir)
+}
+
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// systemctl runs systemctl for the manager of this service.
+func (s *Service) systemctl(args ...string) error {
+	if s.User {
+		args = append([]string{"--user"}, args...)
+	}
+	return s.run("systemctl", args...)
+}
+
+// folder returns the directory of the units.
+func (s *Service) folder() string {
+	if s.User {
+		return osservice.UnitDir()
+	}
+	return filepath.Join(s.root, "/etc/systemd/system")
+}
+
+// owned returns the path of a unit that a package has installed, or "" without one.
+func (s *Service) owned() string {
+	if s.User {
+		return ""
+	}
+	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
+		for _, name := range append([]string{mainUnit, runnerUnit}, sockets...) {
+			if path := filepath.Join(dir, name); exists(filepath.Join(s.root, path)) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// shadows reports whether both Install and, later, a package have installed units. Those of Install
+// then take precedence. shadows checks for the file that only Install writes and that Uninstall
+// removes last.
+func (s *Service) shadows() bool {
+	return s.owned() != "" && exists(filepath.Join(s.root, tmpfiles))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Registered reports whether the service is registered, by a package or by Install.
+func (s *Service) Registered() bool {
+	return s.owned() != "" || exists(filepath.Join(s.folder(), mainUnit))
+}
+
+// Install registers and starts the service. If it is registered already with other settings,
+// Install updates the registration and restarts the service. Running jobs continue.
+func (s *Service) Install() error {
+	if path := s.owned(); path != "" {
+		remedy := "start them with: systemctl enable --now " + mainUnit
+		if s.shadows() {
+			remedy = "to use them, remove the units that queuectl service install has written: queuectl service uninstall"
+		}
+		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
+	}
+	if err := s.allowed("install", s.uid == 0); err != nil {
+		return err
+	}
+	if !s.User {
+		for _, program := range []string{s.Program, s.Client} {
+			if err := trusted(program); err != nil {
+				return err
+			}
+		}
+	}
+	changed, err := s.writeFiles()
+	if err != nil {
+		return err
+	}
+	if !s.User {
+		if err := errors.Join(s.run("systemd-sysusers", Name+".conf"),
+			s.run("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
+			return err
+		}
+	}
+	again, err := s.installMain()
+	if err != nil {
+		return err
+	}
+	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, sockets, []string{mainUnit})...); err != nil {
+		return err
+	}
+	if changed || again {
+		return s.systemctl("try-restart", mainUnit)
+	}
+	return nil
+}
+
+// installMain writes the main unit with the kardianos library, unless it is up to date. replaced
+// reports whether another version existed.
+func (s *Service) installMain() (replaced bool, err error) {
+	path := filepath.Join(s.folder(), mainUnit)
+	have, err := os.ReadFile(path)
+	switch {
+	case err == nil && string(have) == s.text(s.source(mainUnit)):
+		return false, s.systemctl("daemon-reload")
+	case err == nil:
+		replaced = true
+		if err := os.Remove(path); err != nil {
+			return false, err
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return false, err
+	}
+	return replaced, s.unit.Install()
+}
+
+// tmpfiles is the path of the settings for systemd-tmpfiles. It is the last element of the list
+// that files returns.
+const tmpfiles = "/etc/tmpfiles.d/queuectl.conf"
+
+// file is a file that is installed in addition to the main unit.
+type file struct {
+	path, source string
+	first        bool // an existing file is kept, because users edit it
+}
+
+// files returns the files in addition to the main unit.
+func (s *Service) files() (list []file) {
+	for _, name := range append([]string{runnerUnit}, sockets...) {
+		list = append(list, file{path: filepath.Join(s.folder(), name), source: s.source(name)})
+	}
+	if s.User {
+		return list
+	}
+	return append(list,
+		file{path: filepath.Join(s.folder(), webUnit), source: s.source(webUnit)},
+		file{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", first: true},
+		file{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", first: true},
+		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
+		file{path: filepath.Join(s.root, tmpfiles), source: "queuectl.tmpfiles"},
+	)
+}
+
+// writeFiles writes the files that are missing or out of date. changed reports whether a file was
+// out of date.
+func (s *Service) writeFiles() (changed bool, err error) {
+	for _, f := range s.files() {
+		text := s.text(f.source)
+		have, err := os.ReadFile(f.path)
+		if err == nil && (f.first || string(have) == text) {
+			continue
+		}
+		changed = changed || err == nil
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+			return changed, err
+		}
+		part := f.path + ".new"
+		if err := os.WriteFile(part, []byte(text), 0o644); err != nil {
+			return changed, err
+		}
+		if err := errors.Join(os.Chmod(part, 0o644), os.Rename(part, f.path)); err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// Uninstall stops the service and removes the registration. It returns whether the service was
+// registered. The queue, the settings and the accounts are kept. If a package has installed units
+// since Install, they take over instead, and running jobs continue.
+func (s *Service) Uninstall() (was bool, err error) {
+	shadows := s.shadows()
+	if path := s.owned(); path != "" && !shadows {
+		return true, queue.Errorf(queue.CodeWrongState,
+			"a package has installed the systemd units (%s); to remove the service, remove the package", path)
+	}
+	if err := s.allowed("uninstall", s.uid == 0); err != nil {
+		return true, err
+	}
+	if shadows {
+		return true, s.moveToPackage()
+	}
+	was = s.Registered()
+	if was {
+		units := append([]string{mainUnit}, sockets...)
+		if !s.User {
+			units = append(units, webUnit)
+		}
+		if err := s.systemctl(append([]string{"disable", "--now"}, units...)...); err != nil {
+			return was, err
+		}
+		if err := errors.Join(s.systemctl(append([]string{"stop"}, groups...)...), s.unit.Uninstall()); err != nil {
+			return was, err
+		}
+	}
+	removed, err := s.removeFiles()
+	was = was || removed
+	if err != nil || !was {
+		return was, err
+	}
+	return was, s.systemctl("daemon-reload")
+}
+
+// moveToPackage replaces the units of Install with those of a package. The package's units are
+// enabled and running if those of Install were.
+func (s *Service) moveToPackage() error {
+	if err := os.Remove(filepath.Join(s.folder(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := s.removeFiles(); err != nil {
+		return err
+	}
+	if err := s.systemctl("daemon-reload"); err != nil {
+		return err
+	}
+	for _, unit := range []string{mainUnit, webUnit} {
+		// The links that enable the unit point to the removed files, so they must be created again.
+		if s.systemctl("is-enabled", "--quiet", unit) == nil {
+			if err := s.systemctl("reenable", unit); err != nil {
+				return err
+			}
+		}
+	}
+	return s.systemctl("try-restart", mainUnit)
+}
+
+// removeFiles removes the files in addition to the main unit, except those that users edit. It
+// returns whether any of them existed.
+func (s *Service) removeFiles() (was bool, err error) {
+	for _, f := range s.files() {
+		if f.first {
+			continue
+		}
+		err := os.Remove(f.path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return was, err
+		}
+		was = was || err == nil
+	}
+	return was, nil
+}
+
+// HowToStart returns the command that starts the service.
+func (s *Service) HowToStart() string {
+	if s.User {
+		start, _ := osservice.UserService()
+		return start
+	}
+	return "systemctl start " + Name
+}
+
+// hidden lists directories that the service's sandbox hides.
+var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
+
+// trusted returns an error if the service cannot see a program, or if a user other than root could
+// replace it.
+func trusted(program string) error {
+	for _, dir := range hidden {
+		if strings.HasPrefix(program, dir) {
+			return queue.Errorf(queue.CodeWrongState, "the service cannot access files in %s; %s", dir,
+				fmt.Sprintf(copyFirst, filepath.Dir(program)))
+		}
+	}
+	for path := program; ; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
+			return queue.Errorf(queue.CodeWrongState, "other users can change %s and so replace a program that runs as root; %s",
+				path, remedy(program, path, st.Uid, info.Mode()))
+		}
+		if path == "/" {
+			return nil
+		}
+	}
+}
+
+const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
+	"/usr/local/bin/queuectl service install"
+
+// remedy returns what to do if not only root can change path, which leads to the program.
+func remedy(program, path string, owner uint32, mode os.FileMode) string {
+	switch {
+	case owner == 0 && mode.Perm()&0o002 == 0: // /usr/local/bin in older versions of Debian
+		return "run: chmod g-w " + path
+	case filepath.Dir(program) == "/usr/local/bin":
+		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)
+	}
+	return fmt.Sprintf(copyFirst, filepath.Dir(program))
+}

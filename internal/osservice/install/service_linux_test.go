@@ -1,0 +1,332 @@
+package install
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/internal/osservice"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// machine fakes a machine: it has a root directory for files, and it records commands instead of
+// executing them.
+type machine struct {
+	s     *Service
+	root  string
+	calls []string
+}
+
+func newMachine(t *testing.T, o Options) *machine {
+	m := &machine{root: t.TempDir()}
+	t.Setenv("HOME", filepath.Join(m.root, "home"))
+	o.Program, o.Client = "/bin/true", "/bin/true" // /bin/true belongs to root, and every user can see it
+	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
+		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
+		return nil
+	}}
+	m.s.unit = m
+	return m
+}
+
+// Install imitates kardianos: it writes the main unit and enables it.
+func (m *machine) Install() error {
+	name := mainUnit
+	if m.s.User {
+		name = "user/" + mainUnit
+	}
+	path := filepath.Join(m.s.folder(), mainUnit)
+	if exists(path) {
+		return errors.New("Init already exists: " + path)
+	}
+	m.calls = append(m.calls, "install")
+	return os.WriteFile(path, []byte(m.s.text(name)), 0o644)
+}
+
+func (m *machine) Uninstall() error {
+	m.calls = append(m.calls, "uninstall")
+	return os.Remove(filepath.Join(m.s.folder(), mainUnit))
+}
+func (m *machine) Start() error                      { m.calls = append(m.calls, "start"); return nil }
+func (m *machine) Stop() error                       { m.calls = append(m.calls, "stop"); return nil }
+func (m *machine) Restart() error                    { m.calls = append(m.calls, "restart"); return nil }
+func (m *machine) Status() (kardianos.Status, error) { return kardianos.StatusStopped, nil }
+
+// takeCalls returns the commands since the previous call.
+func (m *machine) takeCalls() []string {
+	list := m.calls
+	m.calls = nil
+	return list
+}
+
+func (m *machine) files(t *testing.T) (list []string) {
+	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			list = append(list, strings.TrimPrefix(path, m.root))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func expect(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Install writes all files and starts the service. Uninstall removes everything except the
+// settings. A second call of Install or Uninstall changes nothing.
+func TestInstallAndUninstallTheSystemsService(t *testing.T) {
+	m := newMachine(t, system)
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	settings := []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}
+	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service",
+		"/etc/systemd/system/queuectl-web.socket", "/etc/systemd/system/queuectl.service",
+		"/etc/systemd/system/queuectl.socket"}
+	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units,
+		[]string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
+	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
+	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf",
+		"install", enable})
+
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "asked the second time", m.takeCalls(),
+		[]string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload",
+			enable})
+
+	if was, err := m.s.Uninstall(); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	expect(t, "files afterwards", m.files(t), settings)
+	expect(t, "asked to uninstall", m.takeCalls(),
+		[]string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket",
+			"systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
+	if was, err := m.s.Uninstall(); err != nil || was {
+		t.Fatal(was, err)
+	}
+	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
+}
+
+// A user's service has its units in the user's directory, and no file of the system's service.
+func TestInstallAndUninstallAUsersService(t *testing.T) {
+	m := newMachine(t, own)
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	folder := "/home/.config/systemd/user/"
+	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service",
+		folder + "queuectl.service", folder + "queuectl.socket"})
+	expect(t, "asked", m.takeCalls(), []string{"install",
+		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
+	if start, registered := osservice.UserService(); !registered || start != "systemctl --user start queuectl" {
+		t.Errorf("got %q, %v", start, registered)
+	}
+	if was, err := m.s.Uninstall(); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	expect(t, "files afterwards", m.files(t), nil)
+}
+
+// Install replaces files that are out of date and restarts the service. It keeps settings files
+// that a user may have edited.
+func TestInstallBringsUpToDate(t *testing.T) {
+	for _, name := range []string{mainUnit, "queuectl.socket"} {
+		m := newMachine(t, system)
+		if err := m.s.Install(); err != nil {
+			t.Fatal(err)
+		}
+		m.takeCalls()
+		unit, settings := filepath.Join(m.s.folder(), name), filepath.Join(m.root, "/etc/queuectl/queuectl.toml")
+		for _, path := range []string{unit, settings} {
+			if err := os.WriteFile(path, []byte("# old\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.s.Install(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(unit); err != nil || string(got) != m.s.text(name) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
+			t.Errorf("settings: got %q, %v", got, err)
+		}
+		if asked := m.takeCalls(); asked[len(asked)-1] != "systemctl try-restart queuectl.service" {
+			t.Errorf("%s: asked %q, want a restart at the end", name, asked)
+		}
+	}
+}
+
+// If a package owns a unit, Install and Uninstall change nothing, and the error names the unit.
+func TestInstallLeavesPackagedUnits(t *testing.T) {
+	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service",
+		"/lib/systemd/system/queuectl-runner.socket"} {
+		m := newMachine(t, system)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755),
+			os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		before := m.files(t)
+		install := m.s.Install()
+		_, uninstall := m.s.Uninstall()
+		for _, err := range []error{install, uninstall} {
+			if !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: got %v", path, err)
+			}
+		}
+		expect(t, "files", m.files(t), before)
+		expect(t, "asked", m.takeCalls(), nil)
+		if !m.s.Registered() {
+			t.Error("it does not count as registered")
+		}
+	}
+}
+
+// If a package has installed units after Install, Uninstall replaces the units of Install with
+// them. They are enabled and running if those of Install were. Before Uninstall, another Install
+// returns an error that explains that.
+func TestUninstallHandsOverToPackage(t *testing.T) {
+	m := newMachine(t, system)
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	m.takeCalls()
+	var want []string
+	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service",
+		"queuectl.socket"} {
+		path := "/usr/lib/systemd/system/" + name
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755),
+			os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, path)
+	}
+	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) ||
+		!strings.Contains(err.Error(), "queuectl service uninstall") {
+		t.Errorf("Install: got %v", err)
+	}
+	expect(t, "asked to install", m.takeCalls(), nil)
+	m.s.uid = 1000
+	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("Uninstall of another than root: got %v", err)
+	}
+	m.s.uid = 0
+	if was, err := m.s.Uninstall(); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
+	expect(t, "asked to uninstall", m.takeCalls(),
+		[]string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service",
+			"systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket",
+			"systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
+	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) ||
+		!strings.Contains(err.Error(), "remove the package") {
+		t.Errorf("Uninstall once more: got %v", err)
+	}
+}
+
+// Without systemd, the error contains the command for another init system, as in docs/install.md.
+func TestWithoutSystemd(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "queuectl " + strings.Join(system.serve(), " ")
+	if !strings.Contains(string(page), "\n"+line+"\n") {
+		t.Errorf("docs/install.md lacks %q", line)
+	}
+	if err := system.noSystemd(); !errors.Is(err, queue.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
+		t.Errorf("got %v, want %q in it", err, line)
+	}
+	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) ||
+		!strings.HasSuffix(err.Error(), "run: queuectl serve") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A command for a service that is not registered returns an error that says how to register it.
+// Without root, a command for the system's service returns an error with the command for root.
+func TestVerbsAreRefused(t *testing.T) {
+	m := newMachine(t, system)
+	stop := func() error { return m.s.Stop(false) }
+	for _, do := range []func() error{m.s.Start, stop, m.s.Restart} {
+		if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	m.s.uid = 1000
+	m.takeCalls()
+	for _, do := range []func() error{m.s.Install, m.s.Start, stop, m.s.Restart,
+		func() error { _, err := m.s.Uninstall(); return err }} {
+		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
+			t.Errorf("got %v", err)
+		}
+	}
+	expect(t, "asked", m.takeCalls(), nil)
+	m.s.uid = 0
+	if err := errors.Join(m.s.Start(), m.s.Restart(), stop()); err != nil {
+		t.Error(err)
+	}
+	expect(t, "asked as root", m.takeCalls(), []string{"start", "restart", "stop"})
+	if err := m.s.Stop(true); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "service restart") {
+		t.Errorf("stopped, but not its jobs: got %v", err)
+	}
+	expect(t, "asked to keep jobs", m.takeCalls(), nil)
+}
+
+// Install rejects programs that other users can replace, and those that the sandbox hides.
+func TestPrograms(t *testing.T) {
+	if err := trusted("/bin/true"); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"/home/eve/queuectl", "/root/queuectl", "/tmp/queuectl", "/dev/null"} {
+		if err := trusted(path); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "/usr/local/bin") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// The error for a program that other users can replace contains the right advice. If root owns the
+// path, or if copying the program would not help, the advice is to restrict the permissions.
+func TestRemedies(t *testing.T) {
+	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
+	for _, c := range []struct {
+		program, path string
+		owner         uint32
+		mode          os.FileMode
+		want          string
+	}{
+		{bin, "/usr/local/bin", 0, 0o775, "run: chmod g-w /usr/local/bin"},
+		{there, "/opt", 0, 0o775, "run: chmod g-w /opt"},
+		{bin, bin, 0, 0o775, "run: chmod g-w " + bin},
+		{bin, bin, 1000, 0o755, "run: chown root: " + bin + " && chmod go-w " + bin},
+		{bin, "/usr/local/bin", 0, 0o777, "run: chown root: /usr/local/bin && chmod go-w /usr/local/bin"},
+		{there, there, 1000, 0o755, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && " +
+			"/usr/local/bin/queuectl service install"},
+		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && " +
+			"/usr/local/bin/queuectl service install"},
+	} {
+		if got := remedy(c.program, c.path, c.owner, c.mode); got != c.want {
+			t.Errorf("%s, %s of %d with %v: got %q, want %q", c.program, c.path, c.owner, c.mode, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+//go:build linux || darwin
+
+package install
+
+import (
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// unit is the part of the kardianos library that registers and controls the service.
+type unit interface {
+	Install() error
+	Uninstall() error
+	Start() error
+	Stop() error
+	Restart() error
+	Status() (kardianos.Status, error)
+}
+
+// Start starts the service.
+func (s *Service) Start() error { return s.act("start", s.unit.Start) }
+
+// Stop stops the service and its jobs, which finish first or return to the queue. With systemd, the
+// next client starts the service again, through its socket.
+func (s *Service) Stop(keepJobs bool) error {
+	if keepJobs {
+		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+
+			"would start it again immediately; use: queuectl service restart")
+	}
+	return s.act("stop", s.unit.Stop)
+}
+
+// Restart restarts the service. Jobs continue to run.
+func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
+
+func (s *Service) act(verb string, do func() error) error {
+	return s.Options.act(verb, s.uid == 0, s.Registered(), do)
+}
+
+// Runs reports whether the service runs, or is about to.
+func (s *Service) Runs() bool {
+	status, err := s.unit.Status()
+	return err == nil && status == kardianos.StatusRunning
+}

@@ -1,0 +1,454 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	kardianos "github.com/kardianos/service"
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/eventlog"
+	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/osservice"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Account is the account of the system's service: a virtual account, which Windows creates only for
+// this service and which has no password.
+const Account = `NT SERVICE\` + Name
+
+// rootsAlone is the message for a caller without the rights to manage the system's service.
+const rootsAlone = "only an administrator can %s the system's service; in an elevated prompt (right-click, Run as " +
+	"administrator), run: queuectl service %[1]s; or use --user for your own service"
+
+// Service is queuectl as a service of Windows. A user's own service is not a Windows service: it
+// starts when the user logs on and ends when the user logs off.
+type Service struct {
+	Options
+	unit     unit
+	open     func() (entry, error) // opens the service in the service manager
+	sources  sources
+	folder   func(dir, file string) error
+	trusted  func(program string) error
+	runner   runner
+	profile  func(sid string) error // removes an account's profile
+	logon    logon
+	elevated bool
+}
+
+// runner manages the copies of the runner program next to it. Function install adds a copy of the
+// current version, tidy removes unused copies of other versions, and remove removes all copies.
+type runner struct {
+	install func(client string) error
+	tidy    func(client string)
+	remove  func(client string) error
+}
+
+// unit is the part of the kardianos library that registers and starts the service.
+type unit interface {
+	Install() error
+	Uninstall() error
+	Start() error
+}
+
+// sources adds and removes event log sources.
+type sources struct {
+	add, remove func(name string) error
+}
+
+// New returns the service that the options select.
+func New(o Options) (*Service, error) {
+	s := &Service{
+		Options: o, folder: secure, trusted: trusted, logon: registryRun,
+		elevated: windows.GetCurrentProcessToken().IsElevated(),
+		sources:  sources{add: addSource, remove: eventlog.Remove},
+		runner:   runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
+		profile:  removeProfile,
+	}
+	var err error
+	s.unit, err = kardianos.New(nil, &kardianos.Config{
+		Name:        Name,
+		DisplayName: "queuectl job queue",
+		Description: "Runs jobs from a durable queue of commands and keeps them across restarts.",
+		UserName:    Account,
+		Executable:  o.Program,
+		Arguments:   o.arguments(),
+	})
+	s.open = s.openEntry
+	return s, err
+}
+
+// arguments returns the arguments with which the service manager starts the program.
+func (o Options) arguments() []string {
+	words := o.serve()
+	return append([]string{words[0], "--service"}, words[1:]...)
+}
+
+// Registered reports whether the service is registered.
+func (s *Service) Registered() bool {
+	if s.User {
+		line, err := s.logon.get()
+		return err == nil && line != ""
+	}
+	e, err := s.open()
+	if err == nil {
+		e.Close()
+	}
+	return !errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST)
+}
+
+// Install registers and starts the service. If it is registered already with another command,
+// Install updates the registration and restarts the service. Running jobs continue.
+func (s *Service) Install() error {
+	if s.User {
+		return s.installOwn()
+	}
+	if err := s.allowed("install", s.elevated); err != nil {
+		return err
+	}
+	for _, program := range []string{s.Program, s.Client} {
+		if err := s.trusted(program); err != nil {
+			return err
+		}
+	}
+	changed := false
+	if s.Registered() {
+		var err error
+		if changed, err = s.bringUpToDate(); err != nil {
+			return err
+		}
+		// Secure the folder first: once registered, Windows could start the service with files of another
+		// user.
+	} else if err := s.folder(s.Places.State, s.Places.File); err != nil {
+		return err
+	} else if err := s.unit.Install(); err != nil {
+		return err
+	}
+	if err := s.Prepare(); err != nil {
+		return err
+	}
+	begin := s.Start
+	if changed && s.Runs() {
+		begin = s.Restart
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	return s.Tidy()
+}
+
+// commandLine returns the command with which the service manager starts the service.
+func (s *Service) commandLine() string {
+	words := []string{syscall.EscapeArg(s.Program)}
+	for _, word := range s.arguments() {
+		words = append(words, syscall.EscapeArg(word))
+	}
+	return strings.Join(words, " ")
+}
+
+// bringUpToDate makes a registered service start this program. changed reports whether it was
+// registered with another command line.
+func (s *Service) bringUpToDate() (changed bool, err error) {
+	e, err := s.open()
+	if err != nil {
+		return false, err
+	}
+	defer e.Close()
+	have, err := e.command()
+	if err != nil || have == s.commandLine() {
+		return false, err
+	}
+	return true, e.setCommand(s.commandLine())
+}
+
+// Prepare configures a registered service. It sets up the service's folder, the runner program,
+// recovery actions and an event log source. It gives the service time before a shutdown, a SID for
+// access lists, and few privileges. It may be called again.
+func (s *Service) Prepare() error {
+	if err := s.allowed("prepare", s.elevated); err != nil {
+		return err
+	}
+	e, err := s.open()
+	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
+		return s.NotRegistered()
+	}
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err := s.folder(s.Places.State, s.Places.File); err != nil {
+		return err
+	}
+	return errors.Join(
+		wrapError("the runner program", s.runner.install(s.Client)),
+		wrapError("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
+		wrapError("recovery actions after a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		wrapError("the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
+		wrapError("the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		wrapError("the service's privileges", known(e.setPrivileges(privileges...))),
+		wrapError("the event log source", s.sources.add(Name)),
+	)
+}
+
+// recovery lists the actions of the service manager after the first failure, the second, and so on.
+// The last action repeats. The delays grow because the manager cannot distinguish a crash from
+// wrong settings, with which the service would fail forever and fill the event log.
+var recovery = []mgr.RecoveryAction{
+	{Type: mgr.ServiceRestart, Delay: time.Second},
+	{Type: mgr.ServiceRestart, Delay: time.Second},
+	{Type: mgr.ServiceRestart, Delay: 5 * time.Second},
+	{Type: mgr.ServiceRestart, Delay: 15 * time.Second},
+	{Type: mgr.ServiceRestart, Delay: time.Minute},
+}
+
+// privileges are the only privileges that the service and its jobs keep: to traverse folders, as
+// every user may. Without this list, Windows would give every service SeImpersonatePrivilege, among
+// others, with which a program can obtain the rights of the system. The service needs no privilege
+// to identify its clients.
+var privileges = []string{"SeChangeNotifyPrivilege"}
+
+const (
+	// forgetFailures is the time without a failure after which Windows counts failures from 0 again.
+	forgetFailures = 24 * time.Hour
+	// preshutdown is how long Windows waits, before a shutdown, for the service to end its jobs.
+	preshutdown = 180 * time.Second
+)
+
+// wrapError adds to an error which setting of the service could not be configured.
+func wrapError(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("cannot configure %s: %w", what, err)
+	}
+	return nil
+}
+
+// known returns nil if the error only means that the service manager does not support a setting,
+// like that of Wine. The service then runs without that setting.
+func known(err error) error {
+	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
+		return nil
+	}
+	return err
+}
+
+// removed adds to an error which object could not be removed.
+func removed(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("cannot remove %s: %w", what, err)
+	}
+	return nil
+}
+
+// Tidy removes the runner programs of other versions, once an upgrade can no longer be undone. The
+// next upgrade removes those that are still running.
+func (s *Service) Tidy() error {
+	if err := s.allowed("prepare --tidy", s.elevated); err != nil {
+		return err
+	}
+	s.runner.tidy(s.Client)
+	return nil
+}
+
+// Undo reverts Prepare outside the service's folder and the service manager. It also removes what
+// Windows has created for the service's account.
+func (s *Service) Undo() error {
+	if err := s.allowed("prepare --undo", s.elevated); err != nil {
+		return err
+	}
+	programs := s.runner.remove(s.Client)
+	profile := s.profile(accounts.ServiceSID(Name))
+	source := s.sources.remove(Name)
+	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
+		source = nil
+	}
+	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile),
+		removed("the runner programs", programs))
+}
+
+// Uninstall stops the service and removes the registration. It returns whether the service was
+// registered. The queue and the settings are kept.
+func (s *Service) Uninstall() (was bool, err error) {
+	if s.User {
+		return s.uninstallOwn()
+	}
+	if err := s.allowed("uninstall", s.elevated); err != nil {
+		return true, err
+	}
+	if was = s.Registered(); was {
+		if err := s.Stop(false); err != nil {
+			return was, err
+		}
+		// kardianos also returns an error if only the event log source is missing. Then the service is no
+		// longer registered.
+		if err := s.unit.Uninstall(); err != nil && s.Registered() {
+			return was, err
+		}
+	}
+	return was, s.Undo()
+}
+
+// Start starts the service and returns when it listens.
+func (s *Service) Start() error {
+	if s.User {
+		return s.act("start", s.Talk.Begin)
+	}
+	return s.act("start", func() error {
+		err := s.unit.Start()
+		switch {
+		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
+			return fmt.Errorf("the service's account may not log on as a service, or its password is wrong (1069); allow this "+
+				"logon in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
+		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
+			return err
+		}
+		return s.waitForState(svc.Running)
+	})
+}
+
+// Stop stops the service and its jobs, which finish first or return to the queue. With keepJobs the
+// jobs continue, and the next service adopts them. The service manager does not restart a service
+// that exits normally.
+func (s *Service) Stop(keepJobs bool) error {
+	if s.User {
+		return s.act("stop", func() error { return s.end(keepJobs) })
+	}
+	return s.act("stop", func() error {
+		if keepJobs && s.Runs() {
+			if err := s.Talk.End(true); err != nil {
+				return err
+			}
+			return s.waitForState(svc.Stopped)
+		}
+		return s.stop()
+	})
+}
+
+// Restart restarts the service. Jobs continue to run, unless the service does not answer.
+func (s *Service) Restart() error {
+	if s.User {
+		return s.act("restart", func() error { return errors.Join(s.end(true), s.Talk.Begin()) })
+	}
+	return s.act("restart", func() error {
+		if s.Runs() && s.Talk.End(true) != nil {
+			if err := s.stop(); err != nil {
+				return err
+			}
+		}
+		if err := s.waitForState(svc.Stopped); err != nil {
+			return err
+		}
+		return s.Start()
+	})
+}
+
+// stop stops the service through the service manager and waits until it has stopped.
+func (s *Service) stop() error {
+	e, err := s.open()
+	if err != nil {
+		return err
+	}
+	err = e.stop()
+	e.Close()
+	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) &&
+		!errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) {
+		return err
+	}
+	return s.waitForState(svc.Stopped)
+}
+
+func (s *Service) act(verb string, do func() error) error {
+	return s.Options.act(verb, s.elevated, s.Registered(), do)
+}
+
+// pollEvery is how often a service that starts or stops is polled. stallTimeout is how long such a
+// service may report no progress, unless it has itself announced a longer time.
+const (
+	pollEvery    = 50 * time.Millisecond
+	stallTimeout = 60 * time.Second
+)
+
+// waitForState waits until the service is in the state want. If the service stops while it should start,
+// until returns the reason.
+func (s *Service) waitForState(want svc.State) error {
+	e, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	point, heard := uint32(0), time.Now()
+	for {
+		st, err := e.status()
+		switch {
+		case err != nil:
+			return err
+		case svc.State(st.CurrentState) == want:
+			return nil
+		case want == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
+			return s.startError(&st)
+		case st.CheckPoint != point:
+			point, heard = st.CheckPoint, time.Now()
+		}
+		if within := max(stallTimeout, time.Duration(st.WaitHint)*time.Millisecond); time.Since(heard) > within {
+			return queue.Errorf(queue.CodeUnavailable,
+				"the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, "+
+					"Windows Logs, Application)", within, Name)
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// startError returns the error for a service that ended while starting.
+func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
+	code := fmt.Sprintf("exit code %d", st.ServiceSpecificExitCode)
+	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
+		code = windows.Errno(st.Win32ExitCode).Error()
+	}
+	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); see %s and the event log (Event Viewer, "+
+		"Windows Logs, Application, source %s)",
+		code, filepath.Join(s.Places.State, config.ServiceLogName), Name)
+}
+
+// Runs reports whether the service runs, or is about to.
+func (s *Service) Runs() bool {
+	if s.User {
+		return s.Talk.Answers()
+	}
+	e, err := s.open()
+	// Windows lets only users who are logged on at the machine itself query the service. For others,
+	// ask the service directly.
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return s.Talk.Answers()
+	}
+	if err != nil {
+		return false
+	}
+	defer e.Close()
+	st, err := e.status()
+	return err == nil && (svc.State(st.CurrentState) == svc.Running || svc.State(st.CurrentState) == svc.StartPending)
+}
+
+// HowToStart returns the command that starts the service.
+func (s *Service) HowToStart() string {
+	if s.User {
+		start, _ := osservice.UserService()
+		return start
+	}
+	return "sc start " + Name
+}
+
+// addSource adds an event log source, if it is missing, whose events are displayed unchanged.
+func addSource(name string) error {
+	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
+	// Only the text of the error shows that the source exists.
+	if err != nil && strings.Contains(err.Error(), "already exists") {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,459 @@
+package install
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/osservice"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func expect(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// Install registers, prepares and starts the service, and waits as long as the start makes
+// progress. A second Install changes nothing. For another program it updates the registration, and
+// jobs continue to run. Uninstall removes everything.
+func TestInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(false)
+		m.slow = 20
+		if err := m.s.Install(); err != nil || m.state != svc.Running {
+			t.Fatal(m.state, err)
+		}
+		expect(t, "first", m.takeCalls(), "folder", "install", "folder", "runner client", "source", "start", "tidy client")
+		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
+			t.Errorf("got %s\nwant %s", m.line, want)
+		}
+		if err := m.s.Install(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "again", m.takeCalls(), "folder", "runner client", "source", "start", "tidy client")
+		m.s.Program = `C:\q.exe`
+		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
+			t.Fatal(m.line, err)
+		}
+		expect(t, "another program", m.takeCalls(), "command", "folder", "runner client", "source", "end", "keep jobs",
+			"start", "tidy client")
+		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
+			t.Errorf("uninstalled: %v, %v", was, err)
+		}
+		profile := "no profile S-1-5-80-" // the number of the account follows
+		got := m.takeCalls()
+		for i, what := range got {
+			got[i] = what[:min(len(what), len(profile))]
+		}
+		expect(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
+		m.profile = windows.ERROR_SHARING_VIOLATION
+		if err := m.s.Undo(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || !strings.Contains(err.Error(), Account) {
+			t.Errorf("a profile that stays: %v", err)
+		}
+		m.profile = nil
+		if was, err := m.s.Uninstall(); was || err != nil {
+			t.Errorf("uninstalled twice: %v, %v", was, err)
+		}
+	})
+}
+
+// A failed service restarts after 1 s, later after up to a minute, also after a nonzero exit code.
+// It gets three minutes before a shutdown, and a SID for access lists. It gets no privilege with
+// which the service or its jobs could act as another account.
+func TestPrepare(t *testing.T) {
+	m := newManager(false)
+	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
+		t.Errorf("not registered: %v", err)
+	}
+	m.registered = true
+	if err := m.s.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	var want []mgr.RecoveryAction
+	for _, seconds := range []time.Duration{1, 1, 5, 15, 60} {
+		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
+	}
+	expect(t, "privileges", m.privileges, "SeChangeNotifyPrivilege")
+	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute ||
+		m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
+		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
+	}
+}
+
+// The error of a failed start contains the exit code and where to find details. A start or stop
+// without progress times out.
+func TestFailuresAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(false)
+		m.registered, m.exit = true, 78
+		if err := m.s.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") ||
+			!strings.Contains(err.Error(), "service.log") {
+			t.Errorf("got %v", err)
+		}
+		m.refuses = windows.ERROR_SERVICE_LOGON_FAILED
+		if err := m.s.Start(); err == nil || !strings.Contains(err.Error(), "1069") ||
+			!strings.Contains(err.Error(), "secpol.msc") {
+			t.Errorf("got %v", err)
+		}
+		m.refuses = nil
+		m.hangs = true
+		for _, do := range []func() error{m.s.Start, func() error { return m.s.Stop(false) }} {
+			began := time.Now()
+			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") ||
+				time.Since(began) > stallTimeout+time.Second {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+	})
+}
+
+// Restart and stop --keep-jobs ask the service to leave its jobs running. A service that does not
+// answer is restarted anyway. Without a registration, the error says how to register.
+func TestJobsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(false)
+		for _, do := range []func() error{m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }} {
+			if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
+				t.Errorf("not registered: %v", err)
+			}
+		}
+		m.registered, m.state = true, svc.Running
+		if err := m.s.Restart(); err != nil || m.state != svc.Running {
+			t.Error(m.state, err)
+		}
+		expect(t, "restarted", m.takeCalls(), "end", "keep jobs", "start")
+		if err := m.s.Stop(true); err != nil || m.state != svc.Stopped {
+			t.Error(m.state, err)
+		}
+		expect(t, "stopped", m.takeCalls(), "end", "keep jobs")
+		if err := errors.Join(m.s.Stop(true), m.s.Stop(false)); err != nil {
+			t.Errorf("stopped twice: %v", err)
+		}
+		m.takeCalls()
+		m.state, m.ignoresStop = svc.Running, true
+		if err := m.s.Restart(); err != nil || m.state != svc.Running {
+			t.Error(m.state, err)
+		}
+		expect(t, "restarted a deaf one", m.takeCalls(), "stop", "start")
+	})
+}
+
+// If the caller is not elevated, nothing is done, and the error says how to run the command
+// elevated.
+func TestElevation(t *testing.T) {
+	m := newManager(false)
+	m.registered, m.s.elevated = true, false
+	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Tidy, m.s.Undo, m.s.Start, m.s.Restart,
+		func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
+		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
+			t.Errorf("got %v", err)
+		}
+	}
+	expect(t, "asked", m.takeCalls())
+}
+
+// A user's own service starts at logon, and the same commands control it.
+func TestOwnService(t *testing.T) {
+	m := newManager(true)
+	m.s.elevated = false
+	if err := m.s.Start(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install --user") {
+		t.Errorf("not registered: %v", err)
+	}
+	if was, err := m.s.Uninstall(); was || err != nil {
+		t.Errorf("uninstalled nothing: %v, %v", was, err)
+	}
+	if err := m.s.Install(); err != nil || !m.s.Registered() || !m.s.Runs() {
+		t.Errorf("installed: %v", err)
+	}
+	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.run != want {
+		t.Errorf("at logon: got %s, want %s", m.run, want)
+	}
+	expect(t, "installed", m.takeCalls(), "begin")
+	if err := errors.Join(m.s.Restart(), m.s.Stop(false), m.s.Stop(false), m.s.Start()); err != nil {
+		t.Error(err)
+	}
+	expect(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
+	if was, err := m.s.Uninstall(); !was || err != nil || m.s.Registered() {
+		t.Errorf("uninstalled: %v, %v", was, err)
+	}
+	expect(t, "uninstalled", m.takeCalls(), "end")
+}
+
+// secure creates the service's folder. It accepts an existing one only if no other user could have
+// added files. It keeps an existing settings file.
+func TestFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	file := filepath.Join(dir, "queuectl.toml")
+	if err := secure(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || !strings.Contains(string(raw), "[access]") {
+		t.Errorf("settings: %q, %v", raw, err)
+	}
+	if err := os.WriteFile(file, []byte("# mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := secure(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "# mine\n" {
+		t.Errorf("settings: %q, %v", raw, err)
+	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := secure(open, filepath.Join(open, "queuectl.toml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("a file in its place: %v", err)
+	}
+	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true,
+		"O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
+		sd, err := windows.SecurityDescriptorFromString(sddl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ownedByTrusted(sd); (err == nil) != fine {
+			t.Errorf("%s: %v", sddl, err)
+		}
+	}
+}
+
+// The folder and everything in it admit only the system, administrators and the service's account.
+func TestDirectoryDeniesOtherUsers(t *testing.T) {
+	sd, err := windows.SecurityDescriptorFromString(access())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAccess(t, "asked for", sd)
+	t.Run("on the disk", func(t *testing.T) {
+		if wine() {
+			t.Skip("Wine keeps access lists as modes of Unix")
+		}
+		made, open := filepath.Join(t.TempDir(), "made"), t.TempDir()
+		for _, dir := range []string{made, open, made} {
+			if err := secureFolder(dir); err != nil {
+				t.Fatal(err)
+			}
+			sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT,
+				windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantAccess(t, dir, sd)
+		}
+	})
+}
+
+func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
+	t.Helper()
+	owner, _, err1 := sd.Owner()
+	dacl, _, err2 := sd.DACL()
+	control, _, err3 := sd.Control()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	var in []string
+	for i := range uint32(dacl.AceCount) {
+		var ace *windows.ACCESS_ALLOWED_ACE
+		if err := windows.GetAce(dacl, i, &ace); err != nil {
+			t.Fatal(err)
+		}
+		if below := uint8(windows.OBJECT_INHERIT_ACE | windows.CONTAINER_INHERIT_ACE); ace.Header.AceFlags != below ||
+			ace.Mask != 0x1f01ff {
+			t.Errorf("%s: entry %d is %+v", what, i, ace)
+		}
+		in = append(in, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
+	}
+	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(in, want) ||
+		control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
+		t.Errorf("%s: lets in %v, control %x, of %s; want %v", what, in, control, owner, want)
+	}
+}
+
+// The real service manager installs, starts, stops and uninstalls the system's service, with the
+// configuration of Prepare.
+func TestServiceManager(t *testing.T) {
+	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(programs, "queuectl-register-test")
+	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
+		Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
+			File: filepath.Join(base, "state", "queuectl.toml")}}
+	// The running service is this test program, which does not answer like queuectl.
+	o.Talk.End = func(bool) error { return queue.ErrUnavailable }
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.elevated || s.Registered() {
+		t.Skip("needs an elevated prompt, and no service of that name")
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	copySelf(t, o.Program)
+	defer s.Uninstall()
+	if err := s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Registered() || !s.Runs() {
+		t.Error("it does not run")
+	}
+	if err := s.Install(); err != nil {
+		t.Errorf("installed twice: %v", err)
+	}
+	if source, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\`+
+		Name, registry.QUERY_VALUE); err != nil {
+		t.Errorf("no source in the event log: %v", err)
+	} else {
+		source.Close()
+	}
+	if err := errors.Join(s.Stop(false), s.Stop(false), s.Start(), s.Restart()); err != nil {
+		t.Error(err)
+	}
+	t.Run("as prepared", func(t *testing.T) {
+		if wine() {
+			t.Skip("Wine cannot read back how a service is configured")
+		}
+		asPrepared(t)
+	})
+	if was, err := s.Uninstall(); !was || err != nil || s.Registered() {
+		t.Errorf("uninstalled: %v, %v", was, err)
+	}
+	if _, err := os.Stat(o.Places.File); err != nil {
+		t.Errorf("the settings are gone: %v", err)
+	}
+}
+
+// asPrepared checks that the service manager has stored the configuration of Prepare.
+func asPrepared(t *testing.T) {
+	m, err := mgr.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Disconnect()
+	s, err := m.OpenService(Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	actions, err1 := s.RecoveryActions()
+	reset, err2 := s.ResetPeriod()
+	nonCrash, err3 := s.RecoveryActionsOnNonCrashFailures()
+	c, err4 := s.Config()
+	if err := errors.Join(err1, err2, err3, err4); err != nil || !slices.Equal(actions, recovery) || reset != 86400 ||
+		!nonCrash {
+		t.Errorf("recovery: %v, %d, %v, %v", actions, reset, nonCrash, err)
+	}
+	if c.SidType != windows.SERVICE_SID_TYPE_UNRESTRICTED || c.StartType != mgr.StartAutomatic ||
+		!strings.EqualFold(c.ServiceStartName, Account) {
+		t.Errorf("configured: %+v", c)
+	}
+	var ms, need uint32
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)),
+		4, &need); err != nil || ms != 180_000 {
+		t.Errorf("time before shutdown: %d ms, %v", ms, err)
+	}
+	var info struct {
+		names *uint16
+		room  [256]uint16
+	}
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
+		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil ||
+		windows.UTF16PtrToString(info.names) != privileges[0] {
+		t.Errorf("privileges: %v", err)
+	}
+}
+
+// The command at logon is kept in the user's registry.
+func TestRunKey(t *testing.T) {
+	if _, there := osservice.UserService(); there {
+		t.Skip("this user has a service of their own")
+	}
+	if err := registryRun.set("queuectl-test"); err != nil {
+		t.Fatal(err)
+	}
+	start, there := osservice.UserService()
+	if err := registryRun.remove(); !there || start == "" || !osservice.EndsAtLogout() && err != nil {
+		t.Errorf("registered: %v %q, %v", there, start, err)
+	}
+	if _, there := osservice.UserService(); there {
+		t.Error("it is still there")
+	}
+}
+
+// TestMain is also the service that TestServiceManager starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
+		if err := svc.Run(Name, idle{}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// idle is a service that does nothing until it is stopped.
+type idle struct{}
+
+func (idle) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (bool, uint32) {
+	tell <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
+	for c := range asked {
+		if c.Cmd == svc.Stop {
+			break
+		}
+		tell <- c.CurrentStatus
+	}
+	return false, 0
+}
+
+func copySelf(t *testing.T, to string) {
+	self, err := os.Executable()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	f, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, from); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wine reports whether this is Wine, which exports a function that Windows lacks.
+func wine() bool {
+	return syscall.NewLazyDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
+}

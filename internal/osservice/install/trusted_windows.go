@@ -1,0 +1,65 @@
+package install
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// trusted returns an error if a program is in a user's profile, because the service's account
+// cannot read it there. It also returns an error if other accounts could replace the program.
+func trusted(program string) error {
+	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
+	if err != nil {
+		return err
+	}
+	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
+		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+move, users)
+	}
+	return onlyTrustedReplace(program, accounts.AccessTo)
+}
+
+// move is the advice to copy the programs to another folder.
+const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, and run there: queuectl service install`
+
+// onlyTrustedReplace returns an error if other accounts could replace the program. They could do so
+// if they may change the program or its folder, or may move one of its parent folders away.
+func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
+	for path := program; ; path = filepath.Dir(path) {
+		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OthersWithRights
+		if path != program && path != filepath.Dir(program) {
+			rights, by = accounts.ReplaceRights, accounts.OthersOnObject
+		}
+		top := filepath.Dir(path) == path
+		if top {
+			rights &^= windows.DELETE // a drive cannot be moved away, so the right to delete it is harmless
+		}
+		sd, err := access(path)
+		if err != nil {
+			return err
+		}
+		who, err := by(sd, rights)
+		if err != nil {
+			return fmt.Errorf("cannot read the access rights of %s: %w", path, err)
+		}
+		owner, fine, err := accounts.Owner(sd)
+		if err != nil {
+			return fmt.Errorf("cannot read the owner of %s: %w", path, err)
+		}
+		if !fine {
+			who = append(who, accounts.NameOf(owner))
+		}
+		if len(who) > 0 {
+			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the "+
+				"program that the service runs"+move, path, strings.Join(who, ", "))
+		}
+		if top {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,68 @@
+//go:build unix
+
+package install
+
+import (
+	"html"
+	"path/filepath"
+	"strings"
+
+	"github.com/queuectl/queuectl/packaging"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// rootsAlone is the message for a caller without the rights to manage the system's service.
+const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
+	"for your own service"
+
+// packaged and packagedClient are the paths of the programs in the packages' files.
+const (
+	packaged       = "/usr/libexec/queuectl/queuectld"
+	packagedClient = "/usr/bin/queuectl"
+)
+
+// text returns a file of the packages with the paths of this installation.
+func (o Options) text(name string) string {
+	raw, err := packaging.Files.ReadFile(name)
+	if err != nil {
+		panic("register: " + err.Error())
+	}
+	return strings.NewReplacer(
+		packaged, o.Program,
+		packagedClient, o.Client,
+		"@STATE@", o.Places.State,
+		"@STATE_HOME@", filepath.Dir(o.Places.State),
+		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.Places.File)),
+		"@PROGRAM@", o.Program,
+		"@ARGUMENTS@", o.arguments(),
+	).Replace(string(raw))
+}
+
+// arguments returns the arguments of serve as XML for launchd's file. The user's own service needs
+// none, since it uses the default paths.
+func (o Options) arguments() string {
+	if o.User {
+		return ""
+	}
+	var b strings.Builder
+	for _, word := range o.serve()[1:] {
+		b.WriteString("\t\t<string>")
+		b.WriteString(html.EscapeString(word)) // escaping for HTML produces valid XML, too
+		b.WriteString("</string>\n")
+	}
+	return b.String()
+}
+
+// plain returns an error if a path contains a character that has a meaning in a unit or in XML.
+func (o Options) plain() error {
+	special := func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
+	}
+	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
+		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
+			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; use an absolute path with "+
+				"only letters, digits and /._+-", path)
+		}
+	}
+	return nil
+}

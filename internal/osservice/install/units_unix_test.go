@@ -1,0 +1,117 @@
+//go:build unix
+
+package install
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+)
+
+var (
+	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
+		Places: config.Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
+			File: "/etc/queuectl/queuectl.toml"}}
+	own = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl",
+		Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock",
+			File: "/home/eve/conf/queuectl/queuectl.toml"}}
+)
+
+// A unit differs from the packaged one only in the paths of the programs.
+func TestUnitsAreThePackagesUnits(t *testing.T) {
+	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
+		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
+		packages := Options{Program: packaged, Client: packagedClient, Places: system.Places}.text(name)
+		here := system.text(name)
+		if got := strings.NewReplacer(system.Program, packaged, system.Client,
+			packagedClient).Replace(here); got != packages {
+			t.Errorf("%s: got %s, want %s", name, got, packages)
+		}
+		if strings.Contains(packages, packagedClient) && here == packages {
+			t.Errorf("%s names the packaged program", name)
+		}
+	}
+}
+
+// No placeholder remains in the files of the system or of a user.
+func TestFilesAreFilledIn(t *testing.T) {
+	for _, o := range []Options{system, own} {
+		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
+			"user/queuectl-runner.socket", "launchd.plist"} {
+			text := o.text(name)
+			if strings.Contains(text, packaged) || strings.Contains(text, packagedClient) || strings.Contains(text, "@STATE") ||
+				strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+	}
+	unit := own.text("user/queuectl.service")
+	for _, line := range []string{
+		"Environment=XDG_STATE_HOME=/home/eve/state XDG_CONFIG_HOME=/home/eve/conf\n",
+		"ExecStart=/home/eve/queuectld serve --keep-jobs ",
+		"ExecReload=/home/eve/queuectl --socket /home/eve/state/queuectl/queuectl.sock reload\n",
+	} {
+		if !strings.Contains(unit, line) {
+			t.Errorf("the user's unit lacks %q:\n%s", line, unit)
+		}
+	}
+}
+
+// launchd's file is valid XML and starts serve with the right paths.
+func TestLaunchdFile(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want []string
+	}{
+		{system, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket",
+			"/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
+		{own, []string{"queuectl", "/home/eve/queuectld", "serve"}},
+	} {
+		d := xml.NewDecoder(strings.NewReader(c.o.text("launchd.plist")))
+		var got []string
+		in := false
+		for {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch e := token.(type) {
+			case xml.StartElement:
+				in = e.Name.Local == "string"
+			case xml.EndElement:
+				in = false
+			case xml.CharData:
+				if in {
+					got = append(got, string(e))
+				}
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// A path with characters that have a meaning in a unit is rejected.
+func TestPathsThatUnitsCannotContain(t *testing.T) {
+	if err := system.plain(); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}",
+		"/opt/$HOME", "/opt/é"} {
+		o := system
+		o.Program = path
+		if err := o.plain(); !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("%q: got %v, want it refused", path, err)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package osservice
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// PlistPath returns the path of launchd's file for this user's service.
+func PlistPath() string {
+	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
+}
+
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) {
+	_, err := os.Stat(PlistPath())
+	return "launchctl load " + PlistPath(), err == nil
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user logs out,
+// although it could keep running.
+func EndsAtLogout() bool { return false }
+
+// BootAdvice returns how to make a service start at boot, or "" if the service already does.
+// launchd starts the machine's service at boot, but a user's own one only at login.
+func BootAdvice(p Process) string {
+	switch p.Kind {
+	case config.SystemService:
+		if _, err := os.Stat("/Library/LaunchDaemons/" + Name + ".plist"); err == nil {
+			return ""
+		}
+		return "sudo queuectl service install"
+	case config.OwnService:
+		if _, registered := UserService(); !registered {
+			return registerOwn + " (starts at login), or for all users: sudo queuectl service install"
+		}
+		return "for all users: sudo queuectl service install (your own service starts when you log in)"
+	}
+	return initSystemAdvice
+}

@@ -1,0 +1,84 @@
+package osservice
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// UnitDir returns the directory of a user's units.
+func UnitDir() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
+
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) {
+	return "systemctl --user start " + Name, exists(filepath.Join(UnitDir(), Name+".service"))
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user logs out, and
+// does not start at boot.
+func EndsAtLogout() bool {
+	_, registered := UserService()
+	return registered && !lingers()
+}
+
+// lingers reports whether systemd starts this user's services at boot. It also returns true if the
+// user is unknown, because no advice could be given then.
+func lingers() bool {
+	who, err := user.Current()
+	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Username))
+}
+
+// initPID is the pid of the first process, which the kernel starts. In a container, the service may
+// be that process.
+const initPID = 1
+
+// BootAdvice returns how to make a service start at boot, or "" if the service already does. A
+// registered service starts at boot if its unit is enabled and, for a user's own service, if the
+// user lingers. A service that init started, or that is init, is assumed to start with the machine
+// or the container.
+func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
+
+// bootAdvice implements BootAdvice. booted is the path of a directory that exists only if systemd
+// runs, see sd_booted(3).
+func bootAdvice(p Process, booted string) string {
+	if !p.Background && p.Unit == "" && (p.Parent == initPID || os.Getpid() == initPID) {
+		return ""
+	}
+	if !exists(booted) { // without systemd, no service can be registered
+		if p.Kind == config.OwnService {
+			return "make the init system run: queuectl serve"
+		}
+		return "make the init system start this service"
+	}
+	switch p.Kind {
+	case config.SystemService:
+		if !enabled("/etc/systemd/system", "multi-user.target") {
+			return "sudo systemctl enable " + Name
+		}
+		return ""
+	case config.OwnService:
+		if _, registered := UserService(); !registered {
+			return registerOwn
+		}
+		if !enabled(UnitDir(), "default.target") {
+			return "systemctl --user enable " + Name
+		}
+		if !lingers() {
+			return "loginctl enable-linger"
+		}
+		return ""
+	}
+	return initSystemAdvice
+}
+
+// enabled reports whether a target of systemd starts the service.
+func enabled(dir, target string) bool {
+	return exists(filepath.Join(dir, target+".wants", Name+".service"))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

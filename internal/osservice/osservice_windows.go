@@ -1,0 +1,49 @@
+package osservice
+
+import (
+	"golang.org/x/sys/windows/registry"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// RunKey is the registry key with the commands that Windows runs when this user logs on, by name.
+const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
+
+// Command returns the command of the user's own service.
+func Command() (line string, err error) {
+	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
+	if err != nil {
+		return "", err
+	}
+	defer k.Close()
+	line, _, err = k.GetStringValue(Name)
+	return line, err
+}
+
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) {
+	line, err := Command()
+	return "queuectl service start --user", err == nil && line != ""
+}
+
+// EndsAtLogout reports whether a service of this user is registered, since such a service always
+// ends when the user logs out.
+func EndsAtLogout() bool {
+	_, registered := UserService()
+	return registered
+}
+
+// BootAdvice returns how to make a service start at boot, or "" if the service already does.
+// Windows starts the system's service at boot, but a user's own one only at logon.
+func BootAdvice(p Process) string {
+	switch p.Kind {
+	case config.SystemService:
+		return ""
+	case config.OwnService:
+		if _, registered := UserService(); !registered {
+			return registerOwn + " (starts at logon), or for all users, as an administrator: queuectl service install"
+		}
+		return "for all users, as an administrator: queuectl service install (your own service starts when you log on)"
+	}
+	return initSystemAdvice
+}

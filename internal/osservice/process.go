@@ -1,0 +1,18 @@
+package osservice
+
+import "github.com/queuectl/queuectl/config"
+
+// Process holds the facts about a running service that show what started it.
+type Process struct {
+	Kind       config.Kind
+	Background bool   // a client started it on demand
+	Unit       string // systemd unit, as named in the service's environment; "" if it names no unit
+	Parent     int    // pid of the process that started it
+}
+
+// registerOwn is the command that registers a user's own service.
+const registerOwn = "queuectl service install --user"
+
+// initSystemAdvice is the advice for a service in a directory given with --dir, which only the machine's
+// init system can start.
+const initSystemAdvice = "make the init system start this service, or register your own service: " + registerOwn

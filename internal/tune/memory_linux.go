@@ -1,0 +1,120 @@
+package tune
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Most of the memory of an idle service is code and tables of libraries. The program reads them at its
+// start and at the first request of each kind, and then does not need them for a long time.
+
+// idleShare defines an idle service: it uses less than 1/idleShare of a processor. minCPUTime is
+// how much processor time the service must have used since the last garbage collection by MemoryTrimmer
+// before another one is worthwhile.
+// See docs/decisions/0073.
+const (
+	idleShare  = 100
+	minCPUTime = 20 * time.Millisecond // processor time
+)
+
+// MemoryTrimmer releases memory while the service is idle. Its methods may be called concurrently.
+type MemoryTrimmer struct {
+	mu        sync.Mutex
+	checkedAt time.Time
+	// cpuUsed is the processor time used until the last call of TrimIfIdle. cpuAtTrim is that until the last
+	// garbage collection by MemoryTrimmer.
+	cpuUsed, cpuAtTrim time.Duration
+}
+
+// Start records the start of the first interval for TrimIfIdle.
+func (t *MemoryTrimmer) Start() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.checkedAt, t.cpuUsed = time.Now(), processorTime()
+}
+
+// TrimIfIdle releases memory if the program was idle since the previous call. That takes about a
+// millisecond, and longer if a large heap must be collected.
+func (t *MemoryTrimmer) TrimIfIdle() {
+	if !t.mu.TryLock() {
+		return // another call is in progress
+	}
+	defer t.mu.Unlock()
+	now, used := time.Now(), processorTime()
+	idle := (used-t.cpuUsed)*idleShare < now.Sub(t.checkedAt)
+	t.checkedAt, t.cpuUsed = now, used
+	if idle {
+		t.drop(used-t.cpuAtTrim >= minCPUTime)
+	}
+}
+
+// drop releases the pages of this program's file and, if heap is set, unused heap memory. If the
+// program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a
+// time and in a few microseconds. Modified pages are kept. Errors are ignored. The caller holds mu.
+func (t *MemoryTrimmer) drop(heap bool) {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return
+	}
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		return
+	}
+	list := unwritten(smaps, exe)
+	smaps = nil
+	if heap {
+		debug.FreeOSMemory()
+		t.cpuAtTrim = processorTime()
+	}
+	for _, m := range list {
+		unix.RawSyscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)
+	}
+}
+
+// processorTime returns the processor time that this program has used.
+func processorTime() time.Duration {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+type mapping struct{ start, end uintptr }
+
+// unwritten returns the mappings of a file that are read-only and have no modified pages, so that
+// their content can be read from the file again.
+func unwritten(smaps []byte, file string) (list []mapping) {
+	var m mapping
+	of := false
+	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch {
+		case len(words) >= 6 && len(words[1]) == 4: // start-end perms offset device inode path
+			from, to, _ := strings.Cut(words[0], "-")
+			start, err := strconv.ParseUint(from, 16, int(8*unsafe.Sizeof(m.start)))
+			end, err2 := strconv.ParseUint(to, 16, int(8*unsafe.Sizeof(m.start)))
+			m = mapping{uintptr(start), uintptr(end)}
+			of = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
+		case len(words) == 5 && len(words[1]) == 4: // this line begins a mapping without a file
+			of = false
+		case of && len(words) == 3 && words[0] == "Anonymous:": // pages of the mapping that were modified
+			of = words[1] == "0"
+		case of && len(words) == 3 && words[0] == "Swap:": // modified pages that are swapped out
+			if words[1] == "0" {
+				list = append(list, m)
+			}
+			of = false
+		}
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package tune
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// unwritten returns only read-only mappings of the program's file without modified pages.
+func TestUnwritten(t *testing.T) {
+	const smaps = `00400000-01234000 r-xp 00000000 fd:01 42                                 /opt/a b/queuectld
+Size:              14544 kB
+Rss:               12216 kB
+Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd ex mr mw me
+01234000-02000000 r--p 00e34000 fd:01 42                                 /opt/a b/queuectld
+Anonymous:             4 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me ac sd
+02000000-02100000 rw-p 01c00000 fd:01 42                                 /opt/a b/queuectld
+Anonymous:             0 kB
+Swap:                  0 kB
+02100000-02200000 rw-p 00000000 00:00 0
+Anonymous:             0 kB
+Swap:                  0 kB
+c000000000-c000400000 rw-p 00000000 00:00 0                              [anon: Go: heap]
+Anonymous:             0 kB
+Swap:                  0 kB
+7f0000000000-7f0000001000 r--s 00000000 fd:01 43                         /opt/a b/queuectld.db
+Anonymous:             0 kB
+Swap:                  0 kB
+7f0000002000-7f0000003000 r--p 00000000 fd:01 42                         /opt/a b/queuectld
+Anonymous:             0 kB
+Swap:                  0 kB
+7f0000003000-7f0000004000 r--p 00000000 fd:01 42                         /opt/a b/queuectld
+Anonymous:             0 kB
+Swap:                  4 kB
+`
+	want := []mapping{{0x400000, 0x1234000}, {0x7f0000002000, 0x7f0000003000}}
+	if got := unwritten([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	if got := unwritten([]byte(smaps), "/opt/queuectld"); got != nil {
+		t.Errorf("of another file: %x", got)
+	}
+}
+
+// If the program is idle and has worked enough since the last collection, TrimIfIdle collects the heap.
+// It does not do so while the program works, or again without more work.
+func TestCleanedOnceIdle(t *testing.T) {
+	var m MemoryTrimmer
+	m.Start()
+	first := m.cpuAtTrim
+	for processorTime()-m.cpuUsed < 2*minCPUTime {
+	}
+	// The interval is so short that the program was busy in it.
+	m.checkedAt = m.checkedAt.Add(-minCPUTime)
+	if m.TrimIfIdle(); m.cpuAtTrim != first {
+		t.Error("while it works")
+	}
+	m.checkedAt = m.checkedAt.Add(-time.Hour)
+	if m.TrimIfIdle(); m.cpuAtTrim == first {
+		t.Error("not once it is idle")
+	}
+	second := m.cpuAtTrim
+	m.checkedAt = m.checkedAt.Add(-time.Hour)
+	if m.TrimIfIdle(); m.cpuAtTrim != second {
+		t.Error("again though nothing was done")
+	}
+}

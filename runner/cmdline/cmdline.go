@@ -1,0 +1,197 @@
+// Package cmdline encodes the arguments of a program as a Windows command line, so that the program gets
+// them unchanged.
+package cmdline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf16"
+)
+
+// Maximum length of a command line, in UTF-16 code units: for Windows (maxLine) and for cmd.exe
+// (maxCmdLine).
+const (
+	maxLine    = 32_766
+	maxCmdLine = 8_191
+)
+
+// Encode returns the command line for some arguments. The program in argv[0]
+// determines the quoting rules: those of cmd.exe for cmd.exe and batch files, those of
+// CommandLineToArgvW for other programs. Encode returns an error if an argument cannot be passed
+// unchanged.
+func Encode(argv []string) (line string, err error) {
+	maxLength := maxLine
+	for _, a := range argv {
+		if strings.ContainsRune(a, 0) {
+			return "", errors.New("an argument contains a NUL byte")
+		}
+	}
+	if strings.Contains(argv[0], `"`) {
+		return "", errors.New("a program name must not contain quotes")
+	}
+	text, kind := shellText(argv)
+	switch {
+	case IsBatch(argv[0]):
+		maxLength = maxCmdLine
+		line, err = batchLine(argv)
+	case kind == cmdText:
+		maxLength = maxCmdLine
+		line, err = cmdLine(argv, text)
+	case kind == powershellText:
+		line = plainLine(quietPowerShell(argv, text))
+	default:
+		line = plainLine(argv)
+	}
+	if n := len(utf16.Encode([]rune(line))); err == nil && n > maxLength {
+		err = fmt.Errorf("the command line has %d characters; Windows allows at most %d for this program", n, maxLength)
+	}
+	return line, err
+}
+
+// Kinds of shell arguments.
+const (
+	noText         = iota
+	cmdText        // a text that cmd.exe parses
+	powershellText // a PowerShell script
+)
+
+// shellText finds the option after which a shell takes the rest of the arguments as one text. It
+// returns the index of the option in argv and the kind of the text, or noText.
+func shellText(argv []string) (at, kind int) {
+	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
+	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
+	for i, a := range argv[1:] {
+		a = strings.ToLower(a)
+		switch name {
+		case "cmd":
+			if a == "/c" || a == "/k" {
+				return i + 1, cmdText
+			}
+		case "powershell", "pwsh":
+			if abbreviates(a, "-file", 2) || abbreviates(a, "-encodedcommand", 2) {
+				return 0, noText
+			}
+			if abbreviates(a, "-command", 2) {
+				return i + 1, powershellText
+			}
+		}
+	}
+	return 0, noText
+}
+
+// abbreviates reports whether PowerShell accepts the argument a as an abbreviation of a parameter.
+// minLength is the length of the shortest unique abbreviation.
+func abbreviates(a, parameter string, minLength int) bool {
+	return len(a) >= minLength && strings.HasPrefix(parameter, a)
+}
+
+// cmdLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
+// only the first and the last quote. With /D, it runs no commands from the registry. With /V:OFF, an
+// exclamation mark has no special meaning.
+func cmdLine(argv []string, at int) (string, error) {
+	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
+	if strings.ContainsAny(text, "\r\n") {
+		return "", errors.New("cmd.exe reads only one line; join commands with & or use a batch file")
+	}
+	line := []string{program(argv[0])}
+	for _, option := range []string{"/D", "/S"} {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, option) }) {
+			line = append(line, option)
+		}
+	}
+	if !slices.ContainsFunc(argv[1:at], func(a string) bool { return len(a) >= 2 && strings.EqualFold(a[:2], "/V") }) {
+		line = append(line, "/V:OFF")
+	}
+	for _, a := range argv[1:at] {
+		line = append(line, quote(a))
+	}
+	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
+}
+
+// quietPowerShell adds options with which PowerShell loads no profile and asks no questions.
+func quietPowerShell(argv []string, at int) []string {
+	var add []string
+	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool {
+			return abbreviates(strings.ToLower(a),
+				strings.ToLower(option), minLength)
+		}) {
+			add = append(add, option)
+		}
+	}
+	slices.Sort(add)
+	return slices.Concat(argv[:at], add, argv[at:])
+}
+
+// IsBatch reports whether Windows runs a file with cmd.exe. Windows ignores dots and spaces at the end
+// of a name.
+func IsBatch(path string) bool {
+	path = strings.ToLower(strings.TrimRight(path, ". "))
+	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
+}
+
+// batchLine returns a command line with which cmd.exe runs a batch file. Inside quotes, cmd.exe gives
+// only percent signs and quotes a special meaning. The batch file itself may still interpret other
+// characters.
+func batchLine(argv []string) (string, error) {
+	var line []string
+	for i, a := range argv {
+		if strings.ContainsAny(a, "\"%\r\n") {
+			return "", fmt.Errorf("%q: a quote, percent sign or line break cannot be passed to a batch file; use a "+
+				"cmd.exe command instead", a)
+		}
+		if i > 0 && a != "" && strings.Trim(a, plainInCmd) == "" {
+			line = append(line, a)
+			continue
+		}
+		// Double the backslashes at the end. Otherwise a program that gets the argument from the batch
+		// file would read \" as a quote.
+		tail := len(a) - len(strings.TrimRight(a, `\`))
+		line = append(line, `"`+a+strings.Repeat(`\`, tail)+`"`)
+	}
+	return `cmd.exe /D /E:ON /V:OFF /S /C "` + strings.Join(line, " ") + `"`, nil
+}
+
+// plainInCmd lists the characters that need no quotes in cmd.exe.
+const plainInCmd = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#$*+-./:?@\_`
+
+// plainLine returns a command line by the rules of CommandLineToArgvW.
+func plainLine(argv []string) string {
+	line := []string{program(argv[0])}
+	for _, a := range argv[1:] {
+		line = append(line, quote(a))
+	}
+	return strings.Join(line, " ")
+}
+
+// program quotes the first argument, in which backslashes have no special meaning.
+func program(name string) string {
+	if name == "" || strings.ContainsAny(name, " \t\r\n") {
+		return `"` + name + `"`
+	}
+	return name
+}
+
+// quote quotes an argument. A backslash has a special meaning only before a quote.
+func quote(a string) string {
+	if a != "" && !strings.ContainsAny(a, " \t\r\n\v\"") {
+		return a
+	}
+	b := []byte{'"'}
+	slashes := 0
+	for i := range len(a) {
+		switch a[i] {
+		case '\\':
+			slashes++
+		case '"':
+			b = append(b, strings.Repeat(`\`, slashes+1)...)
+			slashes = 0
+		default:
+			slashes = 0
+		}
+		b = append(b, a[i])
+	}
+	return string(append(append(b, strings.Repeat(`\`, slashes)...), '"'))
+}

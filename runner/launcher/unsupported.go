@@ -1,0 +1,74 @@
+//go:build !linux
+
+package launcher
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// Grant says as which runner this process may run. Only Linux has runners that a service requests.
+type Grant struct {
+	Root, Tmpdir string
+	Alone        bool
+	Service      int
+	Policy       string
+	Credentials  map[string][]byte
+	Cgroups      *process.Cgroups
+	Undivided    error
+	Ended        bool
+}
+
+// Accept returns process.ErrUnsupported.
+func Accept(string, string, bool) (*Grant, error) { return nil, process.ErrUnsupported }
+
+// ReplyReady does nothing.
+func (g *Grant) ReplyReady(string) {}
+
+// ReplyError does nothing.
+func (g *Grant) ReplyError(error) {}
+
+// Accounts applies the runner's policy to the system's accounts. Only Linux supports it.
+type Accounts struct {
+	Policy    string
+	Service   int
+	Directory *accounts.Directory
+}
+
+// ByUID returns process.ErrUnsupported.
+func (a *Accounts) ByUID(uint32) (accounts.Account, error) {
+	return accounts.Account{}, process.ErrUnsupported
+}
+
+// Refuses returns "": this system has no policy.
+func (a *Accounts) Refuses(uint32) string { return "" }
+
+// Credential returns an error: only systemd gives a runner credentials.
+func Credential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
+	return nil, process.UnusableError("systemd credentials are not available on this system; " +
+		"use a file instead")
+}
+
+// Watchdog is the process that ends hanging children of a root runner, and the jobs of a dead runner.
+// Only Linux has it.
+type Watchdog struct{}
+
+// StartWatchdog returns process.ErrUnsupported.
+func StartWatchdog([]string, string, bool, *slog.Logger) (*Watchdog, error) {
+	return nil, process.ErrUnsupported
+}
+
+// CheckStarts does nothing.
+func (g *Watchdog) CheckStarts() {}
+
+// SetDeadline does nothing.
+func (g *Watchdog) SetDeadline(time.Duration) {}
+
+// End does nothing.
+func (g *Watchdog) End() {}
+
+// RunWatchdog returns process.ErrUnsupported.
+func RunWatchdog(string) error { return process.ErrUnsupported }

@@ -1,0 +1,54 @@
+//go:build linux || windows
+
+// Package privdir creates, reuses and removes the private directories of commands, and reads what the
+// commands leave in them. It protects the service from the commands: they own the directories, and may
+// have replaced, mounted or locked anything in them.
+//
+// Start with Dir.
+package privdir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+)
+
+// maxNames is how many names are tried for a new directory. A name stays in use if its directory could
+// not be moved aside.
+const maxNames = 100
+
+// AsideInfix is part of the name of a directory that was moved aside.
+const AsideInfix = ".gone."
+
+// name returns the current name of the directory, or, with an ending, of the file next to it.
+func (f *Dir) name(ending string) string {
+	if f.nameSuffix == 0 {
+		return f.base + ending
+	}
+	return f.base + "." + strconv.Itoa(f.nameSuffix) + ending
+}
+
+// IsOpen reports whether the directory exists and is open.
+func (f *Dir) IsOpen() bool { return f.open }
+
+// RemoveFile removes a file that AddFile created.
+func (f *Dir) RemoveFile(name string) { os.Remove(f.base + "." + name) }
+
+// errNotRegular means that a command left something that is not a regular file.
+var errNotRegular = errors.New("not a regular file")
+
+// ReadUpTo reads up to maxBytes+1 bytes of a file, so that the caller can recognise a larger file.
+func ReadUpTo(f *os.File, maxBytes int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return nil, fmt.Errorf("cannot read the file: %w", err)
+	}
+	return raw, nil
+}

@@ -1,0 +1,280 @@
+package privdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/runas"
+)
+
+// Dir creates private directories and FIFOs, for one command after another. A directory and a
+// FIFO next to it belong to the account that the command runs as. The command writes its notes to the
+// FIFO. If a command leaves the directory unused, the next command of the same account gets the same
+// directory. One system call checks whether a directory is unused, because any use changes the
+// directory's times. The parent directory must be one in which only the account of this process can
+// create, rename or remove files. One goroutine at a time may use a Dir. See
+// docs/decisions/0058.
+type Dir struct {
+	Path  string // path of the directory while it is open
+	Notes string // path of the FIFO
+
+	base       string
+	nameSuffix int // number of names given up because an earlier directory or FIFO keeps them
+	owner      *runas.Identity
+	open       bool
+	fd         int // descriptor of the directory
+	// pipe is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
+	// file. It is -1 without a FIFO.
+	pipe       int
+	unusedStat unix.Stat_t // state of the directory while no command has used it
+	gotNotes   bool        // something was read from the FIFO since the directory was opened
+}
+
+// New returns a Dir without a directory. The paths of all its directories and FIFOs
+// begin with base.
+func New(base string) *Dir { return &Dir{base: base, fd: -1, pipe: -1} }
+
+// Open ensures that an empty directory exists for a command of an account; nil is the account of this
+// process.
+func (f *Dir) Open(owner *runas.Identity) (err error) {
+	f.gotNotes = false
+	if !sameFileRights(f.owner, owner) {
+		f.Close()
+		f.owner = owner
+	}
+	for range maxNames {
+		if err = f.create(); !errors.Is(err, os.ErrExist) {
+			break
+		}
+		f.nameSuffix++
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("cannot create the job's private directory: %w", err)
+	}
+	return nil
+}
+
+// sameFileRights reports whether two identities have the same rights on files that only their owner may
+// use.
+func sameFileRights(a, b *runas.Identity) bool {
+	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
+}
+
+// create creates the FIFO and the directory if they do not exist. Only this process can change them
+// until it gives them to the account.
+func (f *Dir) create() (err error) {
+	if f.pipe < 0 {
+		f.Notes = f.name(".progress")
+		if err := unix.Mkfifo(f.Notes, 0o600); err != nil {
+			return fmt.Errorf("cannot create a FIFO: %w", err)
+		}
+		if f.pipe, err = unix.Open(f.Notes, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		if err := f.chown(f.pipe); err != nil {
+			return err
+		}
+	}
+	if f.open {
+		return nil
+	}
+	f.Path = f.name("")
+	if err := os.Mkdir(f.Path, 0o700); err != nil {
+		return err
+	}
+	f.open = true
+	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
+	// shows: then even a change immediately after this one is visible.
+	never := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, never, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	if err := f.chown(f.fd); err != nil {
+		return err
+	}
+	return unix.Fstat(f.fd, &f.unusedStat)
+}
+
+// chown makes the account the owner of a file.
+func (f *Dir) chown(fd int) error {
+	if f.owner == nil {
+		return nil
+	}
+	return unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
+}
+
+// Used reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
+// a file system that a user has mounted on the directory cannot make it hang. A command that resets the
+// directory's times immediately after a change can hide files from this check. Only the next command of
+// the same account sees these files, because another account never gets the directory.
+func (f *Dir) Used() bool {
+	var now unix.Stat_t
+	// Fstat never blocks.
+	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
+	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
+		now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
+}
+
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
+// for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
+// the command may still use the FIFO, so MoveAside gives up the FIFO as well.
+func (f *Dir) MoveAside(survived bool) (path string) {
+	path = f.Path
+	for try := range maxNames {
+		newPath := f.name(AsideInfix) + strconv.Itoa(try)
+		err := unix.Renameat2(unix.AT_FDCWD, f.Path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
+		if err == nil {
+			path = newPath
+			break
+		}
+		if err != unix.EEXIST {
+			break
+		}
+	}
+	if path == f.Path || survived {
+		f.nameSuffix++
+	}
+	if survived {
+		f.closePipe()
+	}
+	f.RemoveUnused()
+	return path
+}
+
+// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
+func (f *Dir) RemoveUnused() {
+	if !f.open {
+		return
+	}
+	f.open = false
+	if err := unix.Rmdir(f.Path); err != nil && err != unix.ENOENT {
+		f.nameSuffix++
+	}
+	if f.fd >= 0 {
+		unix.Close(f.fd)
+		f.fd = -1
+	}
+}
+
+func (f *Dir) closePipe() {
+	if f.pipe >= 0 {
+		go unix.Close(f.pipe) // close blocks while a process has the FIFO locked
+		f.pipe = -1
+	}
+	os.Remove(f.Notes)
+}
+
+// Close releases all resources, and removes the FIFO and, if it is empty, the directory.
+func (f *Dir) Close() {
+	f.RemoveUnused()
+	f.closePipe()
+}
+
+// AddFile creates a file for the command next to the directory. It returns the path of the file.
+func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
+	path = f.base + "." + name
+	os.Remove(path) // remove the file of an earlier command
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return "", &os.PathError{Op: "make", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	_, err = file.Write(content)
+	if err == nil && f.owner != nil {
+		err = unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
+	}
+	return path, errors.Join(err, file.Close())
+}
+
+// Read reads a file that the command left in the directory, with the rights of the command's account.
+// It reads up to maxBytes+1 bytes, so that the caller can recognise a larger file. It returns
+// os.ErrNotExist if the file does not exist.
+func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+	// Duplicate the descriptor, because a look-up that hangs may outlive the Dir.
+	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return runas.LookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, maxBytes) })
+}
+
+// readPlainAt reads a regular file.
+func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
+	fd, err := unix.Openat(dir, name, flags, 0)
+	switch err {
+	case nil:
+	case unix.ELOOP, unix.ENXIO:
+		return nil, errNotRegular
+	default:
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errNotRegular
+	}
+	return ReadUpTo(f, maxBytes)
+}
+
+// HasNotes reports whether any notes were read since the directory was opened.
+func (f *Dir) HasNotes() bool { return f.gotNotes }
+
+// Drain returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
+// than drainWithin, Drain gives up the FIFO and returns nil.
+func (f *Dir) Drain() []byte {
+	if f == nil || f.pipe < 0 {
+		return nil
+	}
+	pipe, got := f.pipe, make(chan []byte, 1)
+	go func() { got <- drainPipe(pipe) }()
+	select {
+	case data := <-got:
+		return data
+	case <-time.After(drainWithin):
+		go func() {
+			<-got
+			unix.Close(pipe)
+		}()
+		f.pipe = -1
+		f.nameSuffix++
+		os.Remove(f.Notes)
+		return nil
+	}
+}
+
+// drainWithin limits how long a read of the FIFO may take.
+const drainWithin = time.Second
+
+// NotesFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
+func (f *Dir) NotesFD() int { return f.pipe }
+
+// ReadNotes returns the notes that have not been read yet. It blocks while a process has the FIFO
+// locked.
+func (f *Dir) ReadNotes() []byte {
+	f.gotNotes = true
+	return drainPipe(f.pipe)
+}
+
+func drainPipe(pipe int) []byte {
+	buf := make([]byte, 64<<10) // this is the capacity of a FIFO
+	n, err := unix.Read(pipe, buf)
+	if err != nil || n <= 0 {
+		return nil
+	}
+	return buf[:n]
+}

@@ -1,0 +1,173 @@
+package privdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/runas"
+)
+
+// Dir creates private directories, for one command after another. A directory and a file next to
+// it belong to the account of this process. The command writes its notes to the file. One goroutine at
+// a time may use a Dir.
+type Dir struct {
+	Path  string // path of the directory while it is open
+	Notes string // path of the file for notes
+
+	base       string
+	nameSuffix int // number of names given up because an earlier directory or file keeps them
+	open       bool
+	lastNotes  noteFileState
+}
+
+// noteFileState is the state of the notes file by which Drain recognises a change.
+type noteFileState struct {
+	size    int64
+	modTime time.Time
+}
+
+// New returns a Dir without a directory. The paths of all its directories and files
+// begin with base.
+func New(base string) *Dir { return &Dir{base: base} }
+
+// Open ensures that an empty directory exists, and no notes file.
+func (f *Dir) Open(*runas.Identity) (err error) {
+	f.lastNotes, f.Notes = noteFileState{}, f.name(".progress")
+	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
+		f.nameSuffix++ // another process has the file open
+		f.RemoveUnused()
+		f.Notes = f.name(".progress")
+	}
+	for range maxNames {
+		if f.open {
+			return nil
+		}
+		f.Path = f.name("")
+		err = os.Mkdir(f.Path, 0o700)
+		f.open = err == nil
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			break
+		}
+		if err != nil {
+			f.nameSuffix++
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create the job's private folder: %w", err)
+	}
+	return nil
+}
+
+// Used reports whether the directory contains anything.
+func (f *Dir) Used() bool {
+	list, err := os.ReadDir(f.Path)
+	return err != nil || len(list) > 0
+}
+
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
+// for Remove. If the directory cannot be renamed, it keeps its name.
+func (f *Dir) MoveAside(survived bool) (path string) {
+	path = f.Path
+	for try := range maxNames {
+		newPath := f.name(AsideInfix) + strconv.Itoa(try)
+		if _, err := os.Lstat(newPath); err == nil {
+			continue
+		}
+		if os.Rename(f.Path, newPath) == nil {
+			path = newPath
+		}
+		break
+	}
+	if path == f.Path || survived {
+		f.nameSuffix++
+	}
+	f.RemoveUnused()
+	return path
+}
+
+// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
+func (f *Dir) RemoveUnused() {
+	if !f.open {
+		return
+	}
+	f.open = false
+	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		f.nameSuffix++
+	}
+}
+
+// Close removes the notes file and, if it is empty, the directory.
+func (f *Dir) Close() {
+	f.RemoveUnused()
+	os.Remove(f.Notes) // fails if another process has the file open
+}
+
+// AddFile creates a file for the command next to the directory. It returns the path of the file.
+func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
+	path = f.base + "." + name
+	return path, os.WriteFile(path, content, 0o600)
+}
+
+// Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes, so that
+// the caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
+func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+	path := filepath.Join(f.Path, name)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return ReadUpTo(file, maxBytes)
+}
+
+// maxNoteTail is how much of the end of the notes is read, in bytes.
+const maxNoteTail = 4 << 10
+
+// HasNotes reports whether notes exist. The notes of a short command are read only after its end.
+func (f *Dir) HasNotes() bool {
+	_, err := os.Lstat(f.Notes)
+	return err == nil
+}
+
+// Drain returns the end of the notes, if they have changed since the last call.
+func (f *Dir) Drain() []byte {
+	if f == nil {
+		return nil
+	}
+	file, err := os.Open(f.Notes)
+	if err != nil {
+		return nil // the file does not exist, or a process is writing it
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	now := noteFileState{}
+	if err == nil {
+		now = noteFileState{info.Size(), info.ModTime()}
+	}
+	if err != nil || now == f.lastNotes || !info.Mode().IsRegular() {
+		return nil
+	}
+	f.lastNotes = now
+	if _, err := file.Seek(max(0, now.size-maxNoteTail), 0); err != nil {
+		return nil
+	}
+	data, _ := ReadUpTo(file, maxNoteTail) // a partial read is fine
+	return data
+}
+
+// Remove removes a directory.
+func Remove(path string, _ *runas.Identity) (more bool, err error) { return false, os.RemoveAll(path) }
+
+// OwnerOf returns nil, because all commands run as the account of this process.
+func OwnerOf(string) (*runas.Identity, error) { return nil, nil }

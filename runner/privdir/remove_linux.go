@@ -1,0 +1,180 @@
+package privdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/runas"
+)
+
+// Limits of the removal of a directory. See docs/decisions/0058.
+const (
+	// removeWithin limits one step. It is shorter than runas.LookUpWithin, so that a step is not mistaken for
+	// a look-up that hangs.
+	removeWithin = 200 * time.Millisecond
+	removeDepth  = 32 // maximum number of directories that are open at the same time
+)
+
+// errMore means that a step has ended before everything was removed.
+var errMore = errors.New("not everything is removed yet")
+
+// Remove removes a part of a directory, with the rights of the account that owns the directory. Only
+// the account of this process may be able to change the parent directory. Remove follows no link and
+// enters no mounted file system. It returns whether anything is left, and an error if something cannot
+// be removed.
+func Remove(path string, owner *runas.Identity) (more bool, err error) {
+	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	name := filepath.Base(path)
+	_, err = runas.LookUpAt(owner, parent, func() (struct{}, error) {
+		r := &removal{deadline: time.Now().Add(removeWithin), top: -1}
+		return struct{}{}, r.enter(parent, name, 0)
+	})
+	if err == nil || errors.Is(err, errMore) {
+		// Only this process's account can change the parent directory, so use its rights.
+		switch unix.Rmdir(path) {
+		case nil, unix.ENOENT:
+			return false, nil
+		case unix.EBUSY:
+			return false, fmt.Errorf("a file system is mounted on %s; unmount it", path)
+		}
+		return true, nil // a process is still creating files in it
+	}
+	return false, fmt.Errorf("cannot remove the content of %s: %w", path, err)
+}
+
+// OwnerOf returns the account that owns a directory, as user and group id. It returns nil if this
+// process is not root, and therefore has only its own account.
+func OwnerOf(path string) (*runas.Identity, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return nil, err
+	}
+	return &runas.Identity{UID: stat.Uid, GID: stat.Gid}, nil
+}
+
+// removal is one step of a removal.
+type removal struct {
+	deadline  time.Time
+	top       int // descriptor of the directory to remove
+	movedDirs int // number of directories that were moved because they were too deep
+}
+
+// enter empties a directory inside another one.
+func (r *removal) enter(parent int, name string, depth int) error {
+	fd, err := openBelow(parent, name)
+	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
+		fd, err = openBelow(parent, name)
+	}
+	switch err {
+	case nil:
+	case unix.ENOENT:
+		return nil
+	case unix.EXDEV:
+		return fmt.Errorf("a file system is mounted on %s; unmount it", name)
+	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
+		return unix.Unlinkat(parent, name, 0)
+	default:
+		return fmt.Errorf("cannot open %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	if depth == 0 {
+		r.top = fd
+	}
+	return r.empty(fd, depth)
+}
+
+// openBelow opens a directory inside another one. It refuses links and mount points.
+func openBelow(parent int, name string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
+	if err == unix.ENOSYS || err == unix.EPERM {
+		fd, err = unix.Openat(parent, name, flags, 0)
+	}
+	return fd, err
+}
+
+// empty removes the content of a directory. It repeats this until nothing more can be removed.
+func (r *removal) empty(fd, depth int) error {
+	buf := make([]byte, 8<<10)
+	for {
+		if _, err := unix.Seek(fd, 0, 0); err != nil {
+			return err
+		}
+		removed, lastErr := 0, error(nil)
+		for {
+			n, err := unix.ReadDirent(fd, buf)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				break
+			}
+			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+			for _, name := range names {
+				if time.Now().After(r.deadline) {
+					return errMore
+				}
+				err := r.remove(fd, name, depth)
+				switch {
+				case err == nil:
+					removed++
+				case errors.Is(err, errMore):
+					return err
+				default:
+					lastErr = err
+				}
+			}
+		}
+		if removed == 0 {
+			return lastErr
+		}
+	}
+}
+
+// remove removes one entry of a directory.
+func (r *removal) remove(fd int, name string, depth int) error {
+	err := unix.Unlinkat(fd, name, 0)
+	if err == unix.EACCES && unix.Fchmod(fd, 0o700) == nil {
+		err = unix.Unlinkat(fd, name, 0)
+	}
+	switch err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.EISDIR:
+	default:
+		return fmt.Errorf("cannot remove %s: %w", name, err)
+	}
+	switch err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.ENOTEMPTY, unix.EEXIST:
+	default:
+		return fmt.Errorf("cannot remove %s: %w", name, err)
+	}
+	if depth == removeDepth {
+		r.movedDirs++
+		unix.Fchmodat(fd, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
+		return unix.Renameat(fd, name, r.top, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirs))
+	}
+	if err := r.enter(fd, name, depth+1); err != nil {
+		return err
+	}
+	err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	if err == unix.ENOENT || err == unix.ENOTEMPTY { // a process is still creating files in it
+		return nil
+	}
+	return err
+}

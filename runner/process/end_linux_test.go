@@ -1,0 +1,27 @@
+package process
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The peak memory is that of the command, not that of the process that started it.
+func TestPeakMemoryBelongsToCommand(t *testing.T) {
+	var own unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
+		t.Fatal(err)
+	}
+	more := own.Maxrss<<10 + 100<<20
+	for line, least := range map[string]int64{"true": 0,
+		fmt.Sprintf("head -c %d /dev/zero | tail -c %[1]d | wc -c", more): more} {
+		c := command(t, "/bin/sh", "-c", line)
+		w := NewWorker(nil)
+		r := w.Run(c)
+		w.Close()
+		if r.ExitCode != 0 || r.PeakRSS < least || least == 0 && r.PeakRSS != 0 {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+}

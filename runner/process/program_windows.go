@@ -1,0 +1,119 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"golang.org/x/sys/windows"
+)
+
+// environment returns a command's environment, sorted. If a name occurs several times, in upper or
+// lower case, the last variable wins. Variables that every program on Windows needs default to those of
+// this process.
+func environment(env []string, cookie string) []string {
+	last := map[string]string{}
+	name := func(e string) string {
+		// Variables with the current directory of a drive begin with =.
+		n, _, _ := strings.Cut(e[min(1, len(e)):], "=")
+		return strings.ToUpper(e[:min(1, len(e))] + n)
+	}
+	for _, n := range []string{"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
+		if v := os.Getenv(n); v != "" {
+			last[strings.ToUpper(n)] = n + "=" + v
+		}
+	}
+	for _, e := range append(slices.Clone(env), CookieName+"="+cookie) {
+		if strings.Contains(e[min(1, len(e)):], "=") {
+			last[name(e)] = e
+		}
+	}
+	sorted := make([]string, 0, len(last))
+	for _, e := range last {
+		sorted = append(sorted, e)
+	}
+	slices.SortFunc(sorted, func(a, b string) int { return strings.Compare(name(a), name(b)) })
+	return sorted
+}
+
+// envBlock encodes an environment for CreateProcess.
+func envBlock(env []string) ([]uint16, error) {
+	var block []uint16
+	for _, e := range env {
+		if strings.ContainsRune(e, 0) {
+			return nil, errors.New("an environment variable contains a NUL byte")
+		}
+		block = append(append(block, utf16.Encode([]rune(e))...), 0)
+	}
+	return append(block, 0), nil
+}
+
+// variable returns the value of a variable in an environment.
+func variable(env []string, name string) string {
+	for _, e := range env {
+		if n, v, _ := strings.Cut(e, "="); strings.EqualFold(n, name) {
+			return v
+		}
+	}
+	return ""
+}
+
+func cmdPath() (string, error) {
+	system, err := windows.GetSystemDirectory()
+	return system + `\cmd.exe`, err
+}
+
+// findProgram finds a program, by its path relative to the command's directory or in the command's
+// PATH. It searches the command's directory itself only if PATH contains it.
+func findProgram(name string, env []string, dir string) (string, error) {
+	endings := filepath.SplitList(variable(env, "PATHEXT"))
+	if len(endings) == 0 {
+		endings = []string{".COM", ".EXE", ".BAT", ".CMD"}
+	}
+	if strings.ContainsAny(name, `\/:`) {
+		path := resolveIn(dir, name)
+		if found := findRunnable(path, endings); found != "" {
+			return found, nil
+		}
+		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	for _, entry := range filepath.SplitList(variable(env, "PATH")) {
+		if entry == "" {
+			continue
+		}
+		if found := findRunnable(resolveIn(dir, entry)+`\`+name, endings); found != "" {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
+}
+
+// resolveIn resolves a path relative to dir.
+func resolveIn(dir, path string) string {
+	switch {
+	case dir == "" || filepath.VolumeName(path) != "":
+		return path
+	case os.IsPathSeparator(path[0]):
+		return filepath.VolumeName(dir) + path
+	}
+	return filepath.Join(dir, path)
+}
+
+// findRunnable returns the path of a file with the extension that makes it a program; "" if no such
+// file exists.
+func findRunnable(path string, endings []string) string {
+	if filepath.Ext(path) != "" {
+		endings = append([]string{""}, endings...)
+	}
+	for _, e := range endings {
+		if info, err := os.Stat(path + e); err == nil && !info.IsDir() {
+			return path + e
+		}
+	}
+	return ""
+}

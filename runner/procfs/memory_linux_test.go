@@ -1,0 +1,37 @@
+package procfs
+
+import (
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A read of a process's memory that hangs is given up after memoryReadTimeout. While it hangs, no
+// process of the same account is read.
+func TestHungMemoryReadIsAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memoryReaders{hung: map[uint32]int{}}
+		answer := make(chan struct{})
+		began := time.Now()
+		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok ||
+			time.Since(began) != memoryReadTimeout {
+			t.Errorf("one that does not answer: %t after %v", ok, time.Since(began))
+		}
+		if _, ok := m.read(os.Getpid(), func() string { t.Error("another one is read meanwhile"); return "" }); ok ||
+			time.Since(began) != memoryReadTimeout {
+			t.Errorf("another one: %t after %v", ok, time.Since(began))
+		}
+		close(answer)
+		synctest.Wait()
+		for range 2 {
+			if text, ok := m.read(os.Getpid(), func() string { return "here" }); !ok || text != "here" {
+				t.Errorf("afterwards: %q, %t", text, ok)
+			}
+		}
+		if len(m.idle) != 1 || len(m.hung) != 0 || m.anyHung.Load() {
+			t.Errorf("left: %d readers, %v", len(m.idle), m.hung)
+		}
+		close(m.idle[0].requests)
+	})
+}

@@ -1,0 +1,144 @@
+package runas
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LookUpWithin limits how long a look-up may take.
+const LookUpWithin = time.Second
+
+// ErrHung means that a file or directory that a command names does not answer.
+var ErrHung error = hungError{}
+
+type hungError struct{}
+
+// Error says how long the look-up was given.
+func (hungError) Error() string {
+	return fmt.Sprintf("the lookup of this file or directory took longer than %v, because its disk does not respond",
+		LookUpWithin)
+}
+
+// maxAbandoned limits the look-ups of one account that were given up but have not returned. Each of
+// them occupies a thread. maxAbandonedTotal limits those of all accounts together.
+const (
+	maxAbandoned      = 32
+	maxAbandonedTotal = 512
+)
+
+// abandonedLookUps counts look-ups that were given up but have not returned.
+type abandonedLookUps struct {
+	mu    sync.Mutex
+	byUID map[uint32]int // counts by account; mu guards byUID and total
+	total int
+}
+
+var abandoned = abandonedLookUps{byUID: map[uint32]int{}}
+
+// full returns the reason why an account may not start a look-up, or nil.
+func (l *abandonedLookUps) full(uid uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.byUID[uid] >= maxAbandoned:
+		return fmt.Errorf("%w; %d other lookups of this account are still waiting", ErrHung, maxAbandoned)
+	case l.total >= maxAbandonedTotal:
+		return &ShortageError{Err: fmt.Errorf("the lookup was not started, because %d other lookups are still waiting (%w)",
+			l.total, ErrHung)}
+	}
+	return nil
+}
+
+// add changes the account's count and the total by n.
+func (l *abandonedLookUps) add(uid uint32, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total += n
+	if l.byUID[uid] += n; l.byUID[uid] == 0 {
+		delete(l.byUID, uid)
+	}
+}
+
+// LookUp calls f with the rights of the command's account, and waits for at most LookUpWithin: a file
+// system of the account may never answer. If f returns later, LookUp passes its result to the function
+// release. If id is nil, LookUp calls f directly and without a time limit.
+func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
+	if id == nil {
+		return f()
+	}
+	if err := abandoned.full(id.UID); err != nil {
+		return found, err
+	}
+	type result struct {
+		found T
+		err   error
+	}
+	results, timedOut := make(chan result), make(chan struct{})
+	go func() { // only the kernel can end the call, so nothing waits for a goroutine that was given up
+		var r result
+		r.err = withIdentity(id, func() (err error) {
+			r.found, err = f()
+			return err
+		})
+		select {
+		case results <- r:
+		case <-timedOut:
+			abandoned.add(id.UID, -1)
+			if r.err == nil && release != nil {
+				release(r.found)
+			}
+		}
+	}()
+	timer := time.NewTimer(LookUpWithin)
+	defer timer.Stop()
+	select {
+	case r := <-results:
+		return r.found, r.err
+	case <-timer.C:
+		abandoned.add(id.UID, 1)
+		close(timedOut)
+		return found, ErrHung
+	}
+}
+
+// LookUpAt runs f as LookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs
+// keeps the descriptor open after LookUpAt returns.
+func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
+	var started atomic.Bool
+	found, err = LookUp(owner, func() (found T, err error) {
+		if !started.CompareAndSwap(false, true) {
+			return found, ErrHung
+		}
+		defer unix.Close(dirFD)
+		return f()
+	}, nil)
+	if started.CompareAndSwap(false, true) {
+		unix.Close(dirFD)
+	}
+	return found, err
+}
+
+// ShortageError means that a start failed because this process lacks a resource: descriptors, a child
+// process, kernel memory or a control group. An error about a file that the command names is never a
+// ShortageError.
+type ShortageError struct{ Err error }
+
+// Error returns the reason.
+func (e *ShortageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ShortageError) Unwrap() error { return e.Err }
+
+// ClassifyError classifies an error of switching to an account. Lack of kernel memory is a shortage;
+// every other error is the fault of the account.
+func ClassifyError(err error) error {
+	if errors.Is(err, unix.ENOMEM) {
+		return &ShortageError{Err: err}
+	}
+	return err
+}

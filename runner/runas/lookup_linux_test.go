@@ -1,0 +1,77 @@
+package runas
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A look-up is given up after LookUpWithin, and a later result is passed to release. While maxAbandoned
+// look-ups of an account hang, that account may start no more look-ups, but other accounts may.
+func TestHungLookUpsAreAbandoned(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		answer, back := make(chan int), make(chan int, maxAbandoned)
+		ask := func() (int, error) { return <-answer, nil }
+		begun := time.Now()
+		for range maxAbandoned {
+			go func() {
+				if _, err := LookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, ErrHung) {
+					t.Errorf("got %v", err)
+				}
+			}()
+		}
+		time.Sleep(LookUpWithin)
+		synctest.Wait()
+		if n := abandoned.total; n != maxAbandoned || time.Since(begun) != LookUpWithin {
+			t.Errorf("after %v %d are given up", time.Since(begun), n)
+		}
+		if _, err := LookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrHung) || time.Since(begun) != LookUpWithin {
+			t.Errorf("one more: %v, after %v", err, time.Since(begun))
+		}
+		other := &Identity{UID: ownIdentity().UID + 1, GID: 1}
+		if n, err := LookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
+			t.Errorf("another account's: got %d, %v", n, err)
+		}
+		for i := range maxAbandoned {
+			answer <- i
+		}
+		synctest.Wait()
+		if abandoned.total != 0 || len(back) != maxAbandoned {
+			t.Errorf("%d are late, %d were given back", abandoned.total, len(back))
+		}
+		wrong := errors.New("wrong")
+		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
+			t.Errorf("got %d, %v", n, err)
+		}
+	})
+}
+
+// While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
+// a shortage: it is not started, because it could hang as well.
+func TestHungLookUpsAreBounded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan int)
+		var callers sync.WaitGroup
+		for i := range maxAbandonedTotal {
+			callers.Go(func() {
+				LookUp(&Identity{UID: uint32(i / maxAbandoned), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
+			})
+		}
+		callers.Wait()
+		_, err := LookUp(&Identity{UID: maxAbandonedTotal, GID: 1}, func() (int, error) { return 7, nil }, nil)
+		if !errors.As(err, new(*ShortageError)) || !errors.Is(err, ErrHung) {
+			t.Errorf("got %v", err)
+		}
+		close(answer)
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,103 @@
+package runas
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// withIdentity calls f with only the rights of an account on files: files are looked up, opened,
+// created and owned as by that account (setfsuid(2)). While f runs, the thread has no capabilities:
+// with those of root, links in /proc would open the directories of any process. If id is nil, f runs
+// with the rights of this process. f must stay in its goroutine. See docs/decisions/0053.
+func withIdentity(id *Identity, f func() error) error {
+	if id == nil {
+		return f()
+	}
+	runtime.LockOSThread() // the ids are those of this thread only
+	defer runtime.UnlockOSThread()
+	defer restoreIdentity()
+	if err := setFileIdentity(id); err != nil {
+		return ClassifyError(err)
+	}
+	if err := setCapable(false); err != nil {
+		return &ShortageError{Err: err}
+	}
+	return f()
+}
+
+// restoreIdentity restores this thread's own rights. It retries if it fails, which only a lack of
+// kernel memory can cause. A thread with the rights of another account would be useless, so
+// restoreIdentity finally panics.
+func restoreIdentity() {
+	for tries := 0; ; tries++ {
+		err := errors.Join(setCapable(true), setFileIdentity(ownIdentity()))
+		if err == nil {
+			return
+		}
+		if tries == maxRestoreTries {
+			panic("process: " + err.Error())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// maxRestoreTries is how many times restoreIdentity retries.
+const maxRestoreTries = 1000
+
+// ownIdentity returns the identity of this process.
+var ownIdentity = sync.OnceValue(func() *Identity {
+	id := &Identity{UID: uint32(unix.Geteuid()), GID: uint32(unix.Getegid())}
+	groups, _ := unix.Getgroups() // cannot fail for the calling process
+	for _, g := range groups {
+		id.Groups = append(id.Groups, uint32(g))
+	}
+	return id
+})
+
+// setFileIdentity changes this thread's rights on files. The thread must have the capabilities for
+// that. If setFileIdentity fails, the groups may have changed already.
+func setFileIdentity(id *Identity) error {
+	var groups *uint32
+	if len(id.Groups) > 0 {
+		groups = &id.Groups[0]
+	}
+	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)),
+		0); failed != 0 {
+		return fmt.Errorf("cannot switch to the groups of uid %d: %w", id.UID, failed)
+	}
+	// These calls return the previous id and never an error, so the ids are read back below.
+	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
+	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
+	const invalidID = ^uintptr(0) // setting an invalid id changes nothing and returns the current id
+	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, invalidID, 0, 0)
+	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, invalidID, 0, 0)
+	if uint32(uid) != id.UID || uint32(gid) != id.GID {
+		return fmt.Errorf("cannot switch to the rights of uid %d: %w", id.UID, unix.EPERM)
+	}
+	return nil
+}
+
+// setCapable enables or disables the capabilities of this thread.
+func setCapable(yes bool) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // 32 capabilities each
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("cannot read this thread's capabilities: %w", err)
+	}
+	for i := range sets {
+		sets[i].Effective = 0
+		if yes {
+			sets[i].Effective = sets[i].Permitted
+		}
+	}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("cannot change this thread's capabilities: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package runas
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"testing"
+)
+
+// If a switch to another account fails, the thread has its own rights again for its next user.
+func TestFailedSwitchRestoresRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
+	runtime.LockOSThread() // makes all calls use one thread
+	defer runtime.UnlockOSThread()
+	own := t.TempDir() + "/own"
+	for i, id := range []*Identity{
+		{UID: math.MaxUint32, GID: 1, Groups: []uint32{1}},
+		{UID: 1, GID: 1, Groups: []uint32{math.MaxUint32}},
+		{UID: 1, GID: 1, Groups: []uint32{1}},
+	} {
+		ran := false
+		err := withIdentity(id, func() error {
+			ran = true
+			_, err := os.ReadFile("/etc/shadow")
+			if err == nil {
+				t.Error("root's file is read")
+			}
+			return nil
+		})
+		if good := i == 2; ran != good || (err == nil) != good {
+			t.Errorf("%+v: ran %v, %v", id, ran, err)
+		}
+		if err := os.WriteFile(own, nil, 0o600); err != nil {
+			t.Errorf("afterwards, as itself: %v", err)
+		}
+	}
+}
