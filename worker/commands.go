@@ -73,8 +73,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 // pendingChange is a change of a leased job that a caller waits for.
 type pendingChange struct {
 	store.Change
-	releaseOnly bool       // only return the lease; change nothing
-	answer      chan error // has a buffer of one, so that answering does not block
+	answer chan error // has a buffer of one, so that answering does not block
 }
 
 // requestChangeLocked requests the return of a job that has not started, and waits for the answer. The
@@ -92,22 +91,6 @@ func (p *Pool) requestChangeLocked(ctx context.Context, h *lease, a *pendingChan
 		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(other *pendingChange) bool { return other == a })
 	}
 	return answered, err
-}
-
-// GiveBack returns a leased job that has not started to the queue, and waits until the return is
-// recorded. If the attempt has started, it returns ErrAttemptStarted. It reports whether the job was leased.
-func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
-	p.mu.Lock()
-	h := p.leases.bySeq[seq]
-	if h == nil || h.mayHaveStartedLocked() {
-		p.mu.Unlock()
-		if h == nil {
-			return false, nil
-		}
-		return true, ErrAttemptStarted
-	}
-	_, err := p.requestChangeLocked(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
-	return true, err
 }
 
 // endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns

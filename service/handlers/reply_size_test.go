@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -180,7 +181,7 @@ func TestAnswersFit(t *testing.T) {
 				}
 				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))),
 					tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
-				d.Hide(control.VisibleWhole)
+				access.HideDetail(&d, access.VisibleWhole)
 				all = append(all, d)
 			}
 			return all

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -27,30 +27,11 @@ type Explanations struct {
 	reader   *jobReader
 	router   *cluster.JobRouter
 	views    *viewer
-	waits    *waitReasons
+	waits    *reasons.Finder
 }
 
 // maxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const maxLinks = 1000
-
-// linkNames returns the names of a job's dependencies in the syntax of enqueue.
-func linkNames(list []store.Link) []string {
-	names := make([]string, 0, len(list))
-	for _, l := range list {
-		names = append(names, dependencyName(l.Seq, l.ID, l.Condition))
-	}
-	return names
-}
-
-// dependencyName returns the name of a dependency in the syntax of enqueue. A removed job has no id, so its
-// number is used.
-func dependencyName(seq int64, id string, how queue.DependencyCondition) string {
-	name := cmp.Or(id, fmt.Sprintf("#%d", seq))
-	if how != queue.ParentCompleted {
-		name += ":" + how.String()
-	}
-	return name
-}
 
 // Why implements control.API.
 func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
@@ -59,9 +40,13 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		return control.Why{}, err
 	}
 	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
+	if _, relayed := cluster.Relayed(ctx); relayed {
+		w.Reasons, err = h.waits.LocalReasons(ctx, &j)
+		return w, err
+	}
 	add := func(r control.Reason) { w.Reasons = append(w.Reasons, r) }
 	now := h.store.Now()
-	reason, waits := h.waits.ownReason(&j, now)
+	reason, waits := h.waits.OwnReason(&j, now)
 	switch {
 	case j.State == queue.Blocked:
 		return w, h.whyBlocked(ctx, &j, add)
@@ -77,20 +62,21 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		return w, h.whyParents(ctx, &j, add)
 	}
 	if h.readOnly { // in read-only mode, there are no other nodes to query and no start order
-		w.Reasons = append(w.Reasons, h.waits.nodeReasons(&j, nil)...)
+		w.Reasons = append(w.Reasons, h.waits.NodeReasons(&j, nil)...)
 		return w, nil
 	}
-	local, err := h.waits.localReasons(ctx, &j)
+	local, err := h.waits.LocalReasons(ctx, &j)
 	if err != nil {
 		return w, err
 	}
-	var others []cluster.NodeResult
+	var others []cluster.NodeResult[control.Why]
 	if len(local) > 0 { // if this node may start the job, the other nodes' reasons do not matter
-		if others, err = h.router.Broadcast(ctx, cluster.NodeRequest{Command: "why", Ref: j.ID}); err != nil {
+		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.Name(j.ID)}}
+		if others, err = cluster.Broadcast[control.Why](ctx, h.router, request); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, mergeReasons(h.node, local, others)...)
+	w.Reasons = append(w.Reasons, reasons.Merge(h.node, local, others)...)
 	h.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
@@ -130,7 +116,7 @@ func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(co
 				continue
 			}
 			failed = true
-			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
+			id, _, _ := strings.Cut(reasons.LinkNames([]store.Link{l})[0], ":")
 			r := control.Reason{Kind: "dependency", Key: id,
 				Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State),
 				Next: "queuectl retry " + id}
@@ -156,13 +142,6 @@ func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(co
 	})
 }
 
-func because(j *queue.Job) string {
-	if j.Reason == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (%s)", j.Reason)
-}
-
 // whyBlocked adds a reason for each dependency that the job is waiting for.
 func (h *Explanations) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	return h.shares.Do(ctx, control.ClassOne, func() error {
@@ -171,43 +150,13 @@ func (h *Explanations) whyBlocked(ctx context.Context, j *queue.Job, add func(co
 			if l.Status != store.Unresolved {
 				continue
 			}
-			name := linkNames([]store.Link{l})[0]
+			name := reasons.LinkNames([]store.Link{l})[0]
 			id, _, _ := strings.Cut(name, ":")
-			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.Condition), l.State)
+			text := fmt.Sprintf("job %s %s, but is %s", id, reasons.MustEnd(l.Condition), l.State)
 			add(control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
 		}
 		return err
 	})
-}
-
-// localReasons returns what keeps this node from starting a job that is due.
-func (w *waitReasons) localReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
-	all, err := w.store.Obstacles(ctx, []int64{j.Seq})
-	if err != nil {
-		return nil, err
-	}
-	list := w.nodeReasons(j, all[j.Seq])
-	for i, o := range all[j.Seq] {
-		if !o.Paused {
-			continue
-		}
-		pos := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
-		w.addPause(ctx, &list[pos], &all[j.Seq][i])
-	}
-	return list, nil
-}
-
-// addPause completes the reason that a queue is paused. It adds who paused the queue, why, and until when.
-func (w *waitReasons) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
-	rule, err := w.queueList.ruleOf(ctx, o.Key)
-	if err != nil || !rule.Paused {
-		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
-	}
-	r.Text += ", by " + w.owners.UserName(rule.PausedBy)
-	if rule.Reason != "" {
-		r.Text += ": " + rule.Reason
-	}
-	r.At = control.Time(rule.Until)
 }
 
 // markUnavailableNode changes the reasons of a job that may run only on a certain node, if no service is
@@ -215,13 +164,12 @@ func (w *waitReasons) addPause(ctx context.Context, r *control.Reason, o *store.
 func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
-		if h.cluster == nil || r.Kind != gateTexts[queue.GateNode].kind {
+		if h.cluster == nil || r.Kind != reasons.KindOf(queue.GateNode) {
 			continue
 		}
 		nodes, _ := h.nodeList.Nodes(ctx) // ignore the error, since the nodes that were read are enough
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); i >= 0 {
-			state := "a node that is " + viewNode(&nodes[i]).State
-			r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
+			reasons.SetNodeState(r, "a node that is "+viewNode(&nodes[i]).State)
 		}
 	}
 }
