@@ -143,8 +143,8 @@ func newTools(d *Dependencies) *tools {
 		Lease: d.Lease, NodeList: d.NodeList, Owners: d.Owners, Pauses: d.Pauses, Settings: d.Settings,
 	}
 	t.waits = &reasons.Finder{
-		Node: d.Node, Pool: d.Pool, ReadOnly: d.ReadOnly, Store: d.Store, DrainState: d.DrainState,
-		Health: t.health, Owners: d.Owners, Pauses: d.Pauses, RuleOf: t.queueList.ruleOf,
+		Node: d.Node, Pool: d.Pool, ReadOnly: d.ReadOnly, Store: d.Store, Shares: d.Shares,
+		DrainState: d.DrainState, Health: t.health, Owners: d.Owners, Pauses: d.Pauses, RuleOf: t.queueList.ruleOf,
 	}
 	t.views = &viewer{
 		store: d.Store, guard: d.Guard, nodeList: d.NodeList, owners: d.Owners, pauses: d.Pauses,

@@ -16,6 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -254,7 +255,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
-			for range maxLinks + queue.MaxDemands + 4 {
+			for range reasons.MaxLinks + queue.MaxDemands + 4 {
 				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512),
 					Next: sixfoldText(256), Used: new(1 << 62), Limit: new(1 << 62)})
 			}

@@ -226,7 +226,7 @@ func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.Jo
 	if err != nil {
 		return d, err
 	}
-	parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
+	parents, _, err := h.store.Links(ctx, j.Seq, reasons.MaxLinks)
 	if err != nil {
 		return d, err
 	}

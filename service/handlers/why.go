@@ -2,9 +2,7 @@ package handlers
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -30,9 +28,6 @@ type Explanations struct {
 	waits    *reasons.Finder
 }
 
-// maxLinks is the maximum number of parents or dependants of a job that are read in one query.
-const maxLinks = 1000
-
 // Why implements control.API.
 func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
 	j, err := h.reader.findJob(ctx, p.ID)
@@ -44,22 +39,23 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		w.Reasons, err = h.waits.LocalReasons(ctx, &j)
 		return w, err
 	}
-	add := func(r control.Reason) { w.Reasons = append(w.Reasons, r) }
 	now := h.store.Now()
 	reason, waits := h.waits.OwnReason(&j, now)
-	switch {
-	case j.State == queue.Blocked:
-		return w, h.whyBlocked(ctx, &j, add)
-	case waits:
-		add(reason)
-		w.Earliest = reason.At
+	if j.State == queue.Blocked {
+		list, err := h.waits.OpenDependencies(ctx, &j)
+		w.Reasons = append(w.Reasons, list...)
+		return w, err
+	}
+	if waits {
+		w.Reasons, w.Earliest = append(w.Reasons, reason), reason.At
 	}
 	if j.State == queue.Processing {
 		return w, nil
 	}
 	if !j.State.Runnable() {
-		h.whyInput(&j, add)
-		return w, h.whyParents(ctx, &j, add)
+		list, err := h.waits.EndReasons(ctx, &j)
+		w.Reasons = append(w.Reasons, list...)
+		return w, err
 	}
 	if h.readOnly { // in read-only mode, there are no other nodes to query and no start order
 		w.Reasons = append(w.Reasons, h.waits.NodeReasons(&j, nil)...)
@@ -92,71 +88,6 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		err = h.whyOrder(ctx, &j, &w)
 	}
 	return w, err
-}
-
-// whyInput adds the reason why an ended job whose input was removed cannot run again.
-func (h *Explanations) whyInput(j *queue.Job, add func(control.Reason)) {
-	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
-		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","),
-			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
-				") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
-	}
-}
-
-// If a job was cancelled or is held because of its dependencies, whyParents adds these dependencies.
-func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
-	if j.Reason != queue.ReasonDependency {
-		return nil
-	}
-	return h.shares.Do(ctx, control.ClassOne, func() error {
-		parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
-		failed := false
-		for _, l := range parents {
-			if l.Status != store.Broken {
-				continue
-			}
-			failed = true
-			id, _, _ := strings.Cut(reasons.LinkNames([]store.Link{l})[0], ":")
-			r := control.Reason{Kind: "dependency", Key: id,
-				Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State),
-				Next: "queuectl retry " + id}
-			switch {
-			case l.State == queue.Cancelled:
-				r.Next = "queuectl why " + id
-			case l.State == 0:
-				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id,
-					l.State), "queuectl retry "+j.ID
-			}
-			add(r)
-		}
-		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
-			// The dependencies were retried. That retry would have included this job, unless another job
-			// had its unique key.
-			add(control.Reason{Kind: "unique", Key: j.Unique,
-				Text: "the job was not retried together with its dependencies, because another job had the same unique key",
-				Next: "queuectl retry " + j.ID})
-		}
-		return err
-	})
-}
-
-// whyBlocked adds a reason for each dependency that the job is waiting for.
-func (h *Explanations) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
-	return h.shares.Do(ctx, control.ClassOne, func() error {
-		parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
-		for _, l := range parents {
-			if l.Status != store.Unresolved {
-				continue
-			}
-			name := reasons.LinkNames([]store.Link{l})[0]
-			id, _, _ := strings.Cut(name, ":")
-			text := fmt.Sprintf("job %s %s, but is %s", id, reasons.MustEnd(l.Condition), l.State)
-			add(control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
-		}
-		return err
-	})
 }
 
 // markUnavailableNode changes the reasons of a job that may run only on a certain node, if no service is
@@ -218,7 +149,7 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 			seq := list[0]
 			var links []store.Link
 			err := h.shares.Do(ctx, control.ClassMany, func() error {
-				parents, children, err := h.store.Links(ctx, seq, maxLinks)
+				parents, children, err := h.store.Links(ctx, seq, reasons.MaxLinks)
 				if links = children; toParents {
 					links = parents
 				}
@@ -252,7 +183,7 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 						Status: dependencyTexts[l.Status]})
 				}
 			}
-			v.More = v.More || len(links) == maxLinks
+			v.More = v.More || len(links) == reasons.MaxLinks
 		}
 	}
 	return v, nil

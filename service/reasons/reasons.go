@@ -26,6 +26,7 @@ type Finder struct {
 	Pool       *worker.Pool
 	ReadOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	Store      store.Store
+	Shares     *control.UserLimits
 	DrainState *cluster.DrainState
 	Health     *doctor.HealthCheck
 	Owners     *access.Owners
@@ -143,7 +144,7 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
 		name := dependencyName(j.DependsOn[0].Job, j.DependsOn[0].ID, j.DependsOn[0].Condition)
 		id, _, _ := strings.Cut(name, ":")
-		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + MustEnd(j.DependsOn[0].Condition),
+		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.DependsOn[0].Condition),
 			Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
 		return w.pauseReason(j)
@@ -158,9 +159,9 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 		true
 }
 
-// MustEnd returns the end of a sentence about the parent job. It says how the parent must end to meet the
+// mustEnd returns the end of a sentence about the parent job. It says how the parent must end to meet the
 // dependency.
-func MustEnd(how queue.DependencyCondition) string {
+func mustEnd(how queue.DependencyCondition) string {
 	if how == queue.ParentEnded {
 		return "must end"
 	}
