@@ -42,8 +42,8 @@ func newFront(s *Service, e *endpoint) *front {
 		Log: s.log, Store: s.store, Directory: s.directory, Owners: s.owners, Settings: s.settings,
 	}
 	f.responder = &cluster.Responder{
-		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, OutputFiles: s.outputFiles,
-		Router: s.router, API: f.api, ReloadShared: f.changes.ReloadShared,
+		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, Router: s.router,
+		API: f.api, ReloadShared: f.changes.ReloadShared,
 	}
 	f.page.SetWeb()
 	return f

@@ -66,7 +66,18 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return true, ErrAttemptStarted
 	}
-	answered, err := p.requestChangeLocked(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
+	a := &pendingChange{Change: c, answer: make(chan error, 1)}
+	h.pendingChanges = append(h.pendingChanges, a)
+	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
+		p.sendDropLocked(h)
+	}
+	p.mu.Unlock()
+	answered, err := p.awaitAnswer(ctx, h, a.answer)
+	if !answered && err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(other *pendingChange) bool { return other == a })
+	}
 	return answered || err != nil, err
 }
 
@@ -74,23 +85,6 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 type pendingChange struct {
 	store.Change
 	answer chan error // has a buffer of one, so that answering does not block
-}
-
-// requestChangeLocked requests the return of a job that has not started, and waits for the answer. The
-// caller holds mu; requestChangeLocked unlocks it.
-func (p *Pool) requestChangeLocked(ctx context.Context, h *lease, a *pendingChange) (answered bool, err error) {
-	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
-		p.sendDropLocked(h)
-	}
-	p.mu.Unlock()
-	answered, err = p.awaitAnswer(ctx, h, a.answer)
-	if !answered && err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(other *pendingChange) bool { return other == a })
-	}
-	return answered, err
 }
 
 // endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns

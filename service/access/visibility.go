@@ -2,6 +2,8 @@ package access
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -70,16 +72,7 @@ func HideDetail(d *control.JobDetail, s Visibility) {
 		}
 		d.Hidden = append(d.Hidden, "env", "output")
 	case VisibleInside:
-		for _, field := range []string{"env", "env_secret"} {
-			env, _ := d.Spec[field].(map[string]string)
-			if len(env) == 0 {
-				continue
-			}
-			for name := range env {
-				env[name] = hiddenValue
-			}
-			d.Hidden = append(d.Hidden, field)
-		}
+		d.Hidden = append(d.Hidden, hideValues(d.Spec, "env", "env_secret")...)
 	}
 }
 
@@ -97,12 +90,7 @@ func plainError(code *int64, signal *int, reason *string) *string {
 // hasHiddenValue reports whether an environment contains a value that was hidden. Storing it would
 // overwrite the true value.
 func hasHiddenValue(env map[string]string) bool {
-	for _, v := range env {
-		if v == hiddenValue {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(env)), hiddenValue)
 }
 
 // HideSchedule removes the parts of a schedule that the visibility does not include.
@@ -122,12 +110,20 @@ func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
 		}
 		d.Hidden = append(d.Hidden, "env")
 	case VisibleInside:
-		env, _ := d.Spec["env"].(map[string]string)
+		d.Hidden = append(d.Hidden, hideValues(d.Spec, "env")...)
+	}
+}
+
+// hideValues hides the values in these fields of a spec. It returns the fields that have any.
+func hideValues(spec map[string]any, fields ...string) (hidden []string) {
+	for _, field := range fields {
+		env, _ := spec[field].(map[string]string)
 		for name := range env {
 			env[name] = hiddenValue
 		}
 		if len(env) > 0 {
-			d.Hidden = append(d.Hidden, "env")
+			hidden = append(hidden, field)
 		}
 	}
+	return hidden
 }

@@ -32,7 +32,7 @@ func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 }
 
 // readPiece reads a piece of an output file. It returns a not-found error if this node does not have the file.
-func (o *OutputFiles) readPiece(p fileRead) (piece filePiece, err error) {
+func (o *OutputFiles) readPiece(p outputRead) (piece *outputPiece, err error) {
 	f, err := o.OpenOutput(p.Ref)
 	if errors.Is(err, os.ErrNotExist) {
 		err = queue.Errorf(queue.CodeNotFound, "%v", err)
@@ -45,7 +45,7 @@ func (o *OutputFiles) readPiece(p fileRead) (piece filePiece, err error) {
 	if err != nil {
 		return piece, err
 	}
-	piece.Data, piece.Size = make([]byte, maxOutputPiece), info.Size()
+	piece = &outputPiece{Data: make([]byte, maxOutputPiece), Size: info.Size()}
 	n, err := f.ReadAt(piece.Data, p.Offset)
 	if errors.Is(err, io.EOF) {
 		err = nil

@@ -11,89 +11,86 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The requests that only nodes send. They read output from a position, which no control request does. The node that
-// sends them has checked that the peer may see the output.
-const (
-	liveMethod = "output.live" // the output of a running attempt
-	fileMethod = "output.file" // an output file
-)
+// outputMethod is the one request that only nodes send. It reads output from a position, which no control request does.
+// The node that sends it has checked that the peer may see the output.
+const outputMethod = "output"
 
 // maxOutputPiece is the maximum number of bytes of an output file in one answer to another node.
 const maxOutputPiece = 256 << 10
 
-// liveRead holds the parameters of liveMethod.
-type liveRead struct {
-	Seq    int64         `json:"seq"`
+// outputRead holds the parameters of outputMethod. It reads an output file if Ref is set, and otherwise the output of
+// a running attempt.
+type outputRead struct {
+	Seq    int64         `json:"seq,omitempty"` // number of the job
 	Cursor output.Cursor `json:"cursor"`
 	Wait   bool          `json:"wait,omitempty"`
+
+	Ref    string `json:"ref,omitempty"`
+	Offset int64  `json:"at,omitempty"` // in the file, in bytes
 }
 
-// livePiece is the result of liveMethod: a piece of a running attempt's output, encoded by output.AppendChunks.
-type livePiece struct {
-	Held   bool          `json:"held,omitempty"` // the node holds the job's lease
-	Cursor output.Cursor `json:"cursor"`         // position after the piece
-	Done   bool          `json:"done,omitempty"`
-	Data   []byte        `json:"data,omitempty"` // empty if the attempt has printed nothing for readTimeout
-}
-
-// fileRead holds the parameters of fileMethod.
-type fileRead struct {
-	Ref    string `json:"ref"`
-	Offset int64  `json:"at,omitempty"` // in bytes
-}
-
-// filePiece is the result of fileMethod: at most maxOutputPiece bytes of a file.
-type filePiece struct {
+// outputPiece is the result of outputMethod.
+type outputPiece struct {
 	Data []byte `json:"data,omitempty"`
-	Size int64  `json:"size"` // size of the whole file, in bytes
+
+	Size int64 `json:"size,omitempty"` // size of the whole file, in bytes
+
+	// The output of a running attempt is encoded by output.AppendChunks. Data is empty if the attempt has printed
+	// nothing for readTimeout.
+	Held   bool          `json:"held,omitempty"` // the node holds the job's lease
+	Cursor output.Cursor `json:"cursor"`         // position after Data
+	Done   bool          `json:"done,omitempty"`
 }
 
-// readFrom sends a request for output to a node.
-func (r *JobRouter) readFrom(ctx context.Context, node int64, method string, params, result any) error {
+// readFrom reads output on another node.
+func (r *JobRouter) readFrom(ctx context.Context, node int64, p outputRead) (piece *outputPiece, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, queue.Errorf(queue.CodeUnavailable,
 		"the node that has the job's output does not answer; see: queuectl node list"))
 	defer cancel()
-	_, err := r.send(ctx, node, Request{Method: method, Params: params, Slow: true}, result)
-	return err
+	piece = &outputPiece{}
+	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, Slow: true}, piece)
+	return piece, err
 }
 
-// readLocal reads output of an attempt that runs on this node.
-func (r *JobRouter) readLocal(ctx context.Context, p liveRead) (*livePiece, error) {
-	chunk, ok, err := r.Pool.Read(ctx, p.Seq, p.Cursor, p.Wait)
-	if err != nil || !ok {
-		return &livePiece{}, err
+// answerRead reads output for another node.
+func (r *JobRouter) answerRead(ctx context.Context, p outputRead) (*outputPiece, error) {
+	if p.Ref != "" {
+		return r.OutputFiles.readPiece(p)
 	}
-	return &livePiece{Held: true, Cursor: chunk.Cursor, Done: chunk.Done, Data: chunk.Data}, nil
-}
-
-// answerLive executes liveMethod.
-func (r *JobRouter) answerLive(ctx context.Context, p liveRead) (*livePiece, error) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	piece, err := r.readLocal(timeoutCtx, p)
 	if err != nil && timeoutCtx.Err() != nil && ctx.Err() == nil && p.Wait {
-		return &livePiece{Held: true, Cursor: p.Cursor}, nil
+		return &outputPiece{Held: true, Cursor: p.Cursor}, nil
 	}
 	return piece, err
+}
+
+// readLocal reads output of an attempt that runs on this node.
+func (r *JobRouter) readLocal(ctx context.Context, p outputRead) (*outputPiece, error) {
+	chunk, ok, err := r.Pool.Read(ctx, p.Seq, p.Cursor, p.Wait)
+	if err != nil || !ok {
+		return &outputPiece{}, err
+	}
+	return &outputPiece{Held: true, Cursor: chunk.Cursor, Done: chunk.Done, Data: chunk.Data}, nil
 }
 
 // readRemote reads output of an attempt that runs on another node.
-func (r *JobRouter) readRemote(ctx context.Context, p liveRead) (*livePiece, error) {
-	piece := &livePiece{}
+func (r *JobRouter) readRemote(ctx context.Context, p outputRead) (*outputPiece, error) {
 	if r.Cluster == nil {
-		return piece, nil
+		return &outputPiece{}, nil
 	}
 	node, err := r.Cluster.LeaseHolder(ctx, p.Seq)
-	if err == nil && node != 0 {
-		err = r.readFrom(ctx, node, liveMethod, p, piece)
+	if err != nil || node == 0 {
+		return &outputPiece{}, err
 	}
-	return piece, err
+	return r.readFrom(ctx, node, p)
 }
 
 // Read reads output of a running job on any node. ok is false if no node runs the job.
-func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *livePiece, ok bool,
+func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece, ok bool,
 	err error) {
-	p := liveRead{seq, cursor, wait}
+	p := outputRead{Seq: seq, Cursor: cursor, Wait: wait}
 	piece, err = r.readLocal(ctx, p)
 	for begun := time.Now(); err == nil && !piece.Held; {
 		remote, failed := r.readRemote(ctx, p)
@@ -171,8 +168,7 @@ type remoteOutput struct {
 
 // fetch reads the piece at an offset, and returns the size of the file.
 func (f *remoteOutput) fetch(offset int64) (size int64, err error) {
-	var piece filePiece
-	err = f.router.readFrom(f.ctx, f.node, fileMethod, fileRead{f.ref, offset}, &piece)
+	piece, err := f.router.readFrom(f.ctx, f.node, outputRead{Ref: f.ref, Offset: offset})
 	if errors.Is(err, queue.ErrNotFound) {
 		err = os.ErrNotExist
 	}

@@ -16,13 +16,12 @@ import (
 
 // Responder answers the requests of other nodes.
 type Responder struct {
-	Cluster     store.Cluster      // nil if no other node can use the store
-	Requests    store.NodeRequests // nil if Cluster is nil
-	Log         *slog.Logger
-	Node        string // name of this node
-	OutputFiles *OutputFiles
-	Router      *JobRouter
-	API         control.API
+	Cluster  store.Cluster      // nil if no other node can use the store
+	Requests store.NodeRequests // nil if Cluster is nil
+	Log      *slog.Logger
+	Node     string // name of this node
+	Router   *JobRouter
+	API      control.API
 	// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
 	ReloadShared func(ctx context.Context) error
 
@@ -58,19 +57,12 @@ func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err
 		return nil, queue.Errorf(queue.CodeUnsupported,
 			"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node)
 	}
-	switch req.Method {
-	case liveMethod:
-		var p liveRead
+	if req.Method == outputMethod {
+		var p outputRead
 		if err := json.Unmarshal(req.Params, &p); err != nil {
 			return nil, err
 		}
-		return r.Router.answerLive(ctx, p)
-	case fileMethod:
-		var p fileRead
-		if err := json.Unmarshal(req.Params, &p); err != nil {
-			return nil, err
-		}
-		return r.OutputFiles.readPiece(p)
+		return r.Router.answerRead(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
 	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, req.States), r.API, req.Method, req.Params)

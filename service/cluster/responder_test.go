@@ -67,7 +67,7 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 		`{"method":"no.such","right":"admin"}`:                     unknown + `"no.such"`,
 		`{"method":"backup","right":"admin"}`:                      unknown + `"backup"`,
 		`{"do":"cancel","seq":1}`:                                  "node b cannot read the request",
-		`{"method":"output.live","params":{"seq":"x"}}`:            "cannot unmarshal",
+		`{"method":"output","params":{"seq":"x"}}`:                 "cannot unmarshal",
 		`[]`: "node b cannot read the request",
 	} {
 		if _, err := r.Answer(t.Context(), []byte(request)); err == nil || !strings.Contains(err.Error(), want) {
