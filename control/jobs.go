@@ -3,7 +3,7 @@ package control
 import "context"
 
 // JobAPI reads jobs and waits for them. The caller gets only those parts of other users' jobs that
-// its right allows; see VisibilityFor.
+// its right allows. The service decides which these are.
 type JobAPI interface {
 	// Show returns one job with the end of its output and its newest attempts.
 	Show(ctx context.Context, p Show) (JobDetail, error)

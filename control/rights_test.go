@@ -2,12 +2,9 @@ package control
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/queuectl/queuectl/queue"
 )
 
 // Each method needs the rights that the documentation names, for the caller's own jobs and for
@@ -106,60 +103,6 @@ service.stop admin admin
 	}
 	if Admin.Covers(RequiredRight("no.such", true)) {
 		t.Error("a method that there is not is let through")
-	}
-}
-
-// How much of a job a user sees depends on the user's right and on the job's owner.
-func TestHideFollowsVisibility(t *testing.T) {
-	for _, c := range []struct {
-		have        Right
-		own, others Visibility
-	}{{None, VisibleOutline, VisibleOutline}, {Read, VisibleOutline, VisibleOutline},
-		{Submit, VisibleWhole, VisibleOutline}, {Operate, VisibleWhole, VisibleInside}, {Admin, VisibleWhole, VisibleWhole}} {
-		if got := [2]Visibility{VisibilityFor(c.have, true), VisibilityFor(c.have, false)}; got != [2]Visibility{c.own,
-			c.others} {
-			t.Errorf("%s: got %v, want %v %v", c.have, got, c.own, c.others)
-		}
-	}
-}
-
-// The hidden parts of a job appear in none of its fields.
-func TestHidden(t *testing.T) {
-	canary := "c4n4ry"
-	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound,
-		Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{
-			Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary,
-			Labels: map[string]string{"k": "v"}}}
-	detail := func(j queue.Job) JobDetail {
-		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary,
-			Spec: queue.SpecOf(&j).GivenFields(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127,
-				Error: "cannot start " + canary})}}
-	}
-	argv := j
-	argv.Command, argv.Argv = "", []string{canary}
-	for _, j := range []queue.Job{j, argv} {
-		whole := detail(j)
-		whole.Hide(VisibleWhole)
-		if !reflect.DeepEqual(whole, detail(j)) {
-			t.Errorf("the whole: %+v", whole)
-		}
-		inside, outline := detail(j), detail(j)
-		inside.Hide(VisibleInside)
-		text := fmt.Sprintf("%+v", inside)
-		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) ||
-			!slices.Equal(inside.Hidden, []string{"env"}) {
-			t.Errorf("inside: %s", text)
-		}
-		outline.Hide(VisibleOutline)
-		text = fmt.Sprintf("%+v %v", outline, *outline.History[0].Error)
-		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") ||
-			!slices.Equal(outline.Hidden, []string{"command", "env", "output"}) {
-			t.Errorf("the outline: %s, %s", text, *outline.Error)
-		}
-		if *outline.Error != "exit code 127" || outline.Labels["k"] != "v" || outline.Spec["cwd"] != "/tmp" ||
-			outline.ID != "x" {
-			t.Errorf("the outline lacks what is to be seen: %s", text)
-		}
 	}
 }
 

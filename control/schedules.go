@@ -11,7 +11,7 @@ import (
 )
 
 // ScheduleAPI manages recurring jobs. The caller gets only those parts of other users' schedules
-// that its right allows; see VisibilityFor.
+// that its right allows. The service decides which these are.
 type ScheduleAPI interface {
 	// ScheduleAdd stores a recurring job. Adding an identical schedule again is not an error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
@@ -203,33 +203,6 @@ type ScheduleRun struct {
 	State       *string `json:"state"`          // current state of the job; null if it was removed
 	RequestedBy *string `json:"by"`             // user who requested the start; null if it was planned
 	Note        string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
-}
-
-// Hide removes the parts that the visibility does not include.
-func (s *Schedule) Hide(sight Visibility) {
-	if sight == VisibleOutline {
-		s.Command, s.Argv, s.Hidden = "", nil, []string{"command"}
-	}
-}
-
-// Hide removes the parts that the visibility does not include.
-func (d *ScheduleDetail) Hide(sight Visibility) {
-	d.Schedule.Hide(sight)
-	switch sight {
-	case VisibleOutline:
-		for _, name := range nestedParams {
-			delete(d.Spec, name)
-		}
-		d.Hidden = append(d.Hidden, "env")
-	case VisibleInside:
-		env, _ := d.Spec["env"].(map[string]string)
-		for name := range env {
-			env[name] = hiddenValue
-		}
-		if len(env) > 0 {
-			d.Hidden = append(d.Hidden, "env")
-		}
-	}
 }
 
 func (p *ScheduleList) isForManyJobs() bool { return true }

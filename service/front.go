@@ -6,6 +6,7 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/handlers"
+	"github.com/queuectl/queuectl/service/submissions"
 )
 
 // front holds the parts that answer requests.
@@ -18,7 +19,7 @@ type front struct {
 	admission   *access.Admission
 	notices     *notices
 	responder   *cluster.Responder
-	submissions *handlers.Submissions
+	submissions *submissions.Receiver
 	stop        <-chan bool // a value stops the service; true keeps the jobs
 }
 
@@ -35,16 +36,14 @@ func newFront(s *Service, e *endpoint) *front {
 	d.Page, d.Stop, d.Reloading, d.Reloaded = f.page, stop, f.notices.reloading, f.notices.reloaded
 	d.Inherited, d.AdviseBoot, d.Unit, d.Programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit,
 		s.programs
-	api, changes, local := handlers.New(d)
-	f.api, f.changes = api, changes
+	f.api, f.changes = handlers.New(d)
 	f.server = s.newServer(f.api, &authorizer{f.admission, s.rights})
-	f.submissions = &handlers.Submissions{
+	f.submissions = &submissions.Receiver{
 		Log: s.log, Store: s.store, Directory: s.directory, Owners: s.owners, Settings: s.settings,
 	}
 	f.responder = &cluster.Responder{
-		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, Pool: s.pool, Store: s.store,
-		OutputFiles: s.outputFiles,
-		Pauses:      s.pauses, Router: s.router, Local: local,
+		Cluster: s.cluster, Requests: s.nodeRequests, Log: s.log, Node: s.node, Router: s.router,
+		API: f.api, ReloadShared: f.changes.ReloadShared,
 	}
 	f.page.SetWeb()
 	return f

@@ -41,7 +41,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 		return nil, err
 	}
 	e := newEndpoint(b)
-	api, _, _ := handlers.New(s.dependencies(e))
+	api, _ := handlers.New(s.dependencies(e))
 	server := control.NewServer(api, s.connectionLimits(), &authorizer{newAdmission(s), s.rights}, s.shares, s.log)
 	return server.StandaloneClient(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }

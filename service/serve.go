@@ -144,7 +144,7 @@ func (s *Service) runParts(r *running, f *front) {
 		upkeep.RunUnownedSearch(ctx, s.store, s.home.OutputDirs, cluster.OutputsSince(s.opt.Places.State), s.log)
 	})
 	r.keep(f.notices.notifySystemd)
-	r.keep(func(ctx context.Context) { f.submissions.TakeSubmissions(ctx, f.server) })
+	r.keep(func(ctx context.Context) { f.submissions.Run(ctx, f.server) })
 	r.keep(f.responder.ServeCluster)
 	if every := systemd.Watchdog() / 8; every > 0 {
 		r.keep(func(ctx context.Context) { f.notices.feedWatchdog(ctx, every) })

@@ -66,48 +66,25 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return true, ErrAttemptStarted
 	}
-	answered, err := p.requestChangeLocked(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
+	a := &pendingChange{Change: c, answer: make(chan error, 1)}
+	h.pendingChanges = append(h.pendingChanges, a)
+	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
+		p.sendDropLocked(h)
+	}
+	p.mu.Unlock()
+	answered, err := p.awaitAnswer(ctx, h, a.answer)
+	if !answered && err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(other *pendingChange) bool { return other == a })
+	}
 	return answered || err != nil, err
 }
 
 // pendingChange is a change of a leased job that a caller waits for.
 type pendingChange struct {
 	store.Change
-	releaseOnly bool       // only return the lease; change nothing
-	answer      chan error // has a buffer of one, so that answering does not block
-}
-
-// requestChangeLocked requests the return of a job that has not started, and waits for the answer. The
-// caller holds mu; requestChangeLocked unlocks it.
-func (p *Pool) requestChangeLocked(ctx context.Context, h *lease, a *pendingChange) (answered bool, err error) {
-	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
-		p.sendDropLocked(h)
-	}
-	p.mu.Unlock()
-	answered, err = p.awaitAnswer(ctx, h, a.answer)
-	if !answered && err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		h.pendingChanges = slices.DeleteFunc(h.pendingChanges, func(other *pendingChange) bool { return other == a })
-	}
-	return answered, err
-}
-
-// GiveBack returns a leased job that has not started to the queue, and waits until the return is
-// recorded. If the attempt has started, it returns ErrAttemptStarted. It reports whether the job was leased.
-func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
-	p.mu.Lock()
-	h := p.leases.bySeq[seq]
-	if h == nil || h.mayHaveStartedLocked() {
-		p.mu.Unlock()
-		if h == nil {
-			return false, nil
-		}
-		return true, ErrAttemptStarted
-	}
-	_, err := p.requestChangeLocked(ctx, h, &pendingChange{releaseOnly: true, answer: make(chan error, 1)})
-	return true, err
+	answer chan error // has a buffer of one, so that answering does not block
 }
 
 // endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns

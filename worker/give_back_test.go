@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// GiveBack returns ErrAttemptStarted as soon as the runner answers that the job has started.
-func TestGiveBackOfStartedJobFails(t *testing.T) {
+// Change returns ErrAttemptStarted as soon as the runner answers that the job has started.
+func TestChangeOfStartedJobFails(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := make(chan callResult, 1)
 	go func() {
-		leased, err := p.GiveBack(context.Background(), 1)
+		leased, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbRelease})
 		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)

@@ -411,16 +411,15 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
 // returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to change
 // the job, the first of their changes is stored in the same commit.
 func (l *loop) returnToQueueLocked(h *lease) {
-	first := slices.IndexFunc(h.pendingChanges, func(a *pendingChange) bool { return !a.releaseOnly })
 	last := eventEnded
-	if first < 0 {
+	if len(h.pendingChanges) == 0 {
 		last = eventReturned
 	}
 	if !h.advanceLocked(last) {
 		return
 	}
-	if first >= 0 {
-		h.reportedChange = h.pendingChanges[first]
+	if len(h.pendingChanges) > 0 {
+		h.reportedChange = h.pendingChanges[0]
 		l.session.pending.Changed = append(l.session.pending.Changed,
 			store.LeasedChange{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {

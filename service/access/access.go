@@ -174,11 +174,11 @@ func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) err
 }
 
 // VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
-func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) control.Visibility {
+func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.Admin) {
-		return control.VisibleOutline
+		return VisibleOutline
 	}
-	return control.VisibilityFor(p.Right, g.IsOwner(p, j))
+	return VisibilityFor(p.Right, g.IsOwner(p, j))
 }
 
 // Hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
@@ -311,7 +311,7 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 		case "env", "env_secret":
 			var env map[string]string
 			// Ignore errors in the value here, since the later validation reports them.
-			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && control.HasHiddenValue(env)
+			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && hasHiddenValue(env)
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return r.Rights.Refuse(p, "changing the user that a job runs as", control.Admin)

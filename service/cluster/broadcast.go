@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -15,16 +16,20 @@ import (
 // docs/decisions/0023.
 const BroadcastTimeout = 2 * time.Second
 
-// NodeResult is the answer of one node.
-type NodeResult struct {
-	Node store.NodeState
-	NodeReply
-	Failed error // why there is no answer; nil if the node answered
+// MaxNamedNodes is the maximum number of nodes that a message names.
+const MaxNamedNodes = 3
+
+// NodeResult is the answer of one node to a request whose result is an R.
+type NodeResult[R any] struct {
+	Node     store.NodeState
+	Result   R
+	Answered bool  // the node has answered, perhaps with an error
+	Err      error // the error in the answer, or why there is no answer
 }
 
 // Broadcast concurrently sends a request to all other live nodes, and waits at most BroadcastTimeout. It
 // returns the answers in order of the nodes' names.
-func (r *JobRouter) Broadcast(ctx context.Context, req NodeRequest) ([]NodeResult, error) {
+func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeResult[R], error) {
 	if r.Cluster == nil || !r.Cluster.HasOthers() {
 		return nil, nil
 	}
@@ -34,27 +39,30 @@ func (r *JobRouter) Broadcast(ctx context.Context, req NodeRequest) ([]NodeResul
 	if err != nil {
 		return nil, err
 	}
-	return r.SendToNodes(ctx, nodes, req), nil
+	return SendToNodes[R](ctx, r, nodes, req), nil
 }
 
 // SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
 // have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
-func (r *JobRouter) SendToNodes(ctx context.Context, nodes []store.NodeState, req NodeRequest) []NodeResult {
+func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeState, req Request) []NodeResult[R] {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.Alive })
-	list := make([]NodeResult, len(nodes))
+	list := make([]NodeResult[R], len(nodes))
 	slots := make(chan struct{}, maxParallelRequests)
 	var all sync.WaitGroup
 	for i, n := range nodes {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			reply, err := r.sendRequest(ctx, n.ID, req)
-			list[i] = NodeResult{n, reply, err}
+			list[i].Node = n
+			list[i].Answered, list[i].Err = r.send(ctx, n.ID, req, &list[i].Result)
 		})
 	}
 	all.Wait()
 	return list
 }
+
+// IdleWait is how long a node waits for its jobs to end before it answers the request to wait for them.
+const IdleWait = readTimeout
 
 // WaitIdle waits until no job runs on a draining node. It does not wait for the jobs of a lost node.
 func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
@@ -62,11 +70,12 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 		return r.Pool.WaitIdle(ctx)
 	}
 	for {
-		reply, err := r.sendRequest(ctx, n.ID, NodeRequest{Command: "quiet"})
+		var state control.Draining
+		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, Slow: true}, &state)
 		switch {
 		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
 			return nil
-		case err != nil || !reply.TryAgain:
+		case err != nil || state.Running == 0:
 			return err
 		}
 	}

@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 )
@@ -27,6 +29,29 @@ func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 		f, err = runner.Location{Dir: RunnersDir(o.Places)}.OpenOutput(ref)
 	}
 	return f, err
+}
+
+// readPiece reads a piece of an output file. It returns a not-found error if this node does not have the file.
+func (o *OutputFiles) readPiece(p outputRead) (piece *outputPiece, err error) {
+	f, err := o.OpenOutput(p.Ref)
+	if errors.Is(err, os.ErrNotExist) {
+		err = queue.Errorf(queue.CodeNotFound, "%v", err)
+	}
+	if err != nil {
+		return piece, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return piece, err
+	}
+	piece = &outputPiece{Data: make([]byte, maxOutputPiece), Size: info.Size()}
+	n, err := f.ReadAt(piece.Data, p.Offset)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	piece.Data = piece.Data[:n]
+	return piece, err
 }
 
 // Outputs returns the directories with the output files of this queue.

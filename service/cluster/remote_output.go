@@ -5,12 +5,115 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// maxOutputPiece is the maximum number of bytes of an output file in one reply to another node.
+// outputMethod is the one request that only nodes send. It reads output from a position, which no control request does.
+// The node that sends it has checked that the peer may see the output.
+const outputMethod = "output"
+
+// maxOutputPiece is the maximum number of bytes of an output file in one answer to another node.
 const maxOutputPiece = 256 << 10
+
+// outputRead holds the parameters of outputMethod. It reads an output file if Ref is set, and otherwise the output of
+// a running attempt.
+type outputRead struct {
+	Seq    int64         `json:"seq,omitempty"` // number of the job
+	Cursor output.Cursor `json:"cursor"`
+	Wait   bool          `json:"wait,omitempty"`
+
+	Ref    string `json:"ref,omitempty"`
+	Offset int64  `json:"at,omitempty"` // in the file, in bytes
+}
+
+// outputPiece is the result of outputMethod.
+type outputPiece struct {
+	Data []byte `json:"data,omitempty"`
+
+	Size int64 `json:"size,omitempty"` // size of the whole file, in bytes
+
+	// The output of a running attempt is encoded by output.AppendChunks. Data is empty if the attempt has printed
+	// nothing for readTimeout.
+	Held   bool          `json:"held,omitempty"` // the node holds the job's lease
+	Cursor output.Cursor `json:"cursor"`         // position after Data
+	Done   bool          `json:"done,omitempty"`
+}
+
+// readFrom reads output on another node.
+func (r *JobRouter) readFrom(ctx context.Context, node int64, p outputRead) (piece *outputPiece, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, queue.Errorf(queue.CodeUnavailable,
+		"the node that has the job's output does not answer; see: queuectl node list"))
+	defer cancel()
+	piece = &outputPiece{}
+	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, Slow: true}, piece)
+	return piece, err
+}
+
+// answerRead reads output for another node.
+func (r *JobRouter) answerRead(ctx context.Context, p outputRead) (*outputPiece, error) {
+	if p.Ref != "" {
+		return r.OutputFiles.readPiece(p)
+	}
+	timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	piece, err := r.readLocal(timeoutCtx, p)
+	if err != nil && timeoutCtx.Err() != nil && ctx.Err() == nil && p.Wait {
+		return &outputPiece{Held: true, Cursor: p.Cursor}, nil
+	}
+	return piece, err
+}
+
+// readLocal reads output of an attempt that runs on this node.
+func (r *JobRouter) readLocal(ctx context.Context, p outputRead) (*outputPiece, error) {
+	chunk, ok, err := r.Pool.Read(ctx, p.Seq, p.Cursor, p.Wait)
+	if err != nil || !ok {
+		return &outputPiece{}, err
+	}
+	return &outputPiece{Held: true, Cursor: chunk.Cursor, Done: chunk.Done, Data: chunk.Data}, nil
+}
+
+// readRemote reads output of an attempt that runs on another node.
+func (r *JobRouter) readRemote(ctx context.Context, p outputRead) (*outputPiece, error) {
+	if r.Cluster == nil {
+		return &outputPiece{}, nil
+	}
+	node, err := r.Cluster.LeaseHolder(ctx, p.Seq)
+	if err != nil || node == 0 {
+		return &outputPiece{}, err
+	}
+	return r.readFrom(ctx, node, p)
+}
+
+// Read reads output of a running job on any node. ok is false if no node runs the job.
+func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece, ok bool,
+	err error) {
+	p := outputRead{Seq: seq, Cursor: cursor, Wait: wait}
+	piece, err = r.readLocal(ctx, p)
+	for begun := time.Now(); err == nil && !piece.Held; {
+		remote, failed := r.readRemote(ctx, p)
+		switch {
+		case failed == nil || !wait || !errors.Is(failed, queue.ErrUnavailable):
+			return remote, remote.Held, failed
+		case IsNodeLost(failed):
+			if !r.awaitTakeover(ctx, seq) {
+				return nil, false, failed
+			}
+		// Give up: if the node was lost, its lease has expired by now.
+		case time.Since(begun) > 2*r.Cluster.Lease():
+			return nil, false, failed
+		default: // try again: for example, the store may be temporarily unavailable
+			select {
+			case <-ctx.Done():
+				return nil, false, ctx.Err()
+			case <-time.After(PollInterval):
+			}
+		}
+	}
+	return piece, piece.Held, err
+}
 
 // outputFile is an output file on this node or on another.
 type outputFile interface {
@@ -45,7 +148,7 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (f 
 				"the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
 		default:
 			remote := &remoteOutput{ctx: ctx, router: r, node: n.ID, ref: a.OutputRef}
-			size, err := remote.readSize()
+			size, err := remote.fetch(0)
 			return remote, size, err
 		}
 	}
@@ -63,27 +166,31 @@ type remoteOutput struct {
 	cached []byte
 }
 
-func (f *remoteOutput) readSize() (size int64, err error) {
-	reply, err := f.router.sendRequest(f.ctx, f.node, NodeRequest{Command: "output", Ref: f.ref, Length: maxOutputPiece})
-	f.offset, f.cached = 0, reply.Data
-	return reply.Size, err
+// fetch reads the piece at an offset, and returns the size of the file.
+func (f *remoteOutput) fetch(offset int64) (size int64, err error) {
+	piece, err := f.router.readFrom(f.ctx, f.node, outputRead{Ref: f.ref, Offset: offset})
+	if errors.Is(err, queue.ErrNotFound) {
+		err = os.ErrNotExist
+	}
+	if err == nil {
+		f.offset, f.cached = offset, piece.Data
+	}
+	return piece.Size, err
 }
 
 // ReadAt implements io.ReaderAt.
 func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
-		skip := off + int64(n) - f.offset
-		if skip < 0 || skip >= int64(len(f.cached)) {
-			reply, err := f.router.sendRequest(f.ctx, f.node,
-				NodeRequest{Command: "output", Ref: f.ref, Offset: off + int64(n), Length: maxOutputPiece})
-			if err != nil {
+		at := off + int64(n)
+		if at < f.offset || at >= f.offset+int64(len(f.cached)) {
+			if _, err := f.fetch(at); err != nil {
 				return n, err
 			}
-			if f.offset, f.cached, skip = off+int64(n), reply.Data, 0; len(reply.Data) == 0 {
+			if len(f.cached) == 0 {
 				return n, io.EOF
 			}
 		}
-		n += copy(b[n:], f.cached[skip:])
+		n += copy(b[n:], f.cached[at-f.offset:])
 	}
 	return n, nil
 }

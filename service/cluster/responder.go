@@ -4,83 +4,73 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // Responder answers the requests of other nodes.
 type Responder struct {
-	Cluster     store.Cluster      // nil if no other node can use the store
-	Requests    store.NodeRequests // nil if Cluster is nil
-	Log         *slog.Logger
-	Node        string // name of this node
-	Pool        *worker.Pool
-	Store       store.Store
-	OutputFiles *OutputFiles
-	Pauses      *settings.AllPause
-	Router      *JobRouter
-	Local       Local
+	Cluster  store.Cluster      // nil if no other node can use the store
+	Requests store.NodeRequests // nil if Cluster is nil
+	Log      *slog.Logger
+	Node     string // name of this node
+	Router   *JobRouter
+	API      control.API
+	// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
+	ReloadShared func(ctx context.Context) error
 
 	// Cancel functions of the requests that are being answered, by request number.
 	requestCancels  sync.Map
 	requestHandlers sync.WaitGroup // the goroutines that answer requests
 }
 
-// Local is what a responder needs from the handlers of this node.
-type Local interface {
-	// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
-	ReloadShared(ctx context.Context) error
-	// Reasons returns what keeps this node from starting a job that is due.
-	Reasons(ctx context.Context, j *queue.Job) ([]control.Reason, error)
-	// Units returns the resources of this node, sorted by name.
-	Units(ctx context.Context) ([]control.GateView, error)
+type relayedKey struct{}
+
+// Relayed reports whether the request of ctx comes from another node. If such a request concerns all nodes, its
+// handler answers for this node alone. states lists the states in which a verb may change a job; if it is empty,
+// any state will do.
+func Relayed(ctx context.Context) (states []queue.State, relayed bool) {
+	states, relayed = ctx.Value(relayedKey{}).([]queue.State)
+	return states, relayed
 }
 
-// Answer executes a request of another node. It executes the commands that concern the whole node itself, and
-// passes those that concern one job to the router.
-func (r *Responder) Answer(ctx context.Context, req *NodeRequest) (reply NodeReply, err error) {
-	switch req.Command {
-	case "obey", "freeze", "drained":
-		reply.Held = true
-		err = r.Local.ReloadShared(ctx)
-		switch {
-		case err != nil:
-		case req.Command == "freeze":
-			reply.Done, err = r.Pool.PauseAll(r.Pauses.Current() != nil)(ctx)
-		case req.Command == "drained":
-			err = r.Pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+// Answer executes a request of another node. The other node has determined the right of the peer. This node checks
+// that this right covers the request, like the right of a peer on its own socket.
+func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.Log.Error("a request of another node caused a panic", "panic", p, "stack", string(debug.Stack()))
+			err = queue.Errorf(queue.CodeInternal, "internal error; see the log of the service on node %s", r.Node)
 		}
-	case "quiet":
-		reply.Held = true
-		timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		if err = r.Pool.WaitIdle(timeoutCtx); err != nil && ctx.Err() == nil {
-			reply.TryAgain, err = true, nil
-		}
-	case "why":
-		reply.Held = true
-		var j queue.Job
-		if j, err = r.Store.Get(ctx, req.Ref); err == nil {
-			reply.Reasons, err = r.Local.Reasons(ctx, &j)
-		}
-	case "units":
-		reply.Held = true
-		reply.Units, err = r.Local.Units(ctx)
-	case "output":
-		reply.Data, reply.Size, err = r.readOutputPiece(req)
-		reply.Held = true
-	default:
-		return r.Router.execLocal(ctx, req)
+	}()
+	var req struct {
+		Request
+		Params json.RawMessage `json:"params"`
 	}
-	return reply, err
+	if err := json.Unmarshal(request, &req); err != nil || req.Method == "" {
+		return nil, queue.Errorf(queue.CodeUnsupported,
+			"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node)
+	}
+	if req.Method == outputMethod {
+		var p outputRead
+		if err := json.Unmarshal(req.Params, &p); err != nil {
+			return nil, err
+		}
+		return r.Router.answerRead(ctx, p)
+	}
+	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
+	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, req.States), r.API, req.Method, req.Params)
+	if e, ok := errors.AsType[*queue.Error](err); ok && e.Code == queue.CodeUnsupported {
+		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
+			"%q; upgrade node %[1]s", r.Node, queue.Clip(req.Method))
+	}
+	return result, err
 }
 
 // answerRequests starts a goroutine for each request of another node, since some requests take long.
@@ -103,24 +93,14 @@ func (r *Responder) answerRequests(ctx context.Context) {
 		r.requestHandlers.Go(func() {
 			defer r.requestCancels.Delete(one.N)
 			defer cancel()
-			var req NodeRequest
-			var reply NodeReply
-			if err := json.Unmarshal(one.Payload, &req); err != nil || req.Command == "change" && req.Change == nil {
-				reply.fail(queue.Errorf(queue.CodeUnsupported,
-					"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node))
-			} else {
-				reply, err = r.Answer(timeoutCtx, &req)
-				reply.fail(err)
+			answer := control.EncodeAnswer(r.Answer(timeoutCtx, one.Payload))
+			if len(answer) > store.MaxReplyBytes {
+				answer = control.EncodeAnswer(nil, queue.Errorf(queue.CodeTooLarge,
+					"the answer of node %s is longer than the maximum of %d bytes", r.Node, store.MaxReplyBytes))
 			}
-			text, err := json.Marshal(reply)
-			if len(text) > store.MaxReplyBytes {
-				reply = NodeReply{}
-				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.Node,
-					store.MaxReplyBytes))
-				text, err = json.Marshal(reply)
-			}
+			var err error
 			for err == nil && timeoutCtx.Err() == nil {
-				failed := r.Requests.Answer(timeoutCtx, one.N, text)
+				failed := r.Requests.Answer(timeoutCtx, one.N, answer)
 				if !errors.Is(failed, queue.ErrUnavailable) {
 					err = failed
 					break
@@ -179,7 +159,7 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 			}
 		case <-time.After(wait):
 			changedAt = time.Time{}
-			switch err := r.Local.ReloadShared(ctx); {
+			switch err := r.ReloadShared(ctx); {
 			case err == nil:
 				lastError = ""
 			case ctx.Err() == nil:
@@ -191,24 +171,4 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// readOutputPiece reads at most maxOutputPiece bytes of an output file, from the requested offset. It also
-// returns the file's size.
-func (r *Responder) readOutputPiece(req *NodeRequest) (data []byte, size int64, err error) {
-	f, err := r.OutputFiles.OpenOutput(req.Ref)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	data = make([]byte, min(maxOutputPiece, max(0, req.Length)))
-	n, err := f.ReadAt(data, req.Offset)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return data[:n], info.Size(), err
 }

@@ -6,7 +6,6 @@
 package handlers
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -124,7 +124,7 @@ type tools struct {
 	queueList    *queueReader
 	filters      *filters
 	health       *doctor.HealthCheck
-	waits        *waitReasons
+	waits        *reasons.Finder
 	views        *viewer
 	bulk         *bulk
 	jobChanges   *jobChanger
@@ -143,9 +143,9 @@ func newTools(d *Dependencies) *tools {
 		Files: d.Files, Home: d.Home, Node: d.Node, Pool: d.Pool, Store: d.Store, DrainState: d.DrainState,
 		Lease: d.Lease, NodeList: d.NodeList, Owners: d.Owners, Pauses: d.Pauses, Settings: d.Settings,
 	}
-	t.waits = &waitReasons{
-		node: d.Node, pool: d.Pool, readOnly: d.ReadOnly, store: d.Store, drainState: d.DrainState,
-		health: t.health, owners: d.Owners, pauses: d.Pauses, queueList: t.queueList,
+	t.waits = &reasons.Finder{
+		Node: d.Node, Pool: d.Pool, ReadOnly: d.ReadOnly, Store: d.Store, Shares: d.Shares,
+		DrainState: d.DrainState, Health: t.health, Owners: d.Owners, Pauses: d.Pauses, RuleOf: t.queueList.ruleOf,
 	}
 	t.views = &viewer{
 		store: d.Store, guard: d.Guard, nodeList: d.NodeList, owners: d.Owners, pauses: d.Pauses,
@@ -153,11 +153,11 @@ func newTools(d *Dependencies) *tools {
 	}
 	t.bulk = &bulk{
 		shares: d.Shares, store: d.Store, filters: t.filters, guard: d.Guard, reader: t.reader,
-		rights: d.Rights,
+		rights: d.Rights, router: d.Router,
 	}
 	t.jobChanges = &jobChanger{
-		store: d.Store, bulk: t.bulk, filters: t.filters, guard: d.Guard, quota: d.Quota, reader: t.reader,
-		router: d.Router, settings: d.Settings,
+		store: d.Store, bulk: t.bulk, filters: t.filters, guard: d.Guard, pool: d.Pool, quota: d.Quota,
+		reader: t.reader, settings: d.Settings,
 	}
 	t.intake = &intake{
 		account: d.Account, shares: d.Shares, store: d.Store, boot: t.boot, gateRules: d.GateRules,
@@ -189,31 +189,10 @@ type API struct {
 
 var _ control.API = (*API)(nil)
 
-// New returns the implementation of the API, with the parts that the service uses too.
-func New(d *Dependencies) (*API, *Changer, *localAnswers) {
+// New returns the implementation of the API, and the part of it that changes settings.
+func New(d *Dependencies) (*API, *Changer) {
 	t := newTools(d)
-	api := newAPI(d, t)
-	return api, t.changes, &localAnswers{changes: t.changes, waits: t.waits, gates: api.Gates}
-}
-
-// localAnswers answers the requests of other nodes that concern the whole node.
-type localAnswers struct {
-	changes *Changer
-	waits   *waitReasons
-	gates   *Gates
-}
-
-// ReloadShared implements cluster.Local.
-func (l *localAnswers) ReloadShared(ctx context.Context) error { return l.changes.reloadShared(ctx) }
-
-// Reasons implements cluster.Local.
-func (l *localAnswers) Reasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
-	return l.waits.localReasons(ctx, j)
-}
-
-// Units implements cluster.Local.
-func (l *localAnswers) Units(ctx context.Context) ([]control.GateView, error) {
-	return l.gates.localUnits(ctx)
+	return newAPI(d, t), t.changes
 }
 
 // newAPI returns the handlers of all subjects.
@@ -227,8 +206,8 @@ func newAPI(d *Dependencies, t *tools) *API {
 		Actions: &Actions{
 			pool: d.Pool, store: d.Store, bulk: t.bulk, changes: t.changes, filters: t.filters, guard: d.Guard,
 			intake: t.intake, jobChanges: t.jobChanges, limits: t.limits, lock: d.Lock, nodeList: d.NodeList,
-			pauses: d.Pauses, queueRules: d.QueueRules, reader: t.reader, rights: d.Rights, router: d.Router,
-			runAs: d.RunAs, settings: d.Settings,
+			pauses: d.Pauses, queueRules: d.QueueRules, reader: t.reader, rights: d.Rights, runAs: d.RunAs,
+			settings: d.Settings,
 		},
 		Batches: &Batches{
 			store: d.Store, intake: t.intake, owners: d.Owners, quota: d.Quota, reader: t.reader,
@@ -251,13 +230,13 @@ func newAPI(d *Dependencies, t *tools) *API {
 			lastLineReads: fair.New(fair.Bound{Max: 1}),
 		},
 		Queues: &Queues{
-			log: d.Log, pool: d.Pool, store: d.Store, changes: t.changes, guard: d.Guard, intake: t.intake,
-			nodeList: d.NodeList, queueList: t.queueList, queueRules: d.QueueRules, router: d.Router,
-			settings: d.Settings,
+			log: d.Log, pool: d.Pool, store: d.Store, bulk: t.bulk, changes: t.changes, guard: d.Guard,
+			intake: t.intake, jobChanges: t.jobChanges, nodeList: d.NodeList, queueList: t.queueList,
+			queueRules: d.QueueRules, settings: d.Settings,
 		},
 		Schedules: &Schedules{
 			shares: d.Shares, store: d.Store, boot: t.boot, guard: d.Guard, intake: t.intake, owners: d.Owners,
-			quota: d.Quota, router: d.Router, runAs: d.RunAs, settings: d.Settings,
+			pool: d.Pool, quota: d.Quota, router: d.Router, runAs: d.RunAs, settings: d.Settings,
 		},
 		Gates: &Gates{
 			cluster: d.Cluster, node: d.Node, shares: d.Shares, store: d.Store, changes: t.changes,

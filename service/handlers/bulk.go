@@ -1,14 +1,17 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -20,6 +23,7 @@ type bulk struct {
 	guard   *access.Guard
 	reader  *jobReader
 	rights  *access.Rights
+	router  *cluster.JobRouter
 }
 
 const (
@@ -33,10 +37,27 @@ const (
 	maxRefusal = 512
 )
 
-// bulkByID is like bulkByRef, but first looks up the jobs by their ids.
-func (h *bulk) bulkByID(ctx context.Context, method string, ids []string,
-	do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
-	b := h.newBulk(ctx, method, ids, do)
+// verb is a change that a request makes to each of its jobs.
+type verb struct {
+	method string // name of the method, as in the table of methods
+	// do changes a job that no other node holds. If only is not empty, the job must be in one of these states.
+	do func(ctx context.Context, j *queue.Job, only []queue.State) error
+
+	localOnly bool // do changes nothing, so that it does not matter which node holds the job
+
+	// If another node holds the job, that node gets the request remoteMethod ("" means method), with the parameters
+	// that params returns for a selection of the job. params is nil if these are only the selection.
+	remoteMethod string
+	params       func(one control.Selection) any
+	endsAttempt  bool // the answer may come only after an attempt has ended
+	returnsJob   bool // the other node only returns the job to the queue, where do then changes it
+}
+
+// bulkByID is like bulkByRef, but first looks up the jobs by their ids. They may be in any state, unless the request
+// comes from another node.
+func (h *bulk) bulkByID(ctx context.Context, v *verb, ids []string) (control.BulkResult, error) {
+	only, _ := cluster.Relayed(ctx)
+	b := h.newBulk(ctx, v, ids, only)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
 		refs, errs, err := h.reader.readRefs(ctx, ids[done:min(done+readStep, len(ids))])
 		if err != nil {
@@ -50,15 +71,15 @@ func (h *bulk) bulkByID(ctx context.Context, method string, ids []string,
 	return b.results(ctx.Err())
 }
 
-// bulkByRef applies an operation to jobs and returns the results in the order of the request. It stops when
-// ctx ends, for example because the client disconnects.
-func (h *bulk) bulkByRef(ctx context.Context, method string, refs []store.Ref,
-	do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
+// bulkByRef applies a verb to jobs and returns the results in the order of the request. If only is not empty, it
+// skips jobs that are in none of these states. It stops when ctx ends, for example because the client disconnects.
+func (h *bulk) bulkByRef(ctx context.Context, v *verb, refs []store.Ref, only []queue.State) (control.BulkResult,
+	error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	b := h.newBulk(ctx, method, ids, do)
+	b := h.newBulk(ctx, v, ids, only)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
 		b.apply(i, refs[i], nil)
 	}
@@ -82,20 +103,19 @@ func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Re
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	h      *bulk
-	ctx    context.Context
-	peer   control.Peer
-	method string
-	do     func(context.Context, *queue.Job) error
-	ids    []string
-	errs   []error
-	slots  chan struct{}
-	calls  sync.WaitGroup
+	h     *bulk
+	ctx   context.Context
+	peer  control.Peer
+	verb  *verb
+	only  []queue.State // see verb.do
+	ids   []string
+	errs  []error
+	slots chan struct{}
+	calls sync.WaitGroup
 }
 
-func (h *bulk) newBulk(ctx context.Context, method string, ids []string,
-	do func(context.Context, *queue.Job) error) *bulkOperation {
-	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids,
+func (h *bulk) newBulk(ctx context.Context, v *verb, ids []string, only []queue.State) *bulkOperation {
+	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, only: only, ids: ids,
 		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
 }
 
@@ -107,7 +127,7 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
-		err = b.h.guard.MayAct(&b.peer, b.method, j)
+		err = b.h.guard.MayAct(&b.peer, b.verb.method, j)
 	}
 	if b.errs[i] = err; err != nil {
 		return
@@ -119,7 +139,7 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	}
 	do := func() {
 		defer func() { <-b.slots }()
-		b.errs[i] = b.do(b.ctx, j)
+		b.errs[i] = b.change(j)
 	}
 	end, ok := b.h.shares.Helper(b.ctx)
 	if !ok {
@@ -130,6 +150,49 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 		defer end()
 		do()
 	})
+}
+
+// change changes a job, on the node that holds it. It tries again while the job is leased in the store but not yet
+// known to the pool of that node.
+func (b *bulkOperation) change(j *queue.Job) error {
+	for {
+		if done, err := b.changeElsewhere(j); done || err != nil {
+			return err
+		}
+		err := b.verb.do(b.ctx, j, b.only)
+		if !errors.Is(err, store.ErrLeased) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-b.ctx.Done():
+			return b.ctx.Err()
+		}
+	}
+}
+
+// changeElsewhere changes a job on another node that holds it. It returns false if no other node holds it.
+func (b *bulkOperation) changeElsewhere(j *queue.Job) (done bool, err error) {
+	v, one := b.verb, control.Selection{ID: control.Name(j.ID)}
+	if v.localOnly {
+		return false, nil
+	}
+	req := cluster.Request{Method: cmp.Or(v.remoteMethod, v.method), Params: one, States: b.only,
+		EndsAttempt: v.endsAttempt}
+	if v.params != nil {
+		req.Params = v.params(one)
+	}
+	var result control.BulkResult
+	held, err := b.h.router.Forward(b.ctx, j.Seq, req, &result)
+	switch {
+	case err != nil || !held:
+		return false, err
+	case len(result.Refused) > 0:
+		return true, result.Refused[0].Err()
+	case len(result.Done) == 0:
+		return true, store.ErrStateChanged
+	}
+	return !v.returnsJob, nil
 }
 
 // results waits for the operations and returns their results. err is the reason why not all jobs were
@@ -153,6 +216,18 @@ func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 		}
 	}
 	return v, nil
+}
+
+// exceptState returns err or, if it is nil, the error about the first refused job. It ignores jobs that have ended in
+// the meantime or are being ended.
+func exceptState(v *control.BulkResult, err error) error {
+	for i := range v.Refused {
+		code := v.Refused[i].Code
+		if err == nil && code != queue.CodeWrongState && code != queue.CodeNotFound {
+			err = v.Refused[i].Err()
+		}
+	}
+	return err
 }
 
 // refusalOf returns the error about one job in the form in which a response lists it.

@@ -314,15 +314,31 @@ func (ch *Changer) putWorkers(ctx context.Context, n int) error {
 func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
 	err := ch.lock.With(ctx, f)
 	if err == nil {
-		ch.notifyNodes(ctx, cluster.NodeRequest{Command: "obey"})
+		ch.reloadOtherNodes(ctx)
 	}
 	return err
 }
 
+// reloadRequest makes another node apply the settings and drains that are stored for it.
+var reloadRequest = cluster.Request{Method: "reload"}
+
+// asService returns a context for a request that the service itself makes, because a change of the peer of ctx, which
+// the peer had the right to make, concerns other nodes too.
+func asService(ctx context.Context) context.Context {
+	peer := control.PeerFrom(ctx)
+	peer.Right = control.Admin
+	return control.WithPeer(ctx, peer)
+}
+
+// reloadOtherNodes makes the other nodes apply the settings and drains that are stored for them.
+func (ch *Changer) reloadOtherNodes(ctx context.Context) {
+	notifyNodes[control.Nothing](asService(ctx), ch, reloadRequest)
+}
+
 // notifyNodes sends a request to the other nodes and logs which nodes did not answer.
-func (ch *Changer) notifyNodes(ctx context.Context, req cluster.NodeRequest) []cluster.NodeResult {
-	list, err := ch.router.Broadcast(ctx, req)
-	ch.warnUnconfirmed(list)
+func notifyNodes[R any](ctx context.Context, ch *Changer, req cluster.Request) []cluster.NodeResult[R] {
+	list, err := cluster.Broadcast[R](ctx, ch.router, req)
+	warnUnconfirmed(ch, list)
 	if err != nil {
 		ch.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database",
 			"error", err)
@@ -331,17 +347,17 @@ func (ch *Changer) notifyNodes(ctx context.Context, req cluster.NodeRequest) []c
 }
 
 // warnUnconfirmed logs which nodes have not confirmed a change.
-func (ch *Changer) warnUnconfirmed(list []cluster.NodeResult) {
+func warnUnconfirmed[R any](ch *Changer, list []cluster.NodeResult[R]) {
 	for i := range list {
-		if list[i].Failed != nil {
+		if list[i].Err != nil {
 			ch.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
-				"node", list[i].Node.Name, "error", list[i].Failed)
+				"node", list[i].Node.Name, "error", list[i].Err)
 		}
 	}
 }
 
-// reloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
-func (ch *Changer) reloadShared(ctx context.Context) error {
+// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
+func (ch *Changer) ReloadShared(ctx context.Context) error {
 	return errors.Join(ch.drains.ReadDrained(ctx), ch.applyShared(ctx))
 }
 

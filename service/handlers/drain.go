@@ -19,12 +19,17 @@ import (
 // node's row. Then the service sends each affected node a request to confirm it. A node confirms once it
 // has read the stored drain and no job can start on it any more. If a node does not confirm in time, the
 // user gets an error.
+//
+// The other nodes get the request drain, whether all nodes or one node are to be drained.
 
 // confirmTimeout is how long a drain waits for nodes to confirm. Each node first waits for its runners.
 const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
 func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
+	if _, relayed := cluster.Relayed(ctx); relayed {
+		return h.drainForOtherNode(ctx, p.Wait)
+	}
 	value := "on"
 	if p.Off {
 		value = ""
@@ -41,7 +46,7 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, e
 	switch {
 	case err != nil:
 	case p.Off:
-		h.changes.notifyNodes(ctx, cluster.NodeRequest{Command: "obey"})
+		h.changes.reloadOtherNodes(ctx)
 	default:
 		err = h.confirmDrainOfAll(ctx, p.Wait)
 	}
@@ -53,6 +58,24 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, e
 		state.Running = int(h.store.Counts().States[queue.Processing])
 	}
 	return state, nil
+}
+
+// drainForOtherNode answers a drain request of another node once no job can start on this node. A request with wait
+// follows that answer. It is answered once no job runs here or the drain has ended, but at the latest after
+// cluster.IdleWait. If jobs still run then, Running is not 0.
+func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.Draining, err error) {
+	if !wait {
+		if err = h.changes.ReloadShared(ctx); err == nil {
+			err = h.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+		}
+		return state, err
+	}
+	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleWait)
+	defer cancel()
+	if h.pool.WaitIdle(timeoutCtx) != nil {
+		state.Running = max(1, h.pool.Busy())
+	}
+	return state, ctx.Err()
 }
 
 // confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
@@ -119,7 +142,8 @@ func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
 	defer cancel()
-	h.changes.warnUnconfirmed(h.router.SendToNodes(timeoutCtx, []store.NodeState{n}, cluster.NodeRequest{Command: "obey"}))
+	warnUnconfirmed(h.changes, cluster.SendToNodes[control.Nothing](asService(timeoutCtx), h.router,
+		[]store.NodeState{n}, reloadRequest))
 	return nil
 }
 
@@ -128,31 +152,32 @@ func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
 func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	thisNode := cluster.NodeResult{}
+	thisNode := cluster.NodeResult[control.Draining]{Answered: true}
 	var local sync.WaitGroup
 	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsSelf }); i >= 0 {
 		thisNode.Node = nodes[i]
-		local.Go(func() { thisNode.Failed = h.confirmDrainHere(timeoutCtx) })
+		local.Go(func() { thisNode.Err = h.confirmDrainHere(timeoutCtx) })
 	}
-	others := h.router.SendToNodes(timeoutCtx, nodes, cluster.NodeRequest{Command: "drained"})
+	others := cluster.SendToNodes[control.Draining](timeoutCtx, h.router, nodes,
+		cluster.Request{Method: "drain", Params: control.Drain{}})
 	local.Wait()
 	var problems []string
 	for _, result := range append(others, thisNode) {
-		switch err := result.Failed; {
+		switch err := result.Err; {
 		case err == nil || cluster.IsNodeLost(err):
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case h.cluster == nil:
 			return err
-		case result.Node.IsSelf || result.Error != "":
+		case result.Answered:
 			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
 		default:
 			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start "+
 				"there for up to %v (setting node_lease)", result.Node.Name, h.cluster.Lease()))
 		}
 	}
-	if more := len(problems) - maxNamedNodes; more > 0 {
-		problems = append(problems[:maxNamedNodes], fmt.Sprintf("jobs may also still start on %d more nodes", more))
+	if more := len(problems) - cluster.MaxNamedNodes; more > 0 {
+		problems = append(problems[:cluster.MaxNamedNodes], fmt.Sprintf("jobs may also still start on %d more nodes", more))
 	}
 	if len(problems) == 0 {
 		return nil

@@ -42,16 +42,24 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error 
 func (c *drainCluster) IsDrained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
 
 func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
-	var req cluster.NodeRequest
+	var req cluster.Request
 	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
-	c.requests = append(c.requests, req.Command)
+	c.requests = append(c.requests, req.Method)
 	answer, ok := c.answers[node]
 	if !ok {
 		return nil, context.DeadlineExceeded
 	}
 	return []byte(answer), nil
+}
+
+// done is an answer of a node that has executed a request.
+var done = string(control.EncodeAnswer(control.Draining{}, nil))
+
+// failed returns the answer of a node that could not execute a request.
+func failed(message string) string {
+	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
 // newSharedService returns a service on node a whose store is shared with node b.
@@ -69,7 +77,7 @@ func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
 
 // newDrainCluster returns a store that the nodes a and b share.
 func newDrainCluster() *drainCluster {
-	return &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
+	return &drainCluster{answers: map[int64]string{2: done}, nodes: []store.NodeState{
 		{Node: store.Node{ID: 1, Name: "a"}, IsSelf: true, Alive: true},
 		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
 	}}
@@ -78,7 +86,7 @@ func newDrainCluster() *drainCluster {
 // A drain succeeds only if every affected node confirms that no job can start on it. If a node does not
 // confirm, the error contains the answer of each node.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
-	const hangs = `{"code":"unavailable","error":"job 7 is still starting; draining has begun, but this job may still start"}`
+	hangs := failed("job 7 is still starting; draining has begun, but this job may still start")
 	drains := map[string]func(*rig) error{
 		"node drain b": func(s *rig) error {
 			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
@@ -94,13 +102,13 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			answers map[int64]string
 			want    string
 		}{
-			"it confirms": {map[int64]string{2: `{"held":true}`}, ""},
+			"it confirms": {map[int64]string{2: done}, ""},
 			"its start hangs": {map[int64]string{2: hangs},
 				"on b: job 7 is still starting; draining has begun, but this job may still start"},
 			"it does not answer": {nil, "draining has begun, but node b does not answer, so jobs may still start there for " +
 				"up to 30s (setting node_lease)"},
 			"its lease has ended":  {map[int64]string{}, ""},
-			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
+			"it answers otherwise": {map[int64]string{2: failed("database away")}, "on b: database away"},
 		} {
 			s, cluster := newSharedService(t)
 			cluster.answers = c.answers
@@ -138,7 +146,7 @@ func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"
-	c.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
+	c.answers = map[int64]string{2: failed(hangs)}
 	s := newSharedServiceOn(t, &slowCluster{c, worker.MaxNoStartsWait + cluster.BroadcastTimeout - time.Millisecond})
 	synctest.Test(t, func(t *testing.T) {
 		err := s.nodes.confirmDrain(t.Context(), c.nodes[1:])
@@ -156,7 +164,7 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	_, err2 := s.nodes.Drain(ctx, control.Drain{Off: true})
 	_, err3 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"})
 	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
-	if got, want := strings.Join(c.requests, " "), "drained obey drained obey"; got != want ||
+	if got, want := strings.Join(c.requests, " "), "drain reload drain reload"; got != want ||
 		errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -225,6 +226,9 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 
 // Reload implements control.API.
 func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
+	if _, relayed := cluster.Relayed(ctx); relayed { // each node has its own settings file
+		return control.Reloaded{}, h.changes.ReloadShared(ctx)
+	}
 	if err := h.guard.Audit(ctx, "reload", h.places.File, nil); err != nil {
 		return control.Reloaded{}, err
 	}

@@ -121,7 +121,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
 	var mu sync.Mutex
 	begun := 0
-	_, err = s.bulk.bulkByID(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
+	_, err = s.bulk.bulkByID(ctx, &verb{method: "hold", do: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
 		mu.Lock()
 		if begun++; begun == 1 {
 			cancel()
@@ -129,7 +129,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		mu.Unlock()
 		<-ctx.Done()
 		return ctx.Err()
-	})
+	}}, ids)
 	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
 		t.Errorf("%d were begun, %v", begun, err)
 	}
@@ -152,8 +152,8 @@ func TestVerbsShareHelpers(t *testing.T) {
 	var mu sync.Mutex
 	now, most := 0, 0
 	two := make(chan struct{})
-	work := func(until <-chan struct{}) func(context.Context, *queue.Job) error {
-		return func(ctx context.Context, _ *queue.Job) error {
+	work := func(until <-chan struct{}) *verb {
+		return &verb{method: "hold", do: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
 			mu.Lock()
 			if now++; now == 2 && most < 2 {
 				close(two)
@@ -168,11 +168,11 @@ func TestVerbsShareHelpers(t *testing.T) {
 			defer mu.Unlock()
 			now--
 			return nil
-		}
+		}}
 	}
 	atOnce := make(chan struct{})
 	close(atOnce)
-	if v, err := s.bulk.bulkByRef(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
+	if v, err := s.bulk.bulkByRef(ctx, work(atOnce), refs, nil); err != nil || len(v.Done) != len(refs) || most != 1 {
 		t.Errorf("without helpers: %d at once, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
@@ -180,7 +180,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.bulk.bulkByRef(lateCtx, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
+	if v, err := s.bulk.bulkByRef(lateCtx, work(two), refs, nil); err != nil || len(v.Done) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 )
@@ -69,6 +70,10 @@ func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateSta
 // GateList implements control.API.
 func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
+	if _, relayed := cluster.Relayed(ctx); relayed { // only this node knows its resources
+		units, err := h.localUnits(ctx)
+		return control.GateList{Gates: units}, err
+	}
 	at, err := p.Position()
 	if err != nil {
 		return out, err
@@ -93,7 +98,7 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 		out.Next = control.GateCursor(positionOf(&list[len(list)-1]))
 		return out, nil
 	}
-	others, err := h.router.Broadcast(ctx, cluster.NodeRequest{Command: "units"})
+	others, err := cluster.Broadcast[control.GateList](ctx, h.router, cluster.Request{Method: "gate.list"})
 	if err != nil {
 		return out, err
 	}
@@ -106,7 +111,7 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 		return out, err
 	}
 	for i := range others {
-		units = append(units, others[i].Units...)
+		units = append(units, others[i].Result.Gates...)
 	}
 	for i := range units {
 		if len(others) == 0 {
@@ -164,7 +169,7 @@ func positionOf(g *store.GateState) control.GatePosition {
 
 // viewGate converts a gate to its form in a reply.
 func (h *Gates) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: gateTexts[g.Kind].kind, Limit: g.N, Used: g.Used, Set: g.Set}
+	v := control.GateView{Key: g.Key, Kind: reasons.KindOf(g.Kind), Limit: g.N, Used: g.Used, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Period))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -31,7 +32,7 @@ type viewer struct {
 	pauses   *settings.AllPause
 	runAs    *access.RunAs
 	units    *settings.Units
-	waits    *waitReasons
+	waits    *reasons.Finder
 }
 
 // filters converts the parameters of requests to filters of the store.
@@ -72,7 +73,7 @@ type Jobs struct {
 	outputReader *outputReader
 	reader       *jobReader
 	views        *viewer
-	waits        *waitReasons
+	waits        *reasons.Finder
 }
 
 // Batches enqueues jobs.
@@ -316,7 +317,7 @@ func (w *viewer) view(j *queue.Job) control.Job {
 // viewFor returns a job as the peer may see it.
 func (w *viewer) viewFor(p *control.Peer, j *queue.Job) control.Job {
 	v := w.view(j)
-	v.Hide(w.guard.VisibilityFor(p, j))
+	access.HideJob(&v, w.guard.VisibilityFor(p, j))
 	return v
 }
 
@@ -329,7 +330,7 @@ func (w *viewer) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job
 		}
 	}
 	w.nodeList.NameNodes(ctx, list)
-	w.waits.setWaitsFor(ctx, jobs, list)
+	w.waits.SetWaitsFor(ctx, jobs, list)
 	return list
 }
 

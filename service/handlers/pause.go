@@ -25,21 +25,29 @@ func (h *Actions) pause(ctx context.Context, method string, p control.Selection,
 	if p.All {
 		return h.pauseAll(ctx, method, p, on)
 	}
-	return h.bulk.onJobs(ctx, method, p, []queue.State{queue.Processing},
-		func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			runs, err := h.router.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
-			switch {
-			case err != nil || runs:
-				return err
-			case len(only) > 0:
-				return store.ErrStateChanged
-			}
-			now, err := h.reader.rereadOutline(ctx, j)
-			if err != nil {
-				return err
-			}
-			return notPaused(&now, on)
-		})
+	return h.bulk.onJobs(ctx, p, []queue.State{queue.Processing}, h.jobChanges.pauseVerb(on))
+}
+
+// pauseVerb returns the verb that pauses running jobs, or resumes paused ones.
+func (h *jobChanger) pauseVerb(on bool) *verb {
+	method := "resume"
+	if on {
+		method = "pause"
+	}
+	return &verb{method: method, do: func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		runs, err := h.pool.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+		switch {
+		case err != nil || runs:
+			return err
+		case len(only) > 0:
+			return store.ErrStateChanged
+		}
+		now, err := h.reader.rereadOutline(ctx, j)
+		if err != nil {
+			return err
+		}
+		return notPaused(&now, on)
+	}}
 }
 
 // notPaused returns the error for a job that cannot be paused because it does not run, or cannot be resumed
@@ -66,6 +74,13 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	if !peer.Right.Covers(control.Operate) {
 		return v, h.rights.Refuse(&peer, method+" of all jobs", control.Operate)
 	}
+	if _, relayed := cluster.Relayed(ctx); relayed {
+		err := h.changes.ReloadShared(ctx)
+		if err == nil {
+			v.Done, err = h.pool.PauseAll(h.pauses.Current() != nil)(ctx)
+		}
+		return v, err
+	}
 	if p.DryRun {
 		v.Matched = new(int(h.store.Counts().States[queue.Processing]))
 		return v, nil
@@ -91,8 +106,9 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	}
 	done, err := wait(ctx)
 	v.Done = append(v.Done, done...)
-	for _, other := range h.changes.notifyNodes(ctx, cluster.NodeRequest{Command: "freeze"}) {
-		v.Done = append(v.Done, other.Done...)
+	request := cluster.Request{Method: method, Params: control.Selection{All: true}}
+	for _, other := range notifyNodes[control.BulkResult](ctx, h.changes, request) {
+		v.Done = append(v.Done, other.Result.Done...)
 	}
 	return v, err
 }

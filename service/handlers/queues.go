@@ -34,13 +34,14 @@ type Queues struct {
 	log        *slog.Logger
 	pool       *worker.Pool
 	store      store.Store
+	bulk       *bulk
 	changes    *Changer
 	guard      *access.Guard
 	intake     *intake
+	jobChanges *jobChanger
 	nodeList   *cluster.NodeList
 	queueList  *queueReader
 	queueRules *settings.QueueRules
-	router     *cluster.JobRouter
 	settings   *settings.Keeper
 }
 
@@ -344,7 +345,7 @@ func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	for leased := int64(q.Leased); ; {
 		running, unstarted := h.pool.RecallQueue(q.Name)
 		if q.Rule.Frozen {
-			if err := h.pauseEach(ctx, running, true, q.Rule.PausedBy, paused); err != nil {
+			if err := h.pauseEach(ctx, running, q.Rule.PausedBy, paused); err != nil {
 				return err
 			}
 		}
@@ -367,14 +368,14 @@ func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseEach concurrently pauses or resumes the running jobs that are not in done, and adds them to done.
-func (h *Queues) pauseEach(ctx context.Context, seqs []int64, on bool, uid int, done map[int64]bool) error {
+// pauseEach concurrently pauses the jobs that run here and are not in done, and adds them to done.
+func (h *Queues) pauseEach(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = h.router.Pause(ctx, seq, on, uid) })
+			calls.Go(func() { _, errs[i] = h.pool.Pause(ctx, seq, true, uid) })
 		}
 	}
 	calls.Wait()
@@ -396,13 +397,14 @@ func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 		if err != nil {
 			return err
 		}
-		var seqs []int64
+		var refs []store.Ref
 		for i := range page.Jobs {
-			if pausedAt := page.Jobs[i].PausedAt; pausedAt != 0 && pausedAt >= q.Rule.PausedAt {
-				seqs = append(seqs, page.Jobs[i].Seq)
+			if j := &page.Jobs[i]; j.PausedAt != 0 && j.PausedAt >= q.Rule.PausedAt {
+				refs = append(refs, store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 			}
 		}
-		if err := h.pauseEach(ctx, seqs, false, control.PeerFrom(ctx).UID, map[int64]bool{}); err != nil || page.Next == 0 {
+		v, err := h.bulk.bulkByRef(ctx, h.jobChanges.pauseVerb(false), refs, f.States)
+		if err = exceptState(&v, err); err != nil || page.Next == 0 {
 			return err
 		}
 		f.Before = page.Next

@@ -14,7 +14,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -181,7 +183,7 @@ func TestAnswersFit(t *testing.T) {
 				}
 				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))),
 					tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
-				d.Hide(control.VisibleWhole)
+				access.HideDetail(&d, access.VisibleWhole)
 				all = append(all, d)
 			}
 			return all
@@ -254,7 +256,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
-			for range maxLinks + queue.MaxDemands + 4 {
+			for range reasons.MaxLinks + queue.MaxDemands + 4 {
 				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512),
 					Next: sixfoldText(256), Used: new(1 << 62), Limit: new(1 << 62)})
 			}

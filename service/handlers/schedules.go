@@ -14,14 +14,13 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/schedule"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/upkeep"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // Schedules adds, changes and lists schedules.
@@ -32,6 +31,7 @@ type Schedules struct {
 	guard    *access.Guard
 	intake   *intake
 	owners   *access.Owners
+	pool     *worker.Pool
 	quota    *settings.Quota
 	router   *cluster.JobRouter
 	runAs    *access.RunAs
@@ -47,34 +47,6 @@ const (
 	// schedule.
 	scheduleTries = 10
 )
-
-// bootID returns the identity of the machine's current boot, or "" if the system has none.
-func bootID() string {
-	id, err := process.BootID()
-	if err != nil {
-		return ""
-	}
-	return id
-}
-
-// Recurring returns the functions and values with which package upkeep starts recurring jobs.
-func (h *Schedules) Recurring() upkeep.Recurring {
-	return upkeep.Recurring{
-		Boot: bootID(),
-		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
-			c := h.settings.Current()
-			return h.owners.OwnerName(uid), c.MaxPending, c.MaxPendingUser, h.quota.MaxBytesUser()
-		},
-		MakeRoom: h.quota.MakeRoom,
-		End:      h.endLeased,
-	}
-}
-
-// endLeased ends a leased job and waits for its end.
-func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
-	_, err := h.router.Cancel(ctx, seq, uid)
-	return err
-}
 
 // requestedSchedule is a requested schedule with its parsed cron line and time zone.
 type requestedSchedule struct {
@@ -275,7 +247,7 @@ func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (c
 		for i := range list {
 			j := jobOf(&list[i])
 			v := h.viewSchedule(&list[i])
-			v.Hide(h.guard.VisibilityFor(&peer, &j))
+			access.HideSchedule(&v, h.guard.VisibilityFor(&peer, &j))
 			out.Schedules = append(out.Schedules, v)
 		}
 		if n := len(list); n > 0 {
@@ -334,12 +306,12 @@ func (h *Schedules) showSchedule(ctx context.Context, name string,
 		}
 		j := jobOf(&sched)
 		visibility := h.guard.VisibilityFor(&peer, &j)
-		if visibility == control.VisibleWhole && !h.guard.IsOwner(&peer, &j) {
+		if visibility == access.VisibleWhole && !h.guard.IsOwner(&peer, &j) {
 			// Leave out the environment: to see another user's environment, a caller must show a job,
 			// because that is audited.
-			visibility = control.VisibleInside
+			visibility = access.VisibleInside
 		}
-		d.Hide(visibility)
+		access.HideScheduleDetail(&d, visibility)
 		more(&d)
 		return d, nil
 	})
@@ -410,7 +382,7 @@ func (h *Schedules) onSchedule(ctx context.Context, method, name string,
 func (h *Schedules) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
 	v := h.viewSchedule(sched)
-	v.Hide(h.guard.VisibilityFor(p, &j))
+	access.HideSchedule(&v, h.guard.VisibilityFor(p, &j))
 	return v
 }
 

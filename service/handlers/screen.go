@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -35,7 +36,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	}
 	peer := control.PeerFrom(ctx)
 	f := store.ScreenFilter{Rows: p.Rows}
-	if control.VisibilityFor(peer.Right, false) == control.VisibleOutline {
+	if access.VisibilityFor(peer.Right, false) == access.VisibleOutline {
 		f.Submitter = &peer.UID
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
@@ -87,12 +88,12 @@ func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.Sc
 	err := h.shares.Do(ctx, control.ClassMany, func() error {
 		parts, err := h.store.Screen(ctx, f)
 		for i := range parts.Running {
-			if j := &parts.Running[i]; h.guard.VisibilityFor(peer, j) >= control.VisibleInside {
+			if j := &parts.Running[i]; h.guard.VisibilityFor(peer, j) >= access.VisibleInside {
 				running = append(running, outline(j))
 			}
 		}
 		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.VisibilityFor(peer, j) >= control.VisibleInside {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.VisibilityFor(peer, j) >= access.VisibleInside {
 				dead = append(dead, outline(j))
 			}
 		}

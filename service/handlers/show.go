@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -35,9 +36,9 @@ const (
 // Show implements control.API.
 func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
 	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore,
-		maxVisibility: control.VisibleWhole}
+		maxVisibility: access.VisibleWhole}
 	if p.WithoutEnv {
-		req.maxVisibility = control.VisibleInside
+		req.maxVisibility = access.VisibleInside
 	}
 	for {
 		d, err := control.Answer(ctx, h.shares, control.ClassOne,
@@ -76,7 +77,7 @@ type showRequest struct {
 	peer          control.Peer
 	id            string
 	before        int
-	maxVisibility control.Visibility
+	maxVisibility access.Visibility
 
 	job       queue.Job // the job as last read, without its large fields
 	tails     tails
@@ -107,10 +108,10 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 	w.job = outline(&j)
 	isOwner := w.h.guard.IsOwner(&w.peer, &j)
 	sees := min(w.maxVisibility, w.h.guard.VisibilityFor(&w.peer, &j))
-	if sees == control.VisibleWhole && !isOwner && len(j.Env) > 0 && !w.recorded {
+	if sees == access.VisibleWhole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
-	if sees >= control.VisibleInside && !w.tailsRead { // with less visibility, none of the output is shown
+	if sees >= access.VisibleInside && !w.tailsRead { // with less visibility, none of the output is shown
 		if err := w.readTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
@@ -122,7 +123,7 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 		d.StdoutBytes = w.tails.printed[output.Stdout]
 	}
 	d.Result = w.result
-	d.Hide(sees)
+	access.HideDetail(&d, sees)
 	return d, err
 }
 
@@ -187,15 +188,15 @@ func tailCollector(tails *[2][]byte) func(output.Chunk) error {
 
 // record writes an audit record that the caller sees another user's environment. It returns how much the
 // caller may see. If the record cannot be written, the caller may see everything except the environment.
-func (h *Jobs) record(ctx context.Context, j *queue.Job) control.Visibility {
+func (h *Jobs) record(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
 			err)
-		return control.VisibleInside
+		return access.VisibleInside
 	}
 	peer := control.PeerFrom(ctx)
 	h.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
-	return control.VisibleWhole
+	return access.VisibleWhole
 }
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
@@ -218,19 +219,19 @@ func (r *jobReader) findJob(ctx context.Context, id control.Name) (j queue.Job, 
 func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
 	views := []control.Job{h.views.view(j)}
 	h.nodeList.NameNodes(ctx, views)
-	h.waits.setWaitsFor(ctx, []queue.Job{*j}, views)
+	h.waits.SetWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
 		HistoryTotal: j.Runs}
 	history, err := h.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err
 	}
-	parents, _, err := h.store.Links(ctx, j.Seq, maxLinks)
+	parents, _, err := h.store.Links(ctx, j.Seq, reasons.MaxLinks)
 	if err != nil {
 		return d, err
 	}
 	if len(parents) > 0 {
-		d.Spec["depends_on"] = linkNames(parents)
+		d.Spec["depends_on"] = reasons.LinkNames(parents)
 	}
 	for i := range history {
 		d.History = append(d.History, control.ViewAttempt(&history[i]))

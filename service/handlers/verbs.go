@@ -25,9 +25,9 @@ type jobChanger struct {
 	bulk     *bulk
 	filters  *filters
 	guard    *access.Guard
+	pool     *worker.Pool
 	quota    *settings.Quota
 	reader   *jobReader
-	router   *cluster.JobRouter
 	settings *settings.Keeper
 }
 
@@ -48,7 +48,6 @@ type Actions struct {
 	queueRules *settings.QueueRules
 	reader     *jobReader
 	rights     *access.Rights
-	router     *cluster.JobRouter
 	runAs      *access.RunAs
 	settings   *settings.Keeper
 }
@@ -56,48 +55,29 @@ type Actions struct {
 // Cancel implements control.API.
 func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.ActsIn(), queue.Processing)
-	return h.bulk.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if len(only) > 0 && !slices.Contains(only, queue.Processing) {
-			// The selection excludes running jobs, so a job that has started in the meantime is not
-			// cancelled.
-			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
-		}
-		return h.jobChanges.retryWhileLeased(ctx, func() (err error) {
-			if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
-				// cancelLeased also sets only: once the pool has held the job, the job may be changed in
-				// any state.
-				return err
-			}
-			return h.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
-		})
-	})
+	return h.bulk.onJobs(ctx, p, takes, &verb{method: "cancel", do: h.jobChanges.cancel, endsAttempt: true})
+}
+
+// cancel cancels a job. It ends a running attempt, unless the states in only exclude running jobs.
+func (h *jobChanger) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+	if len(only) > 0 && !slices.Contains(only, queue.Processing) {
+		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
+	}
+	if only, err = h.cancelLeased(ctx, j, only); err != nil {
+		return err
+	}
+	return h.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
 }
 
 // cancelLeased ends the running attempt of a job, before any change of the store, because that change might
 // wait for disk space. It returns the states in which the caller may change the job afterwards. If the pool
 // held the job, these are all states (nil). If not, they are the states in the parameter only.
 func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
-	leased, err := h.router.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	leased, err := h.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
 		only = nil
 	}
 	return only, err
-}
-
-// retryWhileLeased repeats the function do as long as it returns ErrLeased. This happens while the job is
-// leased in the store but not yet known to the pool.
-func (h *jobChanger) retryWhileLeased(ctx context.Context, do func() error) error {
-	for {
-		err := do()
-		if !errors.Is(err, store.ErrLeased) {
-			return err
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // changeJob applies a change to a job that is not running.
@@ -105,43 +85,42 @@ func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change
 	c.UID = control.PeerFrom(ctx).UID
 	set := h.settings.Current()
 	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.quota.MaxBytesUser()
-	return h.retryWhileLeased(ctx, func() error {
-		done, err := h.router.Change(ctx, j.Seq, c)
-		if errors.Is(err, worker.ErrAttemptStarted) && len(c.Only) > 0 {
-			return store.ErrStateChanged
+	done, err := h.pool.Change(ctx, j.Seq, c)
+	if errors.Is(err, worker.ErrAttemptStarted) && len(c.Only) > 0 {
+		return store.ErrStateChanged
+	}
+	if errors.Is(err, worker.ErrAttemptStarted) {
+		next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
+		if c.Verb == queue.VerbRemove {
+			next = "to stop it and remove it: queuectl rm --force " + j.ID
 		}
-		if errors.Is(err, worker.ErrAttemptStarted) {
-			next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
-			if c.Verb == queue.VerbRemove {
-				next = "to stop it and remove it: queuectl rm --force " + j.ID
-			}
-			return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
-		}
-		if done || err != nil {
-			return err
-		}
-		return h.quota.WithRoom(ctx, j.UID, func() error { return h.store.Change(ctx, j.Seq, c) })
-	})
+		return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
+	}
+	if done || err != nil {
+		return err
+	}
+	return h.quota.WithRoom(ctx, j.UID, func() error { return h.store.Change(ctx, j.Seq, c) })
 }
 
-// changeJobs applies a verb from the table of verbs to many jobs.
-func (h *jobChanger) changeJobs(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, string(c.Verb), p, c.Verb.ActsIn(),
-		func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			c := c
-			c.Only = only
-			return h.changeJob(ctx, j, c)
-		})
+// changeBy returns the function do of a verb that applies a change.
+func (h *jobChanger) changeBy(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
+	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		c := c
+		c.Only = only
+		return h.changeJob(ctx, j, c)
+	}
 }
 
 // Hold implements control.API.
 func (h *Actions) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.jobChanges.changeJobs(ctx, p, store.Change{Verb: queue.VerbHold})
+	return h.bulk.onJobs(ctx, p, queue.VerbHold.ActsIn(),
+		&verb{method: "hold", do: h.jobChanges.changeBy(store.Change{Verb: queue.VerbHold})})
 }
 
 // Release implements control.API.
 func (h *Actions) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.jobChanges.changeJobs(ctx, p, store.Change{Verb: queue.VerbRelease})
+	return h.bulk.onJobs(ctx, p, queue.VerbRelease.ActsIn(),
+		&verb{method: "release", do: h.jobChanges.changeBy(store.Change{Verb: queue.VerbRelease})})
 }
 
 // Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
@@ -151,10 +130,11 @@ func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResul
 	if p.Chosen() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return h.bulk.onJobs(ctx, "retry", p.Selection, takes,
-		func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, KeepDependants: p.Only})
-		})
+	return h.bulk.onJobs(ctx, p.Selection, takes, &verb{
+		method: "retry",
+		params: func(one control.Selection) any { return control.Retry{Selection: one, Only: p.Only} },
+		do:     h.jobChanges.changeBy(store.Change{Verb: queue.VerbRetry, KeepDependants: p.Only}),
+	})
 }
 
 // maxEdit is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
@@ -205,10 +185,13 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	v, err := h.bulk.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.ActsIn(),
-		func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
-		})
+	v, err := h.bulk.onJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &verb{
+		method: "edit",
+		// The edit itself stays on this node, which has checked it. The method release has no other effect on a job
+		// that is not held.
+		remoteMethod: "release", returnsJob: true,
+		do: h.jobChanges.changeBy(store.Change{Verb: queue.VerbEdit, Edit: edit}),
+	})
 	if err == nil && len(v.Done) > 0 {
 		var notes receiptNotes
 		h.intake.addNotes(&notes, []queue.Job{any})
@@ -224,15 +207,19 @@ func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return h.bulk.onJobs(ctx, "rm", p.Selection, takes,
-		func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+	return h.bulk.onJobs(ctx, p.Selection, takes, &verb{
+		method:      "rm",
+		params:      func(one control.Selection) any { return control.Remove{Selection: one, Force: p.Force} },
+		endsAttempt: p.Force,
+		do: func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 			if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
 				if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
 					return err
 				}
 			}
 			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
-		})
+		},
+	})
 }
 
 // Clear implements control.API.
@@ -256,6 +243,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 	} else if err := h.guard.Audit(ctx, method, p.Batch, nil); err != nil {
 		return removed, err
 	}
+	remove := &verb{method: method, remoteMethod: "rm", do: h.changeBy(store.Change{Verb: queue.VerbRemove})}
 	for {
 		page, err := h.reader.selected(ctx, f)
 		if err != nil {
@@ -267,9 +255,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 			}
 			continue
 		}
-		verdict, err := h.bulk.bulkByRef(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
-			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
-		})
+		verdict, err := h.bulk.bulkByRef(ctx, remove, page.Refs, states)
 		removed.Removed += len(verdict.Done)
 		if err != nil || f.Before == 0 {
 			return removed, err
@@ -279,25 +265,26 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 
 // Requeue implements control.API.
 func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, "requeue", p, []queue.State{queue.Processing},
-		func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			held, err := h.router.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
-			switch {
-			case errors.Is(err, worker.ErrAttemptEnded):
-				if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
-					return err
-				}
-			case err != nil || held || j.State == queue.Pending:
-				return err
-			case len(only) > 0:
-				return store.ErrStateChanged
-			}
-			next := ""
-			if j.State.Ended() {
-				next = "; put it back in the queue with: queuectl retry " + j.ID
-			}
-			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued%s", j.ID, j.State, next)
-		})
+	return h.bulk.onJobs(ctx, p, []queue.State{queue.Processing}, &verb{method: "requeue", do: h.requeue, endsAttempt: true})
+}
+
+func (h *Actions) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {
+	held, err := h.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	switch {
+	case errors.Is(err, worker.ErrAttemptEnded):
+		if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
+			return err
+		}
+	case err != nil || held || j.State == queue.Pending:
+		return err
+	case len(only) > 0:
+		return store.ErrStateChanged
+	}
+	next := ""
+	if j.State.Ended() {
+		next = "; put it back in the queue with: queuectl retry " + j.ID
+	}
+	return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued%s", j.ID, j.State, next)
 }
 
 // Kill implements control.API.
@@ -306,19 +293,21 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	return h.bulk.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing},
-		func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			if h.router.Running(ctx, j) > 0 {
+	return h.bulk.onJobs(ctx, p.Selection, []queue.State{queue.Processing}, &verb{
+		method: "kill",
+		params: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
+		do: func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			if h.pool.Running(j.Seq) > 0 {
 				if err := h.guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 					return err
 				}
 			}
 			if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
-				if err := h.router.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+				if err := h.pool.ResumeForSignal(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 					return err
 				}
 			}
-			runs, err := h.router.Signal(ctx, j.Seq, number)
+			runs, err := h.pool.Signal(ctx, j.Seq, number)
 			switch {
 			case err != nil || runs:
 				return err
@@ -326,21 +315,24 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 				return store.ErrStateChanged
 			}
 			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
-		})
+		},
+	})
 }
 
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
 // limit, and retries the oldest of these first.
 func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	change := func(ctx context.Context, j *queue.Job) error {
-		return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
+	retry := &verb{
+		method: "dlq.retry",
+		params: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
+		do:     h.jobChanges.changeBy(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
 	}
 	if p.DryRun {
-		change = countInStates([]queue.State{queue.Dead})
+		retry = countInStates("dlq.retry", []queue.State{queue.Dead})
 	}
 	if len(ids) > 0 {
-		v, err := h.bulk.bulkByID(ctx, "dlq.retry", ids, change)
+		v, err := h.bulk.bulkByID(ctx, retry, ids)
 		if p.DryRun {
 			v.Matched, v.Done = new(len(v.Done)), []string{}
 		}
@@ -364,7 +356,7 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 			Next: cursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
-	v, err := h.bulk.bulkByRef(ctx, "dlq.retry", page.Refs, change)
+	v, err := h.bulk.bulkByRef(ctx, retry, page.Refs, nil)
 	v.Next = cursor(page.Next)
 	return v, err
 }
@@ -374,34 +366,28 @@ func (h *Actions) DLQClear(ctx context.Context, p control.ClearParams) (control.
 	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// countInStates returns the operation that a dry run applies to a named job. The operation counts the job
-// if it is in one of the given states.
-func countInStates(takes []queue.State) func(context.Context, *queue.Job) error {
-	return func(_ context.Context, j *queue.Job) error {
+// countInStates returns the verb that a dry run applies to named jobs. The verb counts those in the given states.
+func countInStates(method string, takes []queue.State) *verb {
+	return &verb{method: method, localOnly: true, do: func(_ context.Context, j *queue.Job, _ []queue.State) error {
 		if !slices.Contains(takes, j.State) {
 			return store.ErrStateChanged
 		}
 		return nil
-	}
+	}}
 }
-
-// verb changes a job. If only is not empty, the job must be in one of these states.
-type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 
 // onJobs applies a verb to the selected jobs. If the request names no jobs, these are the jobs that match
 // the selection and are in the requested states, up to a limit per request. If the request names no states,
 // those in takes apply.
-func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State,
-	do verb) (control.BulkResult, error) {
-	names, chosen := p.Names(), p.Chosen()
+func (h *bulk) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
+	error) {
 	switch {
-	case p.DryRun && !chosen:
-		count := countInStates(takes)
-		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }
-	case chosen:
-		return h.onSelected(ctx, method, p, takes, do)
+	case p.Chosen():
+		return h.onSelected(ctx, p, takes, do)
+	case p.DryRun:
+		do = countInStates(do.method, takes)
 	}
-	v, err := h.bulkByID(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
+	v, err := h.bulkByID(ctx, do, p.Names())
 	if p.DryRun {
 		v.Matched, v.Done = new(len(v.Done)), []string{}
 	}
@@ -410,8 +396,9 @@ func (h *bulk) onJobs(ctx context.Context, method string, p control.Selection, t
 
 // onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller
 // may use the verb only on own jobs, only those match.
-func (h *bulk) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State,
-	do verb) (control.BulkResult, error) {
+func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
+	error) {
+	method := do.method
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
@@ -438,8 +425,7 @@ func (h *bulk) onSelected(ctx context.Context, method string, p control.Selectio
 	if p.DryRun {
 		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
 	} else {
-		v, err = h.bulkByRef(ctx, method, page.Refs,
-			func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
+		v, err = h.bulkByRef(ctx, do, page.Refs, f.States)
 		if err != nil {
 			return v, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/faultstore"
 )
@@ -45,7 +46,7 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 		if got := s.listedReasons(t); got["one"] != want {
 			t.Errorf("with %s workers it waits for %q, want %q", workers, got["one"], want)
 		}
-		if took := time.Since(began); took > waitsForTimeout+5*time.Second {
+		if took := time.Since(began); took > reasons.ObstaclesTimeout+5*time.Second {
 			t.Errorf("with %s workers the list took %v", workers, took)
 		}
 	}

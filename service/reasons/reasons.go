@@ -1,8 +1,12 @@
-package handlers
+// Package reasons finds out why a job does not run, and puts it into words.
+//
+// Start with Finder. Merge combines the reasons of several nodes.
+package reasons
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,37 +20,39 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// waitReasons finds out what jobs wait for.
-type waitReasons struct {
-	node       string // name of this node
-	pool       *worker.Pool
-	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	store      store.Store
-	drainState *cluster.DrainState
-	health     *doctor.HealthCheck
-	owners     *access.Owners
-	pauses     *settings.AllPause
-	queueList  *queueReader
+// Finder finds out what jobs wait for.
+type Finder struct {
+	Node       string // name of this node
+	Pool       *worker.Pool
+	ReadOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
+	Store      store.Store
+	Shares     *control.UserLimits
+	DrainState *cluster.DrainState
+	Health     *doctor.HealthCheck
+	Owners     *access.Owners
+	Pauses     *settings.AllPause
+	// RuleOf returns the settings of a queue.
+	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
 }
 
-// This file decides why a job does not run. ownReason returns what the job itself waits for: a user's
-// action, other jobs or its start time. nodeReasons returns what keeps this node from starting a job that
+// This file decides why a job does not run. OwnReason returns what the job itself waits for: a user's
+// action, other jobs or its start time. NodeReasons returns what keeps this node from starting a job that
 // is due, with the most helpful reason first. The command why shows all reasons. The commands list, show,
 // status and top and the web page show only the first reason, as waits_for.
 
-// waitsForTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
+// ObstaclesTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
 // room the gates have. If a disk, a server or another program delays the writer for longer, the jobs are
 // listed without the reasons that concern gates.
-const waitsForTimeout = 200 * time.Millisecond
+const ObstaclesTimeout = 200 * time.Millisecond
 
-// setWaitsFor fills in what each of these jobs waits for.
-func (w *waitReasons) setWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
-	now := w.store.Now()
+// SetWaitsFor fills in what each of these jobs waits for.
+func (w *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
+	now := w.Store.Now()
 	reasons := map[int64]control.Reason{}
 	var due []*queue.Job
 	for i := range jobs {
 		j := &jobs[i]
-		if r, found := w.ownReason(j, now); found {
+		if r, found := w.OwnReason(j, now); found {
 			reasons[j.Seq] = r
 		} else if j.State.Runnable() {
 			due = append(due, j)
@@ -64,7 +70,7 @@ func (w *waitReasons) setWaitsFor(ctx context.Context, jobs []queue.Job, views [
 
 // addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
 // job.
-func (w *waitReasons) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
+func (w *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
 	if list := w.stopReasons(); len(list) > 0 {
 		for _, j := range due {
 			reasons[j.Seq] = list[0]
@@ -76,7 +82,7 @@ func (w *waitReasons) addNodeReasons(ctx context.Context, due []*queue.Job, reas
 		return
 	}
 	for _, j := range due {
-		if list := w.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
+		if list := w.NodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
 			reasons[j.Seq] = list[0]
 		}
 	}
@@ -94,7 +100,7 @@ type sameGates struct {
 
 // obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
 // the same gates.
-func (w *waitReasons) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
+func (w *Finder) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
@@ -116,9 +122,9 @@ func (w *waitReasons) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[i
 		}
 		representative[i] = seq
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitsForTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ObstaclesTimeout)
 	defer cancel()
-	found, err := w.store.Obstacles(ctx, seqs)
+	found, err := w.Store.Obstacles(ctx, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +135,8 @@ func (w *waitReasons) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[i
 	return all, nil
 }
 
-// ownReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
-func (w *waitReasons) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
+// OwnReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
+func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
@@ -163,8 +169,8 @@ func mustEnd(how queue.DependencyCondition) string {
 }
 
 // pauseReason returns who paused a running job.
-func (w *waitReasons) pauseReason(j *queue.Job) (control.Reason, bool) {
-	since, uid := w.pauses.PauseOf(j)
+func (w *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
+	since, uid := w.Pauses.PauseOf(j)
 	if since == 0 {
 		return control.Reason{}, false
 	}
@@ -172,41 +178,41 @@ func (w *waitReasons) pauseReason(j *queue.Job) (control.Reason, bool) {
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.owners.UserName(uid),
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.Owners.UserName(uid),
 		since), Next: next}, true
 }
 
 // stopReasons returns what keeps this node from starting any job.
-func (w *waitReasons) stopReasons() (list []control.Reason) {
-	if w.readOnly {
+func (w *Finder) stopReasons() (list []control.Reason) {
+	if w.ReadOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Next: "queuectl service start"}}
 	}
-	switch all := w.pauses.Current(); {
+	switch all := w.Pauses.Current(); {
 	case all != nil:
-		text := "all jobs are paused, by " + w.owners.UserName(all.UID)
+		text := "all jobs are paused, by " + w.Owners.UserName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
-	case w.pool.Draining():
+	case w.Pool.Draining():
 		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
-			Next: w.drainState.EndCommand(w.node)})
-	case w.pool.Workers() == 0:
+			Next: w.DrainState.EndCommand(w.Node)})
+	case w.Pool.Workers() == 0:
 		list = append(list, control.Reason{Kind: "workers", Used: new(0), Limit: new(0), Text: "there are no workers",
 			Next: "queuectl worker start"})
 	}
-	if text, next := w.health.NoRunner(); text != "" {
+	if text, next := w.Health.NoRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
 	}
 	return list
 }
 
-// nodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
+// NodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
 // last: more workers help only if there is no other reason.
-func (w *waitReasons) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
+func (w *Finder) NodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
 	list := w.stopReasons()
 	stopped := len(list) > 0
 	for i := range obstacles {
 		list = append(list, gateReason(j, &obstacles[i]))
 	}
-	if workers, busy := w.pool.Workers(), w.pool.Busy(); !stopped && busy >= workers {
+	if workers, busy := w.Pool.Workers(), w.Pool.Busy(); !stopped && busy >= workers {
 		text := fmt.Sprintf("all %d workers are busy", workers)
 		if workers == 1 {
 			text = "the only worker is busy"
@@ -228,4 +234,34 @@ func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
 	}
 	gateTexts[o.Gate].describe(o, j, &r)
 	return r
+}
+
+// LocalReasons returns what keeps this node from starting a job that is due.
+func (w *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
+	all, err := w.Store.Obstacles(ctx, []int64{j.Seq})
+	if err != nil {
+		return nil, err
+	}
+	list := w.NodeReasons(j, all[j.Seq])
+	for i, o := range all[j.Seq] {
+		if !o.Paused {
+			continue
+		}
+		pos := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
+		w.addPause(ctx, &list[pos], &all[j.Seq][i])
+	}
+	return list, nil
+}
+
+// addPause completes the reason that a queue is paused. It adds who paused the queue, why, and until when.
+func (w *Finder) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
+	rule, err := w.RuleOf(ctx, o.Key)
+	if err != nil || !rule.Paused {
+		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
+	}
+	r.Text += ", by " + w.Owners.UserName(rule.PausedBy)
+	if rule.Reason != "" {
+		r.Text += ": " + rule.Reason
+	}
+	r.At = control.Time(rule.Until)
 }

@@ -1,4 +1,7 @@
-package handlers
+// Package submissions enqueues the jobs that database roles have submitted, each as the user of its role.
+//
+// Start with Receiver.Run.
+package submissions
 
 import (
 	"context"
@@ -18,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Submissions enqueues the jobs that database roles have submitted.
-type Submissions struct {
+// Receiver enqueues the jobs that database roles have submitted.
+type Receiver struct {
 	Log       *slog.Logger
 	Store     store.Store
 	Directory *access.Directory
@@ -29,29 +32,29 @@ type Submissions struct {
 
 // The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
-	submissionBatch = 100 // maximum number of jobs of each role in one poll
+	batchPerRole = 100 // maximum number of jobs of each role in one poll
 	// The interval between two polls if no hint arrives, plus a random time of up to half of it.
-	submissionInterval   = 5 * time.Second
-	submissionRetryDelay = time.Second      // delay after a failed poll
-	submissionTimeout    = 30 * time.Second // timeout for one job
+	pollInterval   = 5 * time.Second
+	retryDelay     = time.Second      // delay after a failed poll
+	enqueueTimeout = 30 * time.Second // timeout for one job
 )
 
-// TakeSubmissions enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
+// Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
 // the user that the settings name for the role, as if that user had called enqueue. The transaction that
 // enqueues a job removes its submission, so no job is enqueued twice.
-func (s *Submissions) TakeSubmissions(ctx context.Context, server *control.Server) {
+func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 	inbox, has := s.Store.(store.Inbox)
 	if !has {
 		return
 	}
-	poller := &submissionPoller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{},
+	t := &poller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{},
 		progress: make(chan struct{}, 1)}
-	defer poller.enqueues.Wait()
+	defer t.enqueues.Wait()
 	hint := inbox.Arrivals(ctx)
 	roles, rolesSent := "", false // the roles that were last sent to the database, and whether any were
 	lastError := ""
 	for ctx.Err() == nil {
-		wait := submissionInterval + rand.N(submissionInterval/2)
+		wait := pollInterval + rand.N(pollInterval/2)
 		set := s.Settings.Current()
 		err := error(nil)
 		if !rolesSent || set.StoreRoles != roles {
@@ -60,30 +63,30 @@ func (s *Submissions) TakeSubmissions(ctx context.Context, server *control.Serve
 			}
 		}
 		if err == nil {
-			err = poller.poll(ctx, set.RoleUsers())
+			err = t.poll(ctx, set.RoleUsers())
 		}
 		// Log each error only once, since it may last long.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
 			s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
-		if err != nil || poller.anyDelayed() {
-			wait = submissionRetryDelay
+		if err != nil || t.anyDelayed() {
+			wait = retryDelay
 		}
 		select {
 		case <-ctx.Done():
 		case <-hint:
 		case <-s.Settings.RolesChanged:
-		case <-poller.progress:
+		case <-t.progress:
 		case <-time.After(wait):
 		}
 	}
 }
 
-// submissionPoller processes the submissions. It processes the submissions of one role in order. It
+// poller processes the submissions. It processes the submissions of one role in order. It
 // processes different roles independently of each other.
-type submissionPoller struct {
-	s        *Submissions
+type poller struct {
+	s        *Receiver
 	inbox    store.Inbox
 	server   *control.Server
 	enqueues sync.WaitGroup
@@ -100,7 +103,7 @@ type roleState struct {
 }
 
 // anyDelayed reports whether a role is delayed and must be retried soon.
-func (t *submissionPoller) anyDelayed() bool {
+func (t *poller) anyDelayed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.roles {
@@ -113,22 +116,22 @@ func (t *submissionPoller) anyDelayed() bool {
 
 // limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
 // whose jobs are being processed.
-func (t *submissionPoller) limit(role string) int {
+func (t *poller) limit(role string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch r := t.roles[role]; {
 	case r == nil:
-		return submissionBatch
+		return batchPerRole
 	case r.busy:
 		return 0
 	case r.delayedBy != "":
 		return 1
 	}
-	return submissionBatch
+	return batchPerRole
 }
 
 // poll reads submissions and starts to process them.
-func (t *submissionPoller) poll(ctx context.Context, users map[string]string) error {
+func (t *poller) poll(ctx context.Context, users map[string]string) error {
 	list, err := t.inbox.Submissions(ctx, t.limit)
 	if err != nil {
 		return err
@@ -155,7 +158,7 @@ func (t *submissionPoller) poll(ctx context.Context, users map[string]string) er
 }
 
 // enqueueAll enqueues jobs of a role, up to the first that cannot be enqueued now.
-func (t *submissionPoller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission,
+func (t *poller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission,
 	users map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
@@ -204,9 +207,9 @@ func isTransient(err error) bool {
 }
 
 // submit enqueues one job as the user of its role.
-func (s *Submissions) submit(ctx context.Context, server *control.Server, job *store.Submission,
+func (s *Receiver) submit(ctx context.Context, server *control.Server, job *store.Submission,
 	users map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, submissionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
 	name, known := users[job.Role]
 	if !known {

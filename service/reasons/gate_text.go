@@ -1,8 +1,9 @@
-package handlers
+package reasons
 
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -60,4 +61,12 @@ var gateTexts = map[queue.GateKind]struct {
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Used, o.Limit, o.Need)
 		}
 	}},
+}
+
+// KindOf returns the kind of the reasons of a gate.
+func KindOf(g queue.GateKind) string { return gateTexts[g].kind }
+
+// SetNodeState replaces the end of a reason that concerns a node with the state of that node.
+func SetNodeState(r *control.Reason, state string) {
+	r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
 }

@@ -1,7 +1,6 @@
-package handlers
+package reasons
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -22,30 +21,31 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		}
 		return list
 	}
-	from := func(name string, err error, texts ...string) cluster.NodeResult {
-		return cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: name}},
-			NodeReply: cluster.NodeReply{Reasons: says(texts...)}, Failed: err}
+	type result = cluster.NodeResult[control.Why]
+	from := func(name string, err error, texts ...string) result {
+		return result{Node: store.NodeState{Node: store.Node{Name: name}}, Result: control.Why{Reasons: says(texts...)},
+			Err: err}
 	}
 	for name, c := range map[string]struct {
 		here   []control.Reason
-		others []cluster.NodeResult
+		others []result
 		want   []string
 	}{
 		"alone":         {says(barred), nil, []string{barred}},
-		"nothing here":  {nil, []cluster.NodeResult{from("a", nil, busy)}, nil},
-		"nothing there": {says(busy), []cluster.NodeResult{from("a", nil), from("c", nil, drains)}, nil},
-		"all the same": {says(busy, barred), []cluster.NodeResult{from("a", nil, barred, busy)},
+		"nothing here":  {nil, []result{from("a", nil, busy)}, nil},
+		"nothing there": {says(busy), []result{from("a", nil), from("c", nil, drains)}, nil},
+		"all the same": {says(busy, barred), []result{from("a", nil, barred, busy)},
 			[]string{"the job runs only on x, which matches no available node", busy}},
-		"each its own": {says(busy), []cluster.NodeResult{from("c", nil, drains), from("a", nil, barred)},
+		"each its own": {says(busy), []result{from("c", nil, drains), from("a", nil, barred)},
 			[]string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
-		"one is silent": {says(busy), []cluster.NodeResult{from("a", errors.New("away"))},
+		"one is silent": {says(busy), []result{from("a", errors.New("away"))},
 			[]string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
-		"of many a few": {says(drains), []cluster.NodeResult{from("c", nil, busy), from("d", nil, busy),
+		"of many a few": {says(drains), []result{from("c", nil, busy), from("d", nil, busy),
 			from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
-		"some in addition": {says(busy, drains), []cluster.NodeResult{from("c", nil, busy)},
+		"some in addition": {says(busy, drains), []result{from("c", nil, busy)},
 			[]string{busy, "on b: " + drains}},
 	} {
-		list := mergeReasons("b", c.here, c.others)
+		list := Merge("b", c.here, c.others)
 		same := len(list) == len(c.want)
 		for i := range list {
 			same = same && list[i].Text == c.want[i]
@@ -53,17 +53,6 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		if !same {
 			t.Errorf("%s: %+v, want %q", name, list, c.want)
 		}
-	}
-}
-
-// If a request fails on this node, the error is returned unchanged and names no other node.
-func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
-	s := newServiceWithStore(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := &cluster.Responder{Store: s.Store, Local: &localAnswers{waits: s.waits}, Router: s.Router}
-	if reply, err := r.Answer(ctx, &cluster.NodeRequest{Command: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller that gave up got %v, %v", reply, err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package handlers
+package reasons
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// mergeReasons merges the reasons why nodes do not start a job. If one node has no reason, that node can
+// Merge merges the reasons why nodes do not start a job. If one node has no reason, that node can
 // start the job, so the result is empty.
-func mergeReasons(thisNode string, local []control.Reason, others []cluster.NodeResult) []control.Reason {
+func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[control.Why]) []control.Reason {
 	if len(others) == 0 || len(local) == 0 {
 		return local
 	}
@@ -31,15 +31,15 @@ func mergeReasons(thisNode string, local []control.Reason, others []cluster.Node
 			}
 		}
 	}
-	all := append(slices.Clone(others), cluster.NodeResult{Node: store.NodeState{Node: store.Node{Name: thisNode}},
-		NodeReply: cluster.NodeReply{Reasons: local}})
+	all := append(slices.Clone(others), cluster.NodeResult[control.Why]{
+		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.Why{Reasons: local}})
 	// Sort the answers, so that the result is the same whichever node merges them.
-	slices.SortFunc(all, func(a, b cluster.NodeResult) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	slices.SortFunc(all, func(a, b cluster.NodeResult[control.Why]) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for i := range all {
 		o := &all[i]
-		reasons := o.Reasons
+		reasons := o.Result.Reasons
 		switch {
-		case o.Failed != nil:
+		case o.Err != nil:
 			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
 				"does not start there", Next: "queuectl node list"}}
 		case len(reasons) == 0:
@@ -54,14 +54,11 @@ func mergeReasons(thisNode string, local []control.Reason, others []cluster.Node
 			r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
 			continue
 		}
-		names := strings.Join(r.Nodes[:min(len(r.Nodes), maxNamedNodes)], ", ")
-		if more := len(r.Nodes) - maxNamedNodes; more > 0 {
+		names := strings.Join(r.Nodes[:min(len(r.Nodes), cluster.MaxNamedNodes)], ", ")
+		if more := len(r.Nodes) - cluster.MaxNamedNodes; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
 		r.Text = "on " + names + ": " + r.Text
 	}
 	return list
 }
-
-// maxNamedNodes is the maximum number of nodes that a message names.
-const maxNamedNodes = 3

@@ -1,0 +1,45 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Dispatch calls a method of api for the peer of ctx, as a server does for a request that has no connection. The
+// caller has determined the peer's right. Streams are not supported.
+func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
+	m, peer := methodOf(method), PeerFrom(ctx)
+	switch {
+	case m == nil || m.Stream:
+		return nil, UnsupportedMethod(method)
+	case !peer.Right.Covers(m.Right):
+		return nil, queue.Errorf(queue.CodeDenied, "%s needs the right %q", m.Name, m.Right)
+	}
+	if raw != nil {
+		if err := queue.CheckJSON(raw); err != nil {
+			return nil, err
+		}
+	}
+	params, err := m.endpoint.decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	return m.endpoint.call(ctx, api, params, nil)
+}
+
+// EncodeAnswer returns the line with which a server answers a request that has no id.
+func EncodeAnswer(result any, err error) []byte { return answerLine(nil, result, err) }
+
+// DecodeAnswer stores the result in an answer in the value that result points to, or returns the error in the answer.
+func DecodeAnswer(line []byte, result any) error {
+	m, err := parseReply(line)
+	if err == nil && m.err == nil {
+		err = json.Unmarshal(m.result, result)
+	}
+	if err != nil {
+		return queue.Errorf(queue.CodeUnsupported, "the answer cannot be read: %v", err)
+	}
+	return m.err
+}

@@ -1,0 +1,213 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// No account has these uids.
+const (
+	owner    = 61300
+	stranger = 61301
+)
+
+// newGuard returns a guard of an empty queue, with the given settings.
+func newGuard(t *testing.T, values map[string]string) *Guard {
+	t.Helper()
+	k, err := settings.New(settings.Options{})
+	if err == nil {
+		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: values})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Directory{}
+	rights := &Rights{Places: config.Places{File: "/etc/q.toml"}, Directory: d, Settings: k}
+	rights.ResolveAccess()
+	s := memstore.New(queue.Order{})
+	return &Guard{Store: s, Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
+}
+
+// checkDenied checks that err is nil if allowed is set, and otherwise that it says that a right is missing.
+func checkDenied(t *testing.T, what string, err error, allowed bool) {
+	t.Helper()
+	if allowed && err != nil || !allowed && !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("%s: got %v, want allowed %t", what, err, allowed)
+	}
+}
+
+// What a peer may do with a job depends on the method, the right of the peer, and whether the job is the peer's own.
+// Only admins may act on the jobs of former accounts.
+func TestRightsDecideWhoMayAct(t *testing.T) {
+	g := newGuard(t, nil)
+	for _, c := range []struct {
+		method           string
+		job, peer        int
+		weakest, tooWeak control.Right // the weakest right that allows the method, and the strongest that does not
+	}{
+		{"cancel", owner, owner, control.Submit, control.Read},
+		{"cancel", owner, stranger, control.Operate, control.Submit},
+		{"cancel", -2, owner, control.Admin, control.Operate},
+		{"edit", owner, stranger, control.Operate, control.Submit},
+		{"logs", owner, owner, control.Submit, control.Read},
+		{"logs", owner, stranger, control.Operate, control.Submit},
+		{"attach", owner, owner, control.Submit, control.Read},
+		{"attach", owner, stranger, control.Admin, control.Operate},
+		{"show", owner, stranger, control.Read, control.None},
+		{"clear", owner, owner, control.Operate, control.Submit},
+		{"no.such", owner, owner, "", control.Admin},
+	} {
+		j := &queue.Job{ID: "j", UID: c.job}
+		for _, right := range append([]control.Right{control.None}, control.Rights()...) {
+			p := &control.Peer{UID: c.peer, Right: right}
+			what := string(right) + " of uid: " + c.method
+			switch {
+			case c.weakest != "" && right.Covers(c.weakest):
+				checkDenied(t, what, g.MayAct(p, c.method, j), true)
+			case c.tooWeak.Covers(right):
+				checkDenied(t, what, g.MayAct(p, c.method, j), false)
+			default:
+				t.Errorf("%s: the table says nothing about %s", c.method, right)
+			}
+		}
+	}
+}
+
+// Root and the service's own user have all rights, and other users have those that the settings grant to them. Clients
+// of the page without a user may at most read.
+func TestRightsComeFromTheSettings(t *testing.T) {
+	closed, open := newGuard(t, nil).Rights, newGuard(t, map[string]string{
+		"web.anonymous": "read", "web.metrics_anonymous": "true"}).Rights
+	for _, c := range []struct {
+		who          string
+		uid          int
+		closed, open control.Right
+	}{
+		{"the service's user", accounts.CurrentUser(), control.Admin, control.Admin},
+		{"a user without a right", stranger, control.None, control.None},
+		{"a client without a session", AnonymousUID, control.None, control.Read},
+		{"a client that reads the metrics", ScraperUID, control.None, control.Read},
+	} {
+		p := &control.Peer{UID: c.uid, GID: -1}
+		if got := [2]control.Right{closed.Right(p), open.Right(p)}; got != [2]control.Right{c.closed, c.open} {
+			t.Errorf("%s: got %v, want %v and %v", c.who, got, c.closed, c.open)
+		}
+	}
+}
+
+// A hook of the settings is hidden from users without the right operate, except the user that it runs for. To the
+// others it looks like a job that does not exist.
+func TestHiddenJobsLookMissing(t *testing.T) {
+	g := newGuard(t, nil)
+	hook := queue.Job{ID: "hook", UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
+		Queue: queue.HookQueue, Hooks: queue.HookItself | queue.HookSettings, Execution: queue.Execution{Command: "true"}}
+	if _, err := g.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{hook}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		uid   int
+		right control.Right
+		sees  bool
+	}{
+		{owner, control.Submit, true}, {stranger, control.Submit, false}, {stranger, control.Operate, true},
+	} {
+		p := &control.Peer{UID: c.uid, Right: c.right}
+		_, err := g.Get(t.Context(), p, "hook")
+		if c.sees != (err == nil) || MayRead(p, hook.Private()) != c.sees || g.Hides(p, &hook) == c.sees {
+			t.Errorf("uid %d with %s: got %v, want that it sees the hook: %t", c.uid, c.right, err, c.sees)
+		}
+		if !c.sees && (!errors.Is(err, queue.ErrNotFound) || err.Error() != queue.NoJob("hook").Error()) {
+			t.Errorf("a hidden job: got %v, want the error about a missing job", err)
+		}
+	}
+}
+
+// A user without the right operate acts only on own jobs in a selection.
+func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
+	for right, own := range map[control.Right]bool{control.Submit: true, control.Operate: false, control.Admin: false} {
+		uid := OnlyOwnUID(&control.Peer{UID: owner, Right: right}, "cancel")
+		if (uid != nil) != own || own && *uid != owner {
+			t.Errorf("%s: limited to %v, want own jobs only: %t", right, uid, own)
+		}
+	}
+}
+
+// Only admins change the user that a job runs as. With root's runners, only admins change what a job of another user
+// executes. A hidden value of a variable cannot be written back.
+func TestEditsDoNotActAsOtherUsers(t *testing.T) {
+	g := newGuard(t, nil)
+	for _, c := range []struct {
+		set     string
+		root    bool // root's runners start the jobs
+		peer    int
+		right   control.Right
+		allowed bool
+	}{
+		{`{"priority":1}`, true, stranger, control.Operate, true},
+		{`{"command":"id"}`, true, owner, control.Submit, true},
+		{`{"command":"id"}`, true, stranger, control.Operate, false},
+		{`{"command":"id"}`, true, stranger, control.Admin, true},
+		{`{"command":"id"}`, false, stranger, control.Operate, true},
+		{`{"env":{"A":"b"}}`, true, stranger, control.Operate, false},
+		{`{"on_failed":"id"}`, true, stranger, control.Operate, false},
+		{`{"user":null}`, false, owner, control.Submit, false},
+		{`{"user":null}`, false, owner, control.Operate, false},
+		{`{"user":null}`, false, owner, control.Admin, true},
+	} {
+		r := &RunAs{Directory: g.Rights.Directory, Owners: g.Owners, Rights: g.Rights}
+		if c.root {
+			r.Home = runner.Location{Socket: "/run/q/spawn.sock"}
+		}
+		p := &control.Peer{UID: c.peer, Right: c.right}
+		scope, err := r.EditScope(p, json.RawMessage(c.set))
+		if err == nil {
+			err = r.MayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
+		}
+		checkDenied(t, c.set+" with "+string(c.right), err, c.allowed)
+	}
+	r := &RunAs{Directory: g.Rights.Directory, Owners: g.Owners, Rights: g.Rights}
+	p := &control.Peer{UID: stranger, Right: control.Admin}
+	scope, err := r.EditScope(p, json.RawMessage(`{"env":{"A":"***"}}`))
+	if err == nil {
+		err = r.MayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
+	}
+	if !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("a hidden value: got %v, want an invalid field", err)
+	}
+}
+
+// An action is recorded with the peer that the request came from.
+func TestAuditNamesThePeer(t *testing.T) {
+	g := newGuard(t, nil)
+	s := &auditedStore{Store: g.Store}
+	g.Store = s
+	ctx := control.WithPeer(t.Context(), control.Peer{UID: owner, PID: 7})
+	err := g.Audit(ctx, "kill", "SIGHUP", &queue.Job{Seq: 3, ID: "j"})
+	want := store.Audit{UID: owner, PID: 7, Verb: "kill", Target: "SIGHUP", Job: 3, ID: "j"}
+	if err != nil || len(s.audits) != 1 || s.audits[0] != want {
+		t.Errorf("got %+v, %v, want %+v", s.audits, err, want)
+	}
+}
+
+// auditedStore is a store that keeps the audit records.
+type auditedStore struct {
+	store.Store
+	audits []store.Audit
+}
+
+func (s *auditedStore) Audit(_ context.Context, a store.Audit) error {
+	s.audits = append(s.audits, a)
+	return nil
+}

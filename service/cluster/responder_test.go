@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// fakeAPI implements the methods that a test calls.
+type fakeAPI struct {
+	control.API
+	cancel func(context.Context, control.Selection) (control.BulkResult, error)
+}
+
+func (a *fakeAPI) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return a.cancel(ctx, p)
+}
+
+// newResponder returns a responder on node b.
+func newResponder(cancel func(context.Context, control.Selection) (control.BulkResult, error)) *Responder {
+	return &Responder{Node: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
+}
+
+// The handler of a relayed request gets the peer, the parameters and the states that the request names.
+func TestRelayedRequestKeepsItsPeer(t *testing.T) {
+	type call struct {
+		peer   control.Peer
+		p      control.Selection
+		states []queue.State
+	}
+	var got call
+	r := newResponder(func(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+		states, relayed := Relayed(ctx)
+		if got = (call{control.PeerFrom(ctx), p, states}); !relayed {
+			t.Error("the request does not count as relayed")
+		}
+		return control.BulkResult{}, nil
+	})
+	_, err := r.Answer(t.Context(), []byte(
+		`{"method":"cancel","params":{"id":"j"},"uid":7,"pid":8,"right":"submit","states":[1,2]}`))
+	if err != nil || got.peer.UID != 7 || got.peer.PID != 8 || got.peer.GID != -1 || got.peer.Right != control.Submit ||
+		got.p.ID != "j" || !slices.Equal(got.states, []queue.State{1, 2}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, relayed := Relayed(t.Context()); relayed {
+		t.Error("a request of a client counts as relayed")
+	}
+}
+
+// A node that cannot execute a request says why, and names itself.
+func TestRejectedRequestsNameTheNode(t *testing.T) {
+	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) { panic("broken") })
+	const unknown = "node b runs a queuectl version that does not know the request "
+	for request, want := range map[string]string{
+		`{"method":"cancel","params":{"id":"j"},"right":"submit"}`: "internal error; see the log of the service on node b",
+		`{"method":"cancel","params":{"no":1},"right":"submit"}`:   "unknown parameter",
+		`{"method":"cancel","params":{"id":"j"},"right":"read"}`:   `cancel needs the right "submit"`,
+		`{"method":"cancel","params":{"id":"j"}}`:                  `cancel needs the right "submit"`,
+		`{"method":"no.such","right":"admin"}`:                     unknown + `"no.such"`,
+		`{"method":"backup","right":"admin"}`:                      unknown + `"backup"`,
+		`{"do":"cancel","seq":1}`:                                  "node b cannot read the request",
+		`{"method":"output","params":{"seq":"x"}}`:                 "cannot unmarshal",
+		`[]`: "node b cannot read the request",
+	} {
+		if _, err := r.Answer(t.Context(), []byte(request)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", request, err, want)
+		}
+	}
+}
+
+// fakeRequests holds one request to this node, and its answer.
+type fakeRequests struct {
+	store.NodeRequests
+	mu      sync.Mutex
+	payload string
+	answer  []byte
+}
+
+func (f *fakeRequests) Asked(_ context.Context, slow bool, _ int) (list []store.NodeRequest, err error) {
+	if !slow {
+		list = append(list, store.NodeRequest{N: 1, Payload: []byte(f.payload)})
+	}
+	return list, nil
+}
+
+func (f *fakeRequests) Answer(_ context.Context, _ int64, answer []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+	return nil
+}
+
+// The sender gets the result or the error of the handler, as on the socket. An answer that is too long becomes an
+// error.
+func TestAnswersOfOtherNodes(t *testing.T) {
+	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
+	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{Done: []string{""}}, nil))
+	for name, c := range map[string]struct {
+		ids  []string
+		err  error
+		want error
+	}{
+		"a result":       {[]string{"j"}, nil, nil},
+		"an error":       {nil, denied, denied},
+		"at the limit":   {[]string{strings.Repeat("x", most)}, nil, nil},
+		"one byte more":  {[]string{strings.Repeat("x", most+1)}, nil, queue.ErrTooLarge},
+		"not ours":       {nil, errors.New("broken"), queue.ErrInternal},
+		"an outcome":     {nil, queue.Errorf(queue.CodeOutcomeUnknown, "unknown"), queue.ErrOutcomeUnknown},
+		"a lost context": {nil, context.Canceled, queue.ErrInternal},
+	} {
+		r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
+			return control.BulkResult{Done: c.ids}, c.err
+		})
+		f := &fakeRequests{payload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
+		r.Requests = f
+		r.answerRequests(t.Context())
+		r.requestHandlers.Wait()
+		var v control.BulkResult
+		err := control.DecodeAnswer(f.answer, &v)
+		if !errors.Is(err, c.want) || c.want == nil && !slices.Equal(v.Done, c.ids) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+		if e, ok := errors.AsType[*queue.Error](err); name == "an error" && (!ok || *e != *denied) {
+			t.Errorf("%s: got %+v, want %+v", name, e, denied)
+		}
+	}
+	if err := control.DecodeAnswer([]byte(`{"held":true}`), &control.BulkResult{}); !errors.Is(err, queue.ErrUnsupported) {
+		t.Errorf("an answer in another form: got %v", err)
+	}
+}

@@ -1,0 +1,226 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// fakeStore is a store in files with given findings.
+type fakeStore struct {
+	store.Store
+	store.Maintainer
+	quick, thorough          []store.Finding
+	verifyErr                error
+	spaceErr, slowErr, walEr error
+	verified                 int // number of calls of Verify
+}
+
+func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quick }
+func (s *fakeStore) SpaceError() error                       { return s.spaceErr }
+func (s *fakeStore) SlowCommitError() error                  { return s.slowErr }
+func (s *fakeStore) CheckpointError() error                  { return s.walEr }
+
+func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, each func(done, of int64) error) ([]store.Finding,
+	error) {
+	s.verified++
+	return s.thorough, errors.Join(s.verifyErr, each(1, 2))
+}
+
+// newExaminer returns an examiner of a service whose queue is in s. The service has no workers and runs no jobs.
+func newExaminer(t *testing.T, s *fakeStore) *Examiner {
+	t.Helper()
+	s.Store = memstore.New(queue.Order{})
+	k, err := settings.New(settings.Options{Flags: map[string]string{"workers": "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, d, home := slog.New(slog.DiscardHandler), &access.Directory{}, runner.Location{Dir: t.TempDir()}
+	pool := worker.New(s.Store, worker.Config{Runners: home, Log: log, Clock: s.Store.Now,
+		Policy: func() queue.Policy { return k.Current().Policy() }}, 0)
+	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
+	rights := &access.Rights{Directory: d, Settings: k}
+	rights.ResolveAccess()
+	nodes := &cluster.NodeList{Pool: pool, Store: s.Store}
+	drains := &cluster.DrainState{}
+	return &Examiner{
+		Shares: &control.UserLimits{}, ExamineStoreDir: func(string) []store.Finding { return nil }, Files: s, Home: home,
+		Pool: pool, Store: s, Version: "1", Boot: &BootAdvisor{}, SocketInherited: func() bool { return false },
+		Health: &HealthCheck{Files: s, Home: home, Pool: pool, Store: s, DrainState: drains, NodeList: nodes,
+			Lease:  cluster.NewLeaseKeeper(nil, log, pool, &cluster.Drains{Pool: pool, DrainState: drains}, nodes, k),
+			Owners: owners, Pauses: &settings.AllPause{}, Settings: k},
+		OutputFiles: &cluster.OutputFiles{Home: home}, Owners: owners, Quota: &settings.Quota{Store: s, Settings: k},
+		Rights: rights, Settings: k, Places: config.Places{State: t.TempDir()},
+	}
+}
+
+// diagnose runs the examiner, and returns the findings that a check reported.
+func diagnose(t *testing.T, d *Examiner, verify bool, check string) (level string, list []control.Finding) {
+	t.Helper()
+	got, err := d.Doctor(t.Context(), control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.Level, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != check })
+}
+
+// The level of a diagnosis is that of its worst finding, and an equal finding appears once.
+func TestDiagnosisHasTheWorstLevel(t *testing.T) {
+	ok, warning, failure := store.Finding{Check: "a", Level: store.LevelOK, Message: "fine"},
+		store.Finding{Check: "b", Level: store.LevelWarning, Message: "odd", Next: "look"},
+		store.Finding{Check: "b", Level: store.LevelFailure, Message: "broken"}
+	for _, c := range []struct {
+		list  []store.Finding
+		level store.Level
+		count int
+	}{
+		{nil, store.LevelOK, 0}, {[]store.Finding{ok}, store.LevelOK, 1},
+		{[]store.Finding{warning, ok}, store.LevelWarning, 2}, {[]store.Finding{failure, warning, ok}, store.LevelFailure, 3},
+		{[]store.Finding{warning, failure, warning, ok, ok}, store.LevelFailure, 3},
+	} {
+		if d := Diagnose(c.list); d.Level != string(c.level) || len(d.Findings) != c.count {
+			t.Errorf("%+v: got the level %s and %+v, want %s and %d findings", c.list, d.Level, d.Findings, c.level, c.count)
+		}
+	}
+	want := control.Finding{Check: "b", Level: "warning", Message: "odd", Next: "look"}
+	if got := Diagnose([]store.Finding{warning}).Findings[0]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A diagnosis contains what the store finds quickly and, on request, what it finds when it checks all data. What both
+// find appears once.
+func TestDoctorAsksTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{quick: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"}},
+			thorough: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"},
+				{Check: "data", Level: store.LevelFailure, Message: "two"}}}
+		d := newExaminer(t, s)
+		if _, list := diagnose(t, d, false, "data"); len(list) != 1 || s.verified != 0 {
+			t.Errorf("the quick check found %+v", list)
+		}
+		if level, list := diagnose(t, d, true, "data"); len(list) != 2 || s.verified != 1 || level != "failure" {
+			t.Errorf("the thorough check found %+v and the level %s", list, level)
+		}
+	})
+}
+
+// If the store cannot check all data now, the diagnosis says so, and still contains the other findings. On a disk that
+// does not answer, the check is not even tried.
+func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{quick: []store.Finding{{Check: "data", Level: store.LevelOK, Message: "one"}},
+			verifyErr: queue.Errorf(queue.CodeNoSpace, "the disk is full")}
+		d := newExaminer(t, s)
+		_, list := diagnose(t, d, true, "integrity")
+		if len(list) != 1 || list[0].Level != "warning" || list[0].Message != "the queue was not checked: the disk is full" {
+			t.Errorf("got %+v, want a warning", list)
+		}
+		s.slowErr = errors.New("a commit takes 20s")
+		if _, list := diagnose(t, d, true, "integrity"); len(list) != 0 || s.verified != 1 {
+			t.Errorf("on a slow disk: got %+v after %d checks", list, s.verified)
+		}
+		s.slowErr, s.verifyErr = nil, errors.New("broken")
+		if _, err := d.Doctor(t.Context(), control.Doctor{Verify: true},
+			func(control.Progress) error { return nil }); err == nil {
+			t.Error("another error of the check is lost")
+		}
+	})
+}
+
+// A queue on a server has no files to check. Its state directory is checked instead.
+func TestDoctorOfAServerQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newExaminer(t, &fakeStore{})
+		d.Files, d.Health.Files = nil, nil
+		d.ExamineStoreDir = func(string) []store.Finding { return []store.Finding{{Check: "dir", Level: store.LevelOK}} }
+		if _, list := diagnose(t, d, false, "dir"); len(list) != 1 {
+			t.Errorf("got %+v, want the finding about the directory", list)
+		}
+		if _, err := d.Doctor(t.Context(), control.Doctor{Verify: true}, nil); !errors.Is(err, queue.ErrUnsupported) {
+			t.Errorf("a check of files that do not exist: got %v", err)
+		}
+	})
+}
+
+// The problems of a status appear as one finding. It is a failure if the queue cannot work at all.
+func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{walEr: errors.New("the log grows")}
+		d := newExaminer(t, s)
+		d.Pool.Drain(true)
+		_, list := diagnose(t, d, false, "work")
+		if len(list) != 1 || list[0].Level != "warning" || !strings.HasPrefix(list[0].Message, "the log grows; ") ||
+			!strings.Contains(list[0].Message, "the service is draining") || list[0].Next != "see: queuectl status" {
+			t.Errorf("got %+v, want one warning", list)
+		}
+		s.spaceErr = errors.New("no space")
+		if _, list = diagnose(t, d, false, "work"); len(list) != 1 || list[0].Level != "failure" ||
+			!strings.HasPrefix(list[0].Message, "no space; the log grows; ") {
+			t.Errorf("without space: got %+v, want one failure", list)
+		}
+	})
+}
+
+// Each part that the examiner knows adds its findings.
+func TestDoctorAsksEachPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		program := filepath.Join(t.TempDir(), "queuectld")
+		if err := os.WriteFile(program, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		d := newExaminer(t, &fakeStore{})
+		d.Programs = ProgramFiles(program)
+		d.Inherited = []string{"the umask is 077"}
+		d.Boot.AdviseBoot = func() string { return "queuectl service install" }
+		for check, want := range map[string]string{"program": "ok", "start": "warning", "boot": "warning", "runner": "ok"} {
+			if _, list := diagnose(t, d, false, check); len(list) != 1 || list[0].Level != want {
+				t.Errorf("%s: got %+v, want one finding with the level %s", check, list, want)
+			}
+		}
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
+		}
+		if _, list := diagnose(t, d, false, "program"); len(list) != 1 || list[0].Level != "failure" {
+			t.Errorf("without its program: got %+v, want one failure", list)
+		}
+	})
+}
+
+// A status line lists a bounded number of problems, and says first how bad they are.
+func TestHealthIsOneLine(t *testing.T) {
+	many := make([]string, maxProblems+2)
+	for i := range many {
+		many[i] = "p"
+	}
+	for _, c := range []struct {
+		problems []string
+		failing  bool
+		want     string
+	}{
+		{nil, false, "ok"}, {[]string{"a", "b"}, false, "degraded: a; b"}, {[]string{"a"}, true, "failing: a"},
+		{many, false, "degraded: " + strings.Repeat("p; ", maxProblems) + "and 2 more"},
+	} {
+		if got := Health(c.problems, c.failing); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}

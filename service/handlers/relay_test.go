@@ -1,0 +1,158 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/cluster"
+)
+
+// relayingCluster is a store that the nodes a and b share. Node b holds every job, and executes the requests that it
+// gets on the same store.
+type relayingCluster struct {
+	*drainCluster
+	b      *cluster.Responder
+	holder int64 // the node that holds every job
+}
+
+func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { return c.holder, nil }
+
+func (c *relayingCluster) Ask(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
+	c.requests = append(c.requests, string(raw))
+	// The context of another process has no peer.
+	return control.EncodeAnswer(c.b.Answer(context.WithoutCancel(context.Background()), raw)), ctx.Err()
+}
+
+// newRelay returns node a of a queue whose jobs node b holds.
+func newRelay(t *testing.T) (*rig, *relayingCluster) {
+	t.Helper()
+	b := newServiceWithStore(t)
+	c := &relayingCluster{drainCluster: newDrainCluster(), holder: 2,
+		b: &cluster.Responder{Node: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
+	return newRig(t, rigOptions{store: b.Store, cluster: c, node: "a"}), c
+}
+
+// A request about a job that another node holds reaches that node as the same control request, with the caller's
+// identity, its right, and the states in which the job may be changed. The caller gets the answer of that node.
+func TestVerbsReachTheHolder(t *testing.T) {
+	type call = func(*Actions, context.Context, control.Selection) (control.BulkResult, error)
+	for want, do := range map[string]call{
+		`{"method":"cancel","params":{"id":"j"}`: (*Actions).Cancel,
+		`{"method":"hold","params":{"id":"j"}`:   (*Actions).Hold,
+		`{"method":"retry","params":{"id":"j","only":true}`: func(h *Actions, ctx context.Context,
+			p control.Selection) (control.BulkResult, error) {
+			return h.Retry(ctx, control.Retry{Selection: p, Only: true})
+		},
+		`{"method":"rm","params":{"id":"j","force":true}`: func(h *Actions, ctx context.Context,
+			p control.Selection) (control.BulkResult, error) {
+			return h.Remove(ctx, control.Remove{Selection: p, Force: true})
+		},
+		`{"method":"kill","params":{"id":"j","signal":"HUP"}`: func(h *Actions, ctx context.Context,
+			p control.Selection) (control.BulkResult, error) {
+			return h.Kill(ctx, control.Kill{Selection: p, Signal: "HUP"})
+		},
+	} {
+		s, c := newRelay(t)
+		s.enqueueJobs(t, jobNamed("j"))
+		ctx := asPeer(t, owner, control.Submit)
+		here, err := do(s.actions, ctx, control.Selection{ID: "j"})
+		want += fmt.Sprintf(`,"uid":%d,"right":"submit"}`, owner)
+		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
+			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
+		}
+		if len(here.Done)+len(here.Refused) != 1 {
+			t.Errorf("%s: the answer is %+v", want, here)
+		}
+		if _, err := do(s.actions, ctx, control.Selection{State: control.Texts{"pending"}}); err != nil {
+			t.Errorf("%s of selected jobs: %v", want, err)
+		}
+		pending, _ := json.Marshal([]queue.State{queue.Pending})
+		if s.Store.Counts().States[queue.Pending] > 0 && !strings.HasSuffix(c.requests[len(c.requests)-1],
+			`,"states":`+string(pending)+`}`) {
+			t.Errorf("selected jobs: got the request %s, want one for pending jobs alone", c.requests[len(c.requests)-1])
+		}
+	}
+}
+
+// If another node holds a job, an edit makes that node return the job to the queue. The node that has checked the edit
+// then changes the job.
+func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
+	s, c := newRelay(t)
+	j := jobNamed("j")
+	j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
+	s.enqueueJobs(t, j)
+	b := c.b.API
+	c.b.API = &releasing{b, c}
+	v, err := s.actions.Edit(asPeer(t, owner, control.Submit), control.Edit{
+		Selection: control.Selection{ID: "j"}, Set: json.RawMessage(`{"priority":-5}`)})
+	want := fmt.Sprintf(`{"method":"release","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner)
+	if err != nil || len(v.Done) != 1 || len(c.requests) != 1 || c.requests[0] != want {
+		t.Errorf("got %+v, %v after the requests %q, want %q", v, err, c.requests, want)
+	}
+	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.Priority != -5 {
+		t.Errorf("the job has the priority %d, %v", j.Priority, err)
+	}
+}
+
+// releasing is the API of a node that no longer holds a job after it was released.
+type releasing struct {
+	control.API
+	c *relayingCluster
+}
+
+func (r *releasing) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	r.c.holder = 0
+	return r.API.Release(ctx, p)
+}
+
+// The answering node checks the right that the first node has determined. A request gains nothing by its way: without
+// the right, neither node changes a job of another user, and no request of all nodes gets through.
+func TestRelayedRequestsNeedTheRight(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	stranger := asPeer(t, owner+1, control.Submit)
+	v, err := s.actions.Cancel(stranger, control.Selection{ID: "j"})
+	if err != nil || len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeDenied || len(c.requests) > 0 {
+		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requests)
+	}
+	for request, want := range map[string]error{
+		`{"method":"reload","uid":1,"right":"operate"}`:                     queue.ErrDenied,
+		`{"method":"drain","uid":1,"right":"submit"}`:                       queue.ErrDenied,
+		`{"method":"pause","params":{"all":true},"uid":1,"right":"submit"}`: queue.ErrDenied,
+		`{"method":"gate.list","uid":1}`:                                    queue.ErrDenied,
+		`{"method":"cancel","params":{"id":"j"},"uid":1}`:                   queue.ErrDenied,
+		`{"method":"cancel","params":{"id":"j","uid":0},"right":"admin"}`:   queue.ErrInvalid,
+		`{"method":"gate.list","right":"read"}`:                             nil,
+	} {
+		if _, err := c.b.Answer(t.Context(), []byte(request)); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", request, err, want)
+		}
+	}
+	result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
+		`{"method":"cancel","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner+1))
+	if v, _ := result.(control.BulkResult); err != nil || len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeDenied {
+		t.Errorf("a job of another user: got %+v, %v", result, err)
+	}
+	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != queue.Pending {
+		t.Errorf("the job is %s, %v", j.State, err)
+	}
+}
+
+// If a request fails on this node, the error is returned unchanged and names no other node.
+func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &cluster.Responder{API: s.api}
+	request := []byte(`{"method":"why","params":{"id":"1"},"right":"read"}`)
+	if reply, err := r.Answer(ctx, request); !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller that gave up got %v, %v", reply, err)
+	}
+}

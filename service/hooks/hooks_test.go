@@ -1,0 +1,209 @@
+package hooks
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/access"
+	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/worker"
+)
+
+const owner = 61300 // no account has this uid
+
+// newHooks returns the hooks of an empty queue with the given settings, which the store already creates.
+func newHooks(t *testing.T, values map[string]string) *Hooks {
+	t.Helper()
+	k, err := settings.New(settings.Options{})
+	if err == nil {
+		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: values})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, d := memstore.New(queue.Order{}), &access.Directory{}
+	h := &Hooks{Account: worker.Account{UID: 61301, User: "service"}, Log: slog.New(slog.DiscardHandler), Store: s,
+		Webhook: []string{"/queuectld", "post"}, Directory: d, Owners: access.NewOwners(s, nil, d, worker.Account{}),
+		Quota: &settings.Quota{Store: s, Settings: k}, Settings: k}
+	if err := h.ApplyHooks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// runJob enqueues a job, claims it and records its outcome twice, as after a lost answer. It returns the hooks that
+// exist then.
+func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job {
+	t.Helper()
+	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = owner, queue.Pending, -1, 1
+	ctx := t.Context()
+	if _, err := h.Store.Enqueue(ctx, store.Request{UID: owner, Drafts: []queue.Job{draft}}); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := h.Store.Await(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: to, Started: true},
+		Attempt: queue.Attempt{ExitCode: 3, StartedAt: h.Store.Now(), EndedAt: h.Store.Now()}}
+	for range 2 {
+		if _, err := h.Store.Exchange(ctx, store.Report{Ended: []store.Settlement{end}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := h.Store.List(ctx, store.Filter{Queue: queue.HookQueue, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []queue.Job
+	for _, j := range slices.Backward(page.Jobs) {
+		full, err := h.Store.GetFull(ctx, j.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, full)
+	}
+	return list
+}
+
+// An outcome creates each hook of the job and of the settings exactly once, even if it is recorded twice. The hook gets
+// the job and its state in variables, and the job as JSON.
+func TestOutcomeCreatesEachHookOnce(t *testing.T) {
+	h := newHooks(t, map[string]string{
+		"hooks.on_dead": "mail ops", "hooks.on_completed": "never",
+		"webhooks": `{"b": {"url": "https://example.org/b", "secret_file": "/s"},
+			"a": {"url": "https://example.org/a", "secret_file": "/s", "events": ["dead"]},
+			"other": {"url": "https://example.org/o", "secret_file": "/s", "queues": ["other"]}}`,
+	})
+	list := runJob(t, h, queue.Job{ID: "j", Hooks: queue.HookDead, Execution: queue.Execution{
+		Command: "false", Shell: "/bin/sh", Cwd: "/tmp", Env: []string{"A=secret"},
+		HookLines: queue.HookLines{OnDead: "own"}}}, queue.Dead)
+	type hook struct{ label, command, account string }
+	var got []hook
+	for _, j := range list {
+		name := j.Command
+		if len(j.Argv) > 0 {
+			name = strings.Join(j.Argv, " ") + " " + j.Labels["webhook"]
+		}
+		got = append(got, hook{j.Labels["hook"], name, j.User})
+		for _, want := range []string{"QUEUECTL_HOOK_JOB=j", "QUEUECTL_HOOK_STATE=dead", "QUEUECTL_HOOK_EXIT_CODE=3"} {
+			if !slices.Contains(j.Env, want) {
+				t.Errorf("%s: the environment %q lacks %s", name, j.Env, want)
+			}
+		}
+		if own := j.Command == "own"; slices.Contains(j.Env, "A=secret") != own || (j.UID == owner) != own ||
+			(j.Cwd == "/tmp") != own {
+			t.Errorf("%s: uid %d, directory %q, environment %q", name, j.UID, j.Cwd, j.Env)
+		}
+		checkPayload(t, &j)
+	}
+	want := []hook{{"on_dead", "own", ""}, {"on_dead", "mail ops", "service"},
+		{"on_dead", "/queuectld post a", "service"}, {"on_ended", "/queuectld post b", "service"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got the hooks %q, want %q", got, want)
+	}
+}
+
+// checkPayload checks what a hook reads from its standard input.
+func checkPayload(t *testing.T, hook *queue.Job) {
+	t.Helper()
+	type job struct {
+		ID, State, Command string
+		ExitCode           int `json:"exit_code"`
+	}
+	var got job
+	if len(hook.Argv) == 0 {
+		if err := json.Unmarshal([]byte(hook.Stdin), &got); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		var message struct {
+			Type, Timestamp string
+			Data            job
+		}
+		if err := json.Unmarshal([]byte(hook.Stdin), &message); err != nil {
+			t.Fatal(err)
+		}
+		moment := strings.TrimPrefix(hook.Labels["hook"], "on_")
+		if message.Type != "job."+moment || message.Timestamp == "" {
+			t.Errorf("the message of %s: %+v", moment, message)
+		}
+		got = message.Data
+	}
+	if want := (job{"j", "dead", "false", 3}); got != want || strings.Contains(hook.Stdin, "secret") {
+		t.Errorf("the input of a hook: got %s, want %+v without the environment", hook.Stdin, want)
+	}
+}
+
+// Without a program that posts messages, webhooks create no jobs.
+func TestWebhooksNeedTheirProgram(t *testing.T) {
+	h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
+	h.Webhook = nil
+	if err := h.ApplyHooks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list := runJob(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: "true"}}, queue.Completed)
+	if len(list) > 0 {
+		t.Errorf("got the hooks %+v, want none", list)
+	}
+}
+
+// If the JSON of a job would be too long, it lacks the command.
+func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
+	h := newHooks(t, map[string]string{"hooks.on_ended": "read"})
+	long := strings.Repeat("x", maxJobJSON)
+	list := runJob(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: long}}, queue.Completed)
+	if len(list) != 1 || len(list[0].Stdin) > maxJobJSON || !strings.Contains(list[0].Stdin, `"hidden":["command"]`) {
+		t.Errorf("got %d hooks, want one without the command", len(list))
+	}
+}
+
+// A test of a hook creates the hook of the settings once, without retries, for an invented job.
+func TestHookOfTheSettingsCanBeTested(t *testing.T) {
+	h := newHooks(t, map[string]string{"hooks.on_dead": "mail ops",
+		"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
+	m, err := h.NewHookMaker(&h.Settings.Current().Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"on_dead": "mail ops", "on-dead": "mail ops", "hooks.on_dead": "mail ops",
+		"a": "/queuectld post", "webhooks.a": "/queuectld post", "on_failed": "", "b": ""} {
+		got := ""
+		drafts := m.Test(name, 1)
+		for _, j := range drafts {
+			got += j.Command + strings.Join(j.Argv, " ")
+			if j.MaxAttempts != 1 || !strings.Contains(j.Stdin, `"id":"test"`) {
+				t.Errorf("%s: %d attempts, input %s", name, j.MaxAttempts, j.Stdin)
+			}
+		}
+		if got != want || len(drafts) > 1 {
+			t.Errorf("%s: got %d hooks with %q, want %q", name, len(drafts), got, want)
+		}
+	}
+}
+
+// If the account of the settings' hooks does not exist, the store still gets the hooks that jobs define.
+func TestHooksWithoutTheirAccount(t *testing.T) {
+	h := newHooks(t, map[string]string{"hooks.on_ended": "never"})
+	h.Account.PerJob = true
+	if err := h.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{
+		"hooks.on_ended": "never", "hooks_user": "no-such-user", "run_as": "submitter"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ApplyHooks(context.Background()); err == nil || !strings.Contains(err.Error(), "no-such-user") {
+		t.Errorf("got %v, want an error that names the account", err)
+	}
+	list := runJob(t, h, queue.Job{ID: "j", Hooks: queue.HookEnded, Execution: queue.Execution{Command: "true",
+		HookLines: queue.HookLines{OnEnded: "own"}}}, queue.Completed)
+	if len(list) != 1 || list[0].Command != "own" {
+		t.Errorf("got the hooks %+v, want that of the job alone", list)
+	}
+}

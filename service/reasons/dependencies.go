@@ -1,0 +1,106 @@
+package reasons
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
+const MaxLinks = 1000
+
+// EndReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is held
+// because of its dependencies, EndReasons also returns these.
+func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
+		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
+			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
+				") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
+	}
+	if j.Reason != queue.ReasonDependency {
+		return list, nil
+	}
+	err = w.Shares.Do(ctx, control.ClassOne, func() error {
+		parents, _, err := w.Store.Links(ctx, j.Seq, MaxLinks)
+		failed := false
+		for _, l := range parents {
+			if l.Status != store.Broken {
+				continue
+			}
+			failed = true
+			id, _, _ := strings.Cut(LinkNames([]store.Link{l})[0], ":")
+			r := control.Reason{Kind: "dependency", Key: id,
+				Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State),
+				Next: "queuectl retry " + id}
+			switch {
+			case l.State == queue.Cancelled:
+				r.Next = "queuectl why " + id
+			case l.State == 0:
+				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
+			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
+				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id,
+					l.State), "queuectl retry "+j.ID
+			}
+			list = append(list, r)
+		}
+		if err == nil && !failed && len(parents) < MaxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
+			// The dependencies were retried. That retry would have included this job, unless another job
+			// had its unique key.
+			list = append(list, control.Reason{Kind: "unique", Key: j.Unique,
+				Text: "the job was not retried together with its dependencies, because another job had the same unique key",
+				Next: "queuectl retry " + j.ID})
+		}
+		return err
+	})
+	return list, err
+}
+
+// OpenDependencies returns a reason for each dependency that the job is waiting for.
+func (w *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+	err = w.Shares.Do(ctx, control.ClassOne, func() error {
+		parents, _, err := w.Store.Links(ctx, j.Seq, MaxLinks)
+		for _, l := range parents {
+			if l.Status != store.Unresolved {
+				continue
+			}
+			name := LinkNames([]store.Link{l})[0]
+			id, _, _ := strings.Cut(name, ":")
+			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.Condition), l.State)
+			list = append(list, control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
+		}
+		return err
+	})
+	return list, err
+}
+
+// LinkNames returns the names of a job's dependencies in the syntax of enqueue.
+func LinkNames(list []store.Link) []string {
+	names := make([]string, 0, len(list))
+	for _, l := range list {
+		names = append(names, dependencyName(l.Seq, l.ID, l.Condition))
+	}
+	return names
+}
+
+// dependencyName returns the name of a dependency in the syntax of enqueue. A removed job has no id, so its
+// number is used.
+func dependencyName(seq int64, id string, how queue.DependencyCondition) string {
+	name := cmp.Or(id, fmt.Sprintf("#%d", seq))
+	if how != queue.ParentCompleted {
+		name += ":" + how.String()
+	}
+	return name
+}
+
+// because returns the reason why a job is in its state, in parentheses, or "" if there is none.
+func because(j *queue.Job) string {
+	if j.Reason == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", j.Reason)
+}
