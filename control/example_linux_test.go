@@ -35,7 +35,7 @@ func serveExample(api API) (path string, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	server := NewServer(api, Limits{func() (all, user int) { return 100, 100 }}, allowAll{}, new(UserLimits),
+	server := NewServer(api, Limits{func() (all, user int) { return 100, 100 }}, allowAll{}, NewUserLimits(),
 		slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
