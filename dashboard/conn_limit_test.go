@@ -66,7 +66,7 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	}
 	enter(7)
 	if !isClosed(greedy) || isClosed(visitor) || d.identified.Len() != maxIdentified {
-		t.Errorf("not the oldest of user 8 gave way: %t, %t, %d", isClosed(greedy), isClosed(visitor), d.identified.Len())
+		t.Errorf("user 8's oldest connection is closed: %t, user 7's: %t, %d are there", isClosed(greedy), isClosed(visitor), d.identified.Len())
 	}
 	visitor.Close()
 	visitor.Close()

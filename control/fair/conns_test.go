@@ -160,9 +160,9 @@ func TestBytesAreBounded(t *testing.T) {
 		wantImmediate(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second one", room(second, 1), "8388608 bytes")
 		wantImmediate(t, "another user's", room(other, userBytes))
-		wantImmediate(t, "a whole line beside it", func() error { return second.GrowLine(t.Context(), 1, true) })
+		wantImmediate(t, "a whole line of another connection", func() error { return second.GrowLine(t.Context(), 1, true) })
 		second.Charge(-1)
-		wantImmediate(t, "the first one, as long as lines may be", room(first, userBytes-1))
+		wantImmediate(t, "the first one, up to the maximum length", room(first, userBytes-1))
 		if got := s.bytes.InUse(1, 0); got != userBytes {
 			t.Errorf("%d bytes are counted, want %d", got, userBytes)
 		}

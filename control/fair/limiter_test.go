@@ -236,6 +236,22 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	})
 }
 
+// Of a user's requests of different kinds that have room, the oldest gets it.
+func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Bound{Max: 1})
+		var got grants
+		var wait sync.WaitGroup
+		requests := map[string]Request{"first": {}, "a": {Kind: 1}, "b": {Kind: 0}, "c": {Kind: 2}, "d": {Kind: 1}}
+		queueUp(t, l, &got, &wait, requests, "first", "a", "b", "c", "d")
+		wait.Wait()
+		if want := "first a b c d"; got.String() != want {
+			t.Errorf("served in the order %v, want %v", &got, want)
+		}
+		wantIdle(t, l)
+	})
+}
+
 // Add exceeds a bound. Requests then wait until the amount is below the bound again.
 func TestAddExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

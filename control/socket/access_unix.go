@@ -16,10 +16,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LogHint tells the user where to find the log of the system service.
+// LogHint is where the log of the system service is.
 const LogHint = "journalctl -u queuectl"
 
-// AccessError returns the error for a user who may not connect to a socket. It explains why, and
+// AccessError returns the error for a user without permission to connect to a socket. It explains why, and
 // how to get access.
 func AccessError(path string) error {
 	// closed is the path without access, and who is the permission that its group would need.

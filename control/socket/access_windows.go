@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LogHint tells the user where to find the log of the system service.
+// LogHint is where the log of the system service is.
 const LogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
-// AccessError returns the error for a user who may not connect to a pipe. It explains how to get
+// AccessError returns the error for a user without permission to connect to a pipe. It explains how to get
 // access. It cannot name the users with access, because a user without access may not read the
 // permissions of the pipe.
 func AccessError(path string) error {

@@ -98,7 +98,7 @@ type Listener struct {
 	replacedAt  time.Time // when oldListener was replaced; guarded by mu
 }
 
-// Perms determines who may connect to a socket: the mode of its file, and the group, -1 for
+// Perms determines which users may connect to a socket: the mode of its file, and the group, -1 for
 // the group of the process.
 type Perms struct {
 	Mode fs.FileMode

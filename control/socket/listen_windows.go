@@ -57,7 +57,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 // are safe for concurrent use.
 type Listener struct{ listener *pipe.Listener }
 
-// Perms determines who may connect to a pipe. It is a security descriptor.
+// Perms determines which users may connect to a pipe. It is a security descriptor.
 type Perms struct{ SDDL string }
 
 // Listen creates the control pipe. It returns an error if another process serves the name.

@@ -1,5 +1,5 @@
 // Package socket connects a client and a service through a local socket, or a named pipe on
-// Windows, and tells each of them which user is at the other end.
+// Windows, and identifies the user at the other end for each of them.
 //
 // Start with Listen for the service, and with Dial for the client.
 package socket
