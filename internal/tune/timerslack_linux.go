@@ -18,8 +18,8 @@ import (
 // delays every other timer of the program, by at most the slack.
 
 const (
-	timerSlack    = 4_000_000 // ns; slack of this program's threads; one tick of most kernels
-	defaultTimerSlack    = 50_000    // ns; the default on Linux
+	timerSlack         = 4_000_000 // ns; slack of this program's threads; one tick of most kernels
+	defaultTimerSlack  = 50_000    // ns; the default on Linux
 	timerSlackVariable = "QUEUECTL_TIMERSLACK"
 )
 
