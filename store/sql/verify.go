@@ -311,8 +311,8 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 	list = append(list, examineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
-		len(files)), "if a file is damaged: check the disk; if a file belongs to no attempt: delete it. Missing or damaged "+
-		"output can only be restored from a backup, and is reported until its job is removed",
+		len(files)), "missing or damaged output can only be restored from a backup; doctor reports it until its job is "+
+		"removed",
 		func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
@@ -416,16 +416,16 @@ func contentFault(path string, size int64) string {
 		return ""
 	}
 	if err != nil {
-		return fmt.Sprintf("the output file cannot be checked: %v", err)
+		return fmt.Sprintf("an output file cannot be checked: %v", err)
 	}
 	defer f.Close()
 	switch damaged, err := output.CheckFile(f, size); {
 	case damaged > 0:
-		return fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read", path, damaged)
+		return fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read; check the disk", path, damaged)
 	case errors.Is(err, output.ErrDamaged):
-		return fmt.Sprintf("the output file %s is damaged at its end", path)
+		return fmt.Sprintf("the output file %s is damaged at its end; check the disk", path)
 	case err != nil:
-		return fmt.Sprintf("the output file %s cannot be read: %v", path, err)
+		return fmt.Sprintf("an output file cannot be read: %v; check the disk", err)
 	}
 	return ""
 }
