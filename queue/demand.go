@@ -72,12 +72,16 @@ const (
 // resource only if no other gate blocks it.
 func CheckDemands(list []Demand) error {
 	if len(list) > MaxDemands {
-		return Invalid("demands", "too many entries (%d); the maximum is %d", len(list), MaxDemands)
+		return Invalid("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
+			len(list), MaxDemands)
 	}
 	for i, d := range list {
 		switch {
-		case !slices.Contains(demandedKinds, d.Kind) || d.Key == "":
-			return Invalid("demands", "a demand has no key or an unknown kind")
+		case !slices.Contains(demandedKinds, d.Kind):
+			return Invalid("demands", "the demand %q has the unknown kind %d; use a lock, rate limit, resource or node",
+				Clip(d.Key), d.Kind)
+		case d.Key == "":
+			return Invalid("demands", "a lock, rate limit, resource or node has no name; give one")
 		case !validKey(d):
 			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
 				"letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
