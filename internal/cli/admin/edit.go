@@ -40,6 +40,9 @@ func EditVerb(app *cli.App) *cobra.Command {
 				if err := queue.CheckJSON(set); err != nil {
 					return fault.Usage(`%v; write the changes like '{"priority":5}'`, err)
 				}
+				if strings.Join(strings.Fields(string(set)), "") == "{}" {
+					return fault.Usage(`%s: no changes given; write them like '{"priority":5}'`, cmd.CommandPath())
+				}
 			}
 			if err := input.WholePaths(&spec); err != nil {
 				return err
