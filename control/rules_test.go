@@ -41,7 +41,7 @@ func TestGroupErrorsNameTheFault(t *testing.T) {
 		{&EnqueueBatch{}, `{"commit":true,"jobs":[{"command":"true","priority":0}],"next":true}`,
 			`next: cannot be combined with field "priority"; use one of them`},
 		{&EnqueueBatch{}, `{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":3}]}`,
-			`job 2: next: cannot be combined with field "priority"; use one of them`},
+			`entry 2: next: cannot be combined with field "priority"; use one of them`},
 	} {
 		if err := decodeParams(json.RawMessage(c.request), c.into); err == nil || err.Error() != c.want {
 			t.Errorf("%T %s: got %v, want %s", c.into, c.request, err, c.want)

@@ -109,7 +109,7 @@ func TestParametersAreStrict(t *testing.T) {
 	err := decodeParams(json.RawMessage(`{"jobs":[{"command":"a"},{"comand":"b"}],"commit":true}`), &batch)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Index != 2 || e.Field != "comand" {
-		t.Errorf("got %v, want job 2: comand", err)
+		t.Errorf("got %v, want entry 2: comand", err)
 	}
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
 		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` +

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,8 +41,10 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 func onlyOf(query url.Values, names ...string) error {
 	for name := range query {
 		if !slices.Contains(names, name) {
-			return queue.Invalid(queue.Clip(name), "unknown parameter; this form takes: %s",
-				cmp.Or(strings.Join(names, ", "), "none"))
+			if len(names) == 0 {
+				return queue.Invalid(queue.Clip(name), "unknown parameter; leave it out")
+			}
+			return queue.Invalid(queue.Clip(name), "unknown parameter; use only: %s", strings.Join(names, ", "))
 		}
 	}
 	return nil
@@ -121,7 +122,7 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	id := jobOf(r.URL)
 	got, err := vb.do(v.client, ctx, control.Selection{ID: id})
 	if err == nil && len(got.Refused) > 0 {
-		err = refusal(&got.Refused[0])
+		err = queue.Errorf(got.Refused[0].Code, "%s", refusalText(&got.Refused[0]))
 	}
 	if vb.Name == "rm" {
 		return "/jobs", err
@@ -129,9 +130,13 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	return pathOf(string(id)), err
 }
 
-// refusal returns the error because of which an action was not applied to a job.
-func refusal(r *control.Refusal) error {
-	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Err().Error()}
+// refusalText returns why an action was not applied to a job. It names the job.
+func refusalText(r *control.Refusal) string {
+	text := r.Err().Error()
+	if strings.Contains(text, "job "+r.ID) || strings.Contains(text, strconv.Quote(r.ID)) {
+		return text
+	}
+	return "job " + r.ID + ": " + text
 }
 
 // outcome is the result of an action on many jobs.
@@ -152,8 +157,8 @@ func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb,
-		jobsText(int64(o.doneCount), ""), o.refused, o.first.ID, o.first.Err())
+	return queue.Errorf(o.first.Code, "%s was done for %s and refused for %d; first refusal: %s", verb,
+		jobsText(int64(o.doneCount), ""), o.refused, refusalText(&o.first))
 }
 
 // pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -23,13 +24,13 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 			continue
 		}
 		schemas[m.Method] = m.Result
-		add(m.Method, "method "+m.Method+"; requires the right "+string(m.Right), queryOf(m.Params),
-			answerOf(jsonType, refTo(m.Method)))
+		add(m.Method, fmt.Sprintf("the protocol method %q; it requires the right %q", m.Method, m.Right),
+			queryOf(m.Params), answerOf(jsonType, refTo(m.Method)))
 	}
 	since := map[string]any{"name": "since", "in": "query",
 		"description": "number of the last event that you have received",
 		"schema":      map[string]any{"type": "integer", "minimum": 0}}
-	add("summary", "data of the overview page (the result of the method screen)", []any{},
+	add("summary", `data of the overview page, in the form of the result of the protocol method "screen"`, []any{},
 		answerOf(jsonType, refTo("screen")))
 	add("events", "events as they happen, as server-sent events; the response does not end", []any{since},
 		answerOf("text/event-stream", map[string]any{"type": "string"}))

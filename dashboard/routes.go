@@ -55,7 +55,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
 		s.failAs(w, r, http.StatusMethodNotAllowed,
-			queue.Invalid("method", "method %s is not allowed for this path; use %s", queue.Clip(r.Method), list))
+			queue.Invalid("method", "%s is not allowed for this path; use %s", queue.Clip(r.Method), list))
 	})
 }
 

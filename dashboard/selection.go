@@ -118,7 +118,7 @@ func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err err
 	}
 	if ids := q["id"]; len(ids) > 0 {
 		if len(ids) > control.SelectStep {
-			return p, f, queue.Invalid("id", "%d jobs are selected; select at most %d", len(ids), control.SelectStep)
+			return p, f, queue.Invalid("id", "too many jobs selected (%d); select at most %d", len(ids), control.SelectStep)
 		}
 		return control.Selection{IDs: ids}, f, nil
 	}

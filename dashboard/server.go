@@ -122,7 +122,7 @@ func (s *Server) Set(c Config) error {
 	if c.Listen != "" && c.TLSCert != "" {
 		var err error
 		if pair, err = s.loadCert(c.TLSCert, c.TLSKey); err != nil {
-			return queue.Invalid("web.tls_cert", "the certificate cannot be used: %v", err)
+			return queue.Invalid("web.tls_cert", "%v", err)
 		}
 	}
 	s.mu.Lock()
@@ -229,8 +229,8 @@ func (s *Server) listen(ctx context.Context, address string) (list []net.Listene
 func duplicate(l net.Listener) (net.Listener, error) {
 	filer, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("the web page cannot use a socket of the type %s; use a TCP or Unix stream socket, "+
-			"such as 127.0.0.1:7070", l.Addr().Network())
+		return nil, fmt.Errorf("systemd passed a socket of the type %s; in queuectl-web.socket, set ListenStream to a TCP "+
+			"or Unix address", l.Addr().Network())
 	}
 	f, err := filer.File()
 	if err != nil {

@@ -45,7 +45,8 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	case r := <-read:
 		return &r.pair, r.err
 	case <-time.After(certTimeout):
-		return nil, fmt.Errorf("reading the certificate %s or its key %s took too long", cert, key)
+		return nil, fmt.Errorf("the file system did not respond while %s and %s were read; check it, then run: queuectl "+
+			"reload", cert, key)
 	}
 }
 

@@ -389,11 +389,12 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	if err != nil {
-		return nil, fmt.Errorf("job %s was enqueued, but waiting for it failed: %w", id, err)
+		return nil, fmt.Errorf("job %s was enqueued, but waiting for it failed: %w; wait for it with the tool wait", id, err)
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s was enqueued, but its details cannot be read: %w", id, err)
+		return nil, fmt.Errorf("job %s was enqueued, but its details cannot be read: %w; read them with the tool show", id,
+			err)
 	}
 	if a.full {
 		return d, nil
@@ -409,7 +410,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	output, err := s.output(ctx, control.Logs{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s is %s, but reading its output failed: %w", id, d.State, err)
+		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w; read it with the tool logs", id, d.State,
+			err)
 	}
 	delete(output, "state")
 	maps.Copy(answer, output)

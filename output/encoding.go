@@ -3,7 +3,6 @@ package output
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 )
@@ -82,8 +81,10 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	return b, at
 }
 
-// errDamaged means that an encoded log contains an invalid record.
-var errDamaged = errors.New("the output is damaged")
+// errDamaged returns the error for an encoded log that contains an invalid record.
+func errDamaged(cause error) error {
+	return fmt.Errorf("the stored output is damaged (%w); check the database with: queuectl doctor --verify", cause)
+}
 
 // maxRecord bounds the size of a record, so that a damaged length cannot use up all memory.
 const maxRecord = 4 * InMemory
@@ -118,24 +119,23 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 		c.At = at
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: %w", errDamaged, err)
+			return errDamaged(fmt.Errorf("a part of it is cut off or invalid: %w", err))
 		case c.Stream > Stderr:
-			return fmt.Errorf("%w: unknown stream %d, expected 0 (stdout) or 1 (stderr)", errDamaged, c.Stream)
+			return errDamaged(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
 		case damaged:
 			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
-				return fmt.Errorf("%w: a damage marker has an invalid length (%d bytes) or position (byte %d)", errDamaged,
-					c.Damaged, c.Offset)
+				return errDamaged(fmt.Errorf("a part that was lost has the length %d and the position %d", c.Damaged, c.Offset))
 			}
 		case kind&gapBit != 0:
 			if c.Dropped = int64(n); c.Dropped <= 0 {
-				return fmt.Errorf("%w: a gap has a length of %d bytes, expected at least 1", errDamaged, c.Dropped)
+				return errDamaged(fmt.Errorf("a part that was left out has the length %d", c.Dropped))
 			}
 		case n > maxRecord:
-			return fmt.Errorf("%w: a record has a length of %d bytes, the maximum is %d", errDamaged, n, maxRecord)
+			return errDamaged(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n, maxRecord))
 		default:
 			c.Data = make([]byte, n)
 			if _, err := io.ReadFull(in, c.Data); err != nil {
-				return fmt.Errorf("%w: %w", errDamaged, err)
+				return errDamaged(fmt.Errorf("a part of it is cut off: %w", err))
 			}
 		}
 		if err := each(c); err != nil {

@@ -83,7 +83,7 @@ var (
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
 	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Check: dependencyFault}
 	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable,
-		Description: "a valid variable name; use a name without ="}
+		Description: "a valid variable name; use one or more characters except ="}
 	formLabel    = &Form{Pattern: `^[^\x00]+$`, Check: labelFault}
 	formResource = &Form{Pattern: FormID.Pattern, Valid: ValidID, Description: "a valid resource name; use 1 to 128" +
 		nameForm}

@@ -269,8 +269,8 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
-		d.Error = fmt.Sprintf("not retried, because %d runner processes died, each while running only this job",
-			PoisonCrashes)
+		d.Error = fmt.Sprintf("not retried, because %d runners (the processes that supervise jobs) died while this was "+
+			"their only job", PoisonCrashes)
 		return d
 	}
 	switch j.OnLost {

@@ -171,12 +171,14 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 				UsesAttempt: true, Started: true, Suspect: true}},
 		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.RunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
-				Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true,
+				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
+					"their only job", UsesAttempt: true,
 				Started: true, Suspect: true, Crashed: true}},
 		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)),
 			queue.Outcome{End: queue.RunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
-				Error: "not retried, because 3 runner processes died, each while running only this job", UsesAttempt: true,
+				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
+					"their only job", UsesAttempt: true,
 				Started: true, Suspect: true, Crashed: true}},
 		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited},
 			row{State: queue.Completed, UsesAttempt: true, Started: true}},

@@ -72,24 +72,27 @@ const (
 // resource only if no other gate blocks it.
 func CheckDemands(list []Demand) error {
 	if len(list) > MaxDemands {
-		return Invalid("demands", "too many entries (%d); the maximum is %d", len(list), MaxDemands)
+		return Invalid("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
+			len(list), MaxDemands)
 	}
 	for i, d := range list {
 		switch {
-		case !slices.Contains(demandedKinds, d.Kind) || d.Key == "":
-			return Invalid("demands", "a demand has no key or an unknown kind")
+		case !slices.Contains(demandedKinds, d.Kind):
+			return Invalid("demands", "%q has the unknown kind %d; use a lock, rate limit, resource or node", Clip(d.Key), d.Kind)
+		case d.Key == "":
+			return Invalid("demands", "a lock, rate limit, resource or node has no name; give one")
 		case !validKey(d):
 			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
 				"letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
-			return Invalid("demands", "the demand %q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
+			return Invalid("demands", "%q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:
-			return Invalid("demands", "the rate %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
+			return Invalid("demands", "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
-			return Invalid("demands", "the demand %q has the period %v; only a rate can have a period", Clip(d.Key), d.Period)
+			return Invalid("demands", "%q has the period %v; only a rate limit can have a period", Clip(d.Key), d.Period)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
-			return Invalid("demands", "the demand %q is listed twice or is out of order; list each demand once, "+
-				"sorted by kind and key", Clip(d.Key))
+			return Invalid("demands", "%q is listed twice or out of order; list each lock, rate limit, resource and "+
+				"node once, sorted by kind and key", Clip(d.Key))
 		}
 	}
 	return nil

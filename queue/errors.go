@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 		s = e.Field + ": " + s
 	}
 	if e.Index > 0 {
-		s = fmt.Sprintf("job %d: %s", e.Index, s)
+		s = fmt.Sprintf("entry %d: %s", e.Index, s)
 	}
 	return s
 }
@@ -233,7 +233,7 @@ func NoJob(id string) error {
 		option = "--state " + state
 	}
 	if option != "" {
-		hint = "; to select several jobs, use " + option + " with a command that accepts it"
+		hint = "; to select several jobs, most commands take " + option + " instead of an id"
 	}
 	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
 }

@@ -15,7 +15,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
 		t.Errorf("%v: is not known as invalid, or as something else", err)
 	}
-	if got, want := err.Error(), "enqueue: job 3: cwd: is odd"; got != want {
+	if got, want := err.Error(), "enqueue: entry 3: cwd: is odd"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -36,7 +36,8 @@ var limits = []struct {
 // enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range limits {
-		e := Enforcement{Limit: l.name, Mechanism: "no runner has reported support for this limit"}
+		e := Enforcement{Limit: l.name,
+			Mechanism: "the runners, which supervise jobs, have not reported that they can enforce it"}
 		if i := slices.IndexFunc(known, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
 			e = known[i]
 		}

@@ -17,7 +17,7 @@ func TestShortfalls(t *testing.T) {
 		{Limit: "memory", Extent: queue.ForEach, Mechanism: "a"}, {Limit: "cpus", Mechanism: "b"},
 		{Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
 	}
-	const older = "no runner has reported support for this limit"
+	const older = "the runners, which supervise jobs, have not reported that they can enforce it"
 	for name, c := range map[string]struct {
 		jobs  []queue.Job
 		known []queue.Enforcement

@@ -85,8 +85,8 @@ func TestStatesAreSelectedByName(t *testing.T) {
 	if done, err := queue.ParseStates("done"); err != nil || !slices.Equal(done, []queue.State{queue.Completed}) {
 		t.Errorf("done: got %v, %v", done, err)
 	}
-	for id, want := range map[string]string{"all": "use --all with", "dead": "use --state dead with",
-		"running": "use --state processing with", "7": `no job "7"`} {
+	for id, want := range map[string]string{"all": "take --all instead of an id", "dead": "take --state dead instead of an id",
+		"running": "take --state processing instead of an id", "7": `no job "7"`} {
 		if err := queue.NoJob(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", id, err, want)
 		}

@@ -35,7 +35,7 @@ var verbRules = map[Verb]verbRule{
 	VerbCancel: {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, toState(Cancelled), EventCancelled,
 		"only unfinished jobs can be cancelled"},
 	VerbRetry: {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, toState(Pending), EventRetried,
-		"only failed and finished jobs can be retried"},
+		"only failed, completed, dead and cancelled jobs can be retried"},
 	VerbRetryDead: {[]State{Dead}, nil, true, toState(Pending), EventRetried,
 		"only dead jobs are in the dead-letter queue"},
 	VerbHold: {[]State{Blocked, Pending, Failed}, []State{Held}, false, toState(Held), EventHeld,
@@ -74,6 +74,8 @@ func (v Verb) suggestCommand(j *Job) string {
 		return "; cancel it first with: queuectl cancel " + j.ID
 	case v == VerbCancel || v == VerbHold:
 		return ""
+	case j.State == Blocked:
+		return "; see which jobs it waits for with: queuectl why " + j.ID
 	case j.State == Held:
 		return "; release it with: queuectl release " + j.ID
 	case j.State == Failed || j.State.Ended():

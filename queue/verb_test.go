@@ -51,8 +51,10 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 		state queue.State
 		want  string
 	}{
-		{queue.VerbRetry, queue.Held, "only failed and finished jobs can be retried; release it with: queuectl release x"},
-		{queue.VerbRetry, queue.Blocked, "only failed and finished jobs can be retried"},
+		{queue.VerbRetry, queue.Held, "only failed, completed, dead and cancelled jobs can be retried; " +
+			"release it with: queuectl release x"},
+		{queue.VerbRetry, queue.Blocked, "only failed, completed, dead and cancelled jobs can be retried; " +
+			"see which jobs it waits for with: queuectl why x"},
 		{queue.VerbRetryDead, queue.Completed, "only dead jobs are in the dead-letter queue; put it back in the queue " +
 			"with: queuectl retry x"},
 		{queue.VerbRetryDead, queue.Pending, "only dead jobs are in the dead-letter queue"},

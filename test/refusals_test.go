@@ -89,7 +89,8 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --command x y", "--command: cannot be combined with a command given as an argument; use one of them", 2},
 		{"enqueue --after -1 -- true", `--after: "-1" is not a job id; list the jobs with: queuectl list`, 2},
 		{"enqueue --after-any -1 -- true", `--after-any: "-1" is not a job id; list the jobs with: queuectl list`, 2},
-		{"enqueue --after-batch x -- true", `--after-batch: you have no jobs in batch "x"; find the batch with: queuectl list --columns id,labels`, 2},
+		{"enqueue --after-batch x -- true", `--after-batch: you have no jobs in batch "x"; see the batch of each job, in its label ` +
+			`"batch", with: queuectl list --columns id,labels`, 2},
 		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true",
 			"--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
 		// Each error names the label once.
@@ -109,7 +110,8 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"logs a --attempt 0", "--attempt: 0 is too small; give 1 for the first attempt, or leave out " +
 			"--attempt for the last one", 2},
 		{"show a --history-before -1", "--history-before: -1 is too small; use a number from 1 to 2147483647", 2},
-		{"list --limit 0", "--limit: 0 is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)",
+		{"list --limit 0", "--limit: 0 is too small; use 1 or more (without --limit, a table shows 50 jobs, and other " +
+			"formats all)",
 			2},
 		{"list --limit " + huge, "--limit: " + tooLarge, 2},
 		{"list --json --columns id", "--columns: cannot be combined with --json, --jsonl or --quiet; use one of them", 2},

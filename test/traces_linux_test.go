@@ -190,7 +190,7 @@ func TestHungCollectorDelaysNothing(t *testing.T) {
 	}
 	q.must("wait", "once")
 	q.waitUntil("the log says so", 20*time.Second, func() bool {
-		return strings.Contains(q.logText(), "did not accept spans")
+		return strings.Contains(q.logText(), "cannot be sent to the collector")
 	})
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)

@@ -379,7 +379,7 @@ func TestPageActsOnMany(t *testing.T) {
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
 	if got := b.request("POST", "/bulk", "token="+b.formToken()+
 		"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict ||
-		!strings.Contains(got.body, "hold: done for 1 job, refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
+		!strings.Contains(got.body, "hold was done for 1 job and refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
 		t.Errorf("what is refused in part is answered by %+v", got)
 	}
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",

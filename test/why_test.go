@@ -49,7 +49,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	checkReason("later", "time", "not due", "edit later", true)
 	q.must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
 	q.waitUntil("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
-	checkReason("fails", "retry", "the retry is not due yet (attempt 1 of ", "retry fails", true)
+	checkReason("fails", "retry", "attempt 1 failed, and the retry is not due yet", "retry fails", true)
 	q.must("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
 	q.must("release", "fails")

@@ -223,23 +223,23 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.search != "" {
-		parts = append(parts, "matching "+termtext.SafeText(m.search)+"; Esc shows all")
+		parts = append(parts, "matching "+termtext.SafeText(m.search)+" (Esc shows all)")
 	}
 	if from > 0 {
-		parts = append(parts, fmt.Sprintf("%d above", from))
+		parts = append(parts, fmt.Sprintf("%d more above", from))
 	}
 	if below := len(t.rows) - to; below > 0 {
-		parts = append(parts, fmt.Sprintf("%d below", below))
+		parts = append(parts, fmt.Sprintf("%d more below", below))
 	}
 	switch {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
 	case t.more > 0 && m.search != "":
-		parts = append(parts, fmt.Sprintf("%d jobs not searched (%s)", t.more, t.all))
+		parts = append(parts, fmt.Sprintf("%d jobs not searched: %s", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, termtext.LocaleText(" · "))
 }
 
 // outputView returns the pane about the selected job, with the last lines of its output.

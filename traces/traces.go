@@ -70,7 +70,7 @@ func New(version, node string, log *slog.Logger) *Exporter {
 	return e
 }
 
-// failed logs that the collector did not accept spans.
+// failed logs that spans cannot be sent to the collector.
 func (e *Exporter) failed(err error) {
 	now := time.Now().UnixNano()
 	if last := e.warned.Load(); now-last < int64(warnEvery) || !e.warned.CompareAndSwap(last, now) {
@@ -81,7 +81,7 @@ func (e *Exporter) failed(err error) {
 		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md "+
 			"shows the lines to add")
 	}
-	e.log.Warn("the trace collector did not accept spans, so the service discards the spans", attrs...)
+	e.log.Warn("the service discards trace spans, because they cannot be sent to the collector", attrs...)
 }
 
 // Set makes the exporter send spans to the collector at a URL like http://127.0.0.1:4318. "" turns
@@ -141,7 +141,8 @@ func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnly
 }
 
 // errFull means that the collector is too slow.
-var errFull = fmt.Errorf("%d spans are already waiting to be sent, the maximum", maxQueued)
+var errFull = fmt.Errorf("the collector is too slow, and the buffer of %d spans is full; check the collector's load",
+	maxQueued)
 
 // open prepares sending to a collector. It does not connect yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {

@@ -55,7 +55,7 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 			e.ExportAttempt(attempt(i))
 		}
 	})
-	if !strings.Contains(log.String(), "spans are already waiting") {
+	if !strings.Contains(log.String(), "spans is full") {
 		t.Errorf("the log is %q", log.String())
 	}
 	within(t, 10*time.Second, "the end", e.Close)

@@ -239,7 +239,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	files, expired := input.NamedFiles{}, enqueue.Expiries{}
 	for i := range specs {
 		files.Warn(&a.Output, a.Cmd, &specs[i])
-		expired.Add("job", i+1, specs[i].ExpiresAt)
+		expired.Add("entry", i+1, specs[i].ExpiresAt)
 	}
 	enqueue.PrintExpired(&a.Output, &expired)
 	enqueue.WarnUnenforced(&a.Output, got.Unenforced)
@@ -247,7 +247,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	for i := range got.Found {
 		got.Found[i]++
 	}
-	enqueue.PrintFound(&a.Output, "job", got.Found, len(got.IDs))
+	enqueue.PrintFound(&a.Output, "entry", got.Found, len(got.IDs))
 	enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
 	if err := enqueue.PrintStored(ctx, &a.Output, c, got.IDs); err != nil {
 		return err
@@ -287,8 +287,8 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 		p.Cursor = *page.Next
 	}
 	if len(s.DependsOn) == 0 {
-		return fault.Usage("--after-batch: you have no jobs in batch %q; find the batch with: queuectl list "+
-			"--columns id,labels", name)
+		return fault.Usage("--after-batch: you have no jobs in batch %q; see the batch of each job, in its label "+
+			"\"batch\", with: queuectl list --columns id,labels", name)
 	}
 	return nil
 }

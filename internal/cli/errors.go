@@ -81,8 +81,9 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 			return fault.Usage("unknown flag %[1]s; if it belongs to the program, write -- before the program: "+
 				"queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
+		table := hints.Flags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 		return fault.Usage("unknown flag %s%s", name,
-			cmp.Or(hints.Lookup(name, hints.Flags(cmd.Name())), hints.SimilarWord(name, flagsOf(cmd), allFlagsHint(cmd))))
+			cmp.Or(hints.Lookup(name, table), hints.SimilarWord(name, flagsOf(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &bare):
 		return fault.Usage("--%s: no value given; write it after the flag", bare.GetFlag().Name)
 	case errors.As(err, &wrong):
@@ -99,8 +100,8 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		if _, err := queue.ReadInteger(text); err != nil {
 			return err.Error()
 		}
-		// The flag library accepts numbers like 0x10 or 1_000, but queue.ReadInteger does not.
-		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text))
+		// The flag library reads 08 as an octal number, but queue.ReadInteger does not.
+		return fmt.Sprintf("%q begins with 0; leave out leading zeros", queue.Clip(text))
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.Clip(text))
 	case "stringToString":

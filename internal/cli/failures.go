@@ -39,10 +39,11 @@ func (a *App) sayEnd(j *control.Job, others int) {
 	fmt.Fprintf(a.Err, "queuectl: %s\n", text)
 }
 
-// MoreFailures returns how to list the failures that were not named, or "" if all were.
-func MoreFailures(bad int, list string) string {
-	if more := bad - MaxFailures; more > 0 {
-		return fmt.Sprintf("; %d more failed jobs are not shown; list them all with: %s", more, list)
+// MoreFailures returns how to list the failures that were not named, or "" if all were. jobs says
+// which jobs failed.
+func MoreFailures(bad int, jobs, list string) string {
+	if bad > MaxFailures {
+		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxFailures, bad, jobs, list)
 	}
 	return ""
 }

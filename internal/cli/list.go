@@ -65,8 +65,8 @@ func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user,
 		IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, fault.Usage("--limit: %d is too small; use 1 or more, or leave out --limit (50 jobs in a "+
-			"table, otherwise all)", l.limit)
+		return p, fault.Usage("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
+			"formats all)", l.limit)
 	}
 	return p, nil
 }
@@ -125,7 +125,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	var order *sorter
 	if l.sort != "" {
 		if limit == 0 {
-			return fault.Usage("--sort: needs --limit with --json, --jsonl and --quiet; add --limit N")
+			return fault.Usage("--sort: with --json, --jsonl or --quiet, the number of jobs must be limited; add --limit N")
 		}
 		if order, err = newSorter(l.sort, limit); err != nil {
 			return err

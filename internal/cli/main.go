@@ -112,15 +112,14 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
 	if _, set := os.LookupEnv("TZ"); !set {
-		source = "TZ is not set, so the zone of this machine applies"
+		source = "the time zone of this machine"
 	}
 	switch {
 	case !unread || v != nil && v.AnyTZ || asksHelp(args):
 		return false, nil
 	case a.Program.Zone == nil:
 		if _, err := a.DaemonPath(); err != nil {
-			return false, fault.Usage("%s: this machine has no data for this time zone; install tzdata or set another TZ "+
-				"(queuectld has its own data, but cannot be started: %v)", source, err)
+			return false, fault.Usage("%s: no time zone data found; install tzdata, or set TZ to another zone", source)
 		}
 		return true, nil
 	}

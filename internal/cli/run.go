@@ -167,7 +167,7 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // any other error is reported when the job is followed
 	}
-	fmt.Fprintf(a.Err, "queuectl: view only, input is not sent to the job: %s\n",
+	fmt.Fprintf(a.Err, "queuectl: view only (your input is not sent to the job): %s\n",
 		termtext.OneLine(a.Clean(a.Err, err.Error())))
 	return true
 }

@@ -104,8 +104,13 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	}
 	h := job.History[len(job.History)-1]
 	text := fmt.Sprintf("attempt %d failed", n)
-	if !h.Counted {
-		text = fmt.Sprintf("attempt %d does not use up a retry", n)
+	switch reason := queue.Reason(present.Or(h.Reason, "")); {
+	case reason == queue.ReasonDeferred:
+		text = fmt.Sprintf("attempt %d postponed the job", n)
+	case reason == queue.ReasonLost, reason == queue.ReasonInterrupted:
+		text = fmt.Sprintf("attempt %d was lost", n)
+	case !h.Counted:
+		text = fmt.Sprintf("attempt %d ended and does not count", n)
 	}
 	switch {
 	case h.Error != nil:
@@ -116,7 +121,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	next := max(job.NextRetryAt, job.RunAt)
 	switch wait := time.Until(queue.Millis(next).Time()); {
 	case job.State == queue.Held.String():
-		text += "; the job is held; release it with: queuectl release " + id
+		text += "; the job is held; check what it did, then run it again with: queuectl release " + id
 	case wait > time.Second/20:
 		text += "; retrying in " + queue.FormatDuration(max(wait.Round(time.Second/10), time.Second/10))
 	default:

@@ -106,7 +106,7 @@ func (j *terminalSession) enter(attempt int) error {
 	}
 	saved, err := xterm.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
-		return fmt.Errorf("cannot connect your terminal to the job: %w", err)
+		return fmt.Errorf("your terminal does not support raw mode (%w); try another terminal program", err)
 	}
 	j.saved = saved
 	return nil
@@ -228,7 +228,7 @@ func (j *terminalSession) join(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // follow reports the error
 		default:
-			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n",
+			fmt.Fprintf(j.a.Err, "queuectl: view only (your input is not sent to the job): %s\n",
 				termtext.OneLine(j.a.Clean(j.a.Err, err.Error())))
 			return
 		}

@@ -299,7 +299,7 @@ func (w *waiter) counts() string {
 		"cancelled", "removed", "not finished")
 	text += ", in " + present.ApproxDuration(time.Since(w.began).Milliseconds())
 	if w.progress {
-		text += MoreFailures(w.failed, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+		text += MoreFailures(w.failed, "failed jobs", strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
 		text += "; retry failed jobs with: queuectl retry --failed " + w.batchFlag()

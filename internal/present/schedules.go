@@ -51,7 +51,7 @@ func StateOfSchedule(s *control.Schedule) string {
 	case s.Paused:
 		return "paused"
 	case s.NextAt == 0 && strings.TrimSpace(s.Cron) == "@reboot":
-		return "at the next boot"
+		return "waiting for the next boot"
 	}
 	return "active"
 }

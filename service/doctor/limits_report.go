@@ -96,7 +96,8 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 // enforcementFinding returns the finding about one limit.
 func enforcementFinding(e queue.Enforcement) store.Finding {
 	f := store.Finding{Check: "enforcement", Level: store.LevelWarning,
-		Next: "to reject jobs that need this limit, enqueue them with --require-limits"}
+		Next: "docs/limits.md says what enforcement needs; to reject jobs with this limit, enqueue them with " +
+			"--require-limits"}
 	switch e.Extent {
 	case queue.Enforced:
 		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: e.Limit + " is enforced by " + e.Mechanism}

@@ -99,10 +99,10 @@ func ApplyUserLimit(ctx context.Context, s store.Store, settings *settings.Keepe
 func (ch *Changer) apply(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := ch.applyToStore(ctx); err != nil {
-		pending = fmt.Sprintf("the change could not be applied to the queue (%v); it takes effect when a setting is "+
-			"changed again or the service restarts", err)
-		ch.log.Error("cannot apply the changed settings for job order, user limits, resources or hooks; they take effect "+
-			"when a setting is changed again or the service restarts", "error", err)
+		pending = fmt.Sprintf("the settings for job order, user limits, resources and hooks could not all be applied (%v); "+
+			"to apply them, run: queuectl reload", err)
+		ch.log.Error("the settings for job order, user limits, resources and hooks could not all be applied; to apply "+
+			"them, run: queuectl reload", "error", err)
 	}
 	return cmp.Or(pending, ch.effects.apply())
 }

@@ -152,7 +152,7 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 		return r, false
 	case j.State == queue.Failed:
 		return control.Reason{Kind: "retry", At: due,
-			Text: fmt.Sprintf("the retry is not due yet (attempt %d of %d failed)", j.Attempts, j.MaxAttempts),
+			Text: fmt.Sprintf("attempt %d failed, and the retry is not due yet", j.Attempts),
 			Next: "queuectl retry " + j.ID}, true
 	}
 	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"},

@@ -90,9 +90,9 @@ func (s *engine) commitNextGroup() {
 func (s *engine) fail(err error, group []*op) {
 	s.backend.onFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
-		"the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
-			"and check the database with: queuectl doctor; once the service is running again, repeat the request "+
-			"(with the same idempotency key, if it had one)", err)
+		"the database failed (%v), so it is unknown whether the last changes were stored; see the service's log, and check "+
+			"the database with: queuectl doctor; after that, repeat the request, with the same idempotency key if it had one",
+		err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter

@@ -205,8 +205,8 @@ func batchAllOrNothing(r *rig) {
 		prefix string
 		id     string
 	}{
-		{"twice in the batch", []queue.Job{draft(withID("x")), draft(), draft(withID("x"))}, "job 3: ", "x"},
-		{"stored already", []queue.Job{draft(), draft(withID("taken"))}, "job 2: ", "taken"},
+		{"twice in the batch", []queue.Job{draft(withID("x")), draft(), draft(withID("x"))}, "entry 3: ", "x"},
+		{"stored already", []queue.Job{draft(), draft(withID("taken"))}, "entry 2: ", "taken"},
 	} {
 		r.checkUnchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: c.drafts, UID: testUID})

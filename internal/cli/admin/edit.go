@@ -7,6 +7,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -26,6 +27,14 @@ import (
 // command implements the commands of this file.
 type command struct{ *cli.App }
 
+// checkChanges returns an error if the argument with the changes is not valid JSON or contains no changes.
+func checkChanges(set json.RawMessage) error {
+	if strings.Join(strings.Fields(string(set)), "") == "{}" {
+		return errors.New("no changes given")
+	}
+	return queue.CheckJSON(set)
+}
+
 // EditVerb returns the command edit. Only queuectld links it, to keep queuectl small.
 func EditVerb(app *cli.App) *cobra.Command {
 	a := command{app}
@@ -37,7 +46,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			var set json.RawMessage
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
 				set, ids = json.RawMessage(ids[n-1]), ids[:n-1]
-				if err := queue.CheckJSON(set); err != nil {
+				if err := checkChanges(set); err != nil {
 					return fault.Usage(`%v; write the changes like '{"priority":5}'`, err)
 				}
 			}

@@ -44,7 +44,7 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME",
 		"enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
 		"logs --tail": "logs -n N", "list --format": "--columns COLUMNS or --json",
-		"list --all": "all jobs are listed by default", "list -n": "--limit N", "ps -n": "--limit N",
+		"list --all": "list selects all jobs", "list -n": "--limit N", "ps -n": "--limit N",
 		"run --follow": "run follows its job unless -d is given", "run --rm": "remove one now with: queuectl rm ID",
 		"run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
 		"group": "; use queuectl queue", "suspend": "queuectl pause (running jobs)", "thaw": "; use queuectl resume",
@@ -65,13 +65,13 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"},
 		{"list running", "; use queuectl list --state processing"},
-		{"list 5", "; use queuectl show 5"}, {"list all", "all jobs are listed by default"},
+		{"list 5", "; use queuectl show 5"}, {"list all", "list selects all jobs"},
 		{"status 5", "; use queuectl show 5"}, {"status all", "; use queuectl list"},
 		{"status dead", "; use queuectl list --state dead"},
 		{"workers 4", "worker scale N"}, {"worker 4", "; use queuectl worker scale 4"},
-		{"kill -9 1", "; use queuectl kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"},
-		{"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
-		{"signal HUP 1", "; use queuectl kill -s NAME ID"},
+		{"kill -9 1", "; use queuectl kill -s SIGNAL ID"}, {"kill -15 1", "kill -s SIGNAL ID"},
+		{"kill -HUP 1", "kill -s SIGNAL ID"}, {"kill -KILL 1", "kill -s SIGNAL ID"},
+		{"signal HUP 1", "; use queuectl kill -s SIGNAL ID"},
 		{"-V", "; use --version"},
 		{"enqueue --prio 3 ls", `did you mean "--priority"?`}, {"sched list", `did you mean "schedule"?`},
 	} {
@@ -210,7 +210,7 @@ func TestHintsAreRight(t *testing.T) {
 		for _, below := range append(cmd.Commands(), cmd) {
 			below.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
 		}
-		tables[cmd.Name()] = hints.Flags(cmd.Name())
+		tables[cmd.Name()] = hints.Flags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 	}
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
 	for verb, table := range tables {

@@ -17,7 +17,7 @@ import (
 )
 
 // simulatedInPart is the warning for an incomplete simulation.
-const simulatedInPart = "queuectl: the list is incomplete, because the service had to check too many waiting jobs; " +
+const simulatedInPart = "queuectl: the service stopped after checking many waiting jobs, so the list may lack jobs; " +
 	"see why a job waits with: queuectl why ID"
 
 // SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
@@ -36,7 +36,7 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 				next, err := c.Simulate(ctx, p)
 				if next.Incomplete {
 					fmt.Fprintln(a.Err, simulatedInPart)
-					empty = "the jobs that start next are not known"
+					empty = "none of the waiting jobs that were checked can start now"
 				}
 				return next.Jobs, err // the JSON output is only the array of jobs
 			}
@@ -115,7 +115,7 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 	switch {
 	case by == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
 	case by.Status == "failed":
-		text += ", dependency failed: the parent had to be " + by.Condition
+		text += ", its dependency on this parent failed (required: " + by.Condition + ")"
 	case by.Condition == queue.ParentEnded.String():
 		text += ", starts when the parent has ended"
 	case by.Condition != queue.ParentCompleted.String():

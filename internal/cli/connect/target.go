@@ -232,7 +232,7 @@ func (f *Finder) Skew(err error) string {
 	if err != nil || h.Version == f.Version {
 		return ""
 	}
-	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: "+
+	return fmt.Sprintf("; the service (version %s) and this program (version %s) differ; after an upgrade, run: "+
 		"queuectl service restart", h.Version, f.Version)
 }
 

@@ -102,17 +102,18 @@ func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
 	const visiting, done = 1, 2
 	state := make([]int, len(pending))
 	sorted := make([]pendingJob, 0, len(pending))
+	var path []string // the ids of the jobs whose parents are being visited
 	var visit func(i int) error
 	visit = func(i int) error {
 		if state[i] == done {
 			return nil
 		}
 		if state[i] == visiting {
-			return fault.AtLine(queue.Invalid("depends_on",
-				"job %q depends on itself through other jobs; remove one of these dependencies", queue.Clip(pending[i].ID)),
-				pending[i].line)
+			cycle := append(path[slices.Index(path, pending[i].ID):], pending[i].ID)
+			return fault.AtLine(queue.Invalid("depends_on", "the dependencies form a cycle (%s); remove one of them",
+				queue.Clip(strings.Join(cycle, ", "))), pending[i].line)
 		}
-		state[i] = visiting
+		state[i], path = visiting, append(path, pending[i].ID)
 		for _, id := range pending[i].parents {
 			if other, here := byID[id]; here {
 				if err := visit(other); err != nil {
@@ -120,7 +121,7 @@ func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
 				}
 			}
 		}
-		state[i] = done
+		state[i], path = done, path[:len(path)-1]
 		sorted = append(sorted, pending[i])
 		return nil
 	}

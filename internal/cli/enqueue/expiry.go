@@ -23,7 +23,7 @@ type Expiries struct {
 }
 
 // Add records the job at line n of a list, or at index n of a JSON array, if it has expired. The
-// parameter what says what n counts: "line" or "job".
+// parameter what says what n counts: "line" or "entry".
 func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !present.HasExpired(expires, now) {

@@ -21,7 +21,8 @@ import (
 // if another message already says that.
 func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
-		fmt.Fprintf(o.Err, "queuectl: the job %s\n", present.ExpiryText(s.ExpiresAt.Time(), now))
+		fmt.Fprintf(o.Err, "queuectl: warning: the job %s; to run it, set a later --expires-at\n",
+			present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
 

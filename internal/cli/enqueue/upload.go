@@ -323,8 +323,8 @@ func (u *Upload) Finish(err error) error {
 			"stored; run the same command again")
 	case u.commits:
 	case failed != nil:
-		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes, because cancelling "+
-			"the upload failed: %v", err, failed)
+		return fmt.Errorf("%w; nothing was stored\nthe ids in the file can be used again in ten minutes, because the "+
+			"upload could not be cancelled: %v", err, failed)
 	}
 	return err
 }

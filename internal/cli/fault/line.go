@@ -15,7 +15,7 @@ func AtIndex(err error, n int) error {
 	return err
 }
 
-// LineError is an error about one line of a file. It counts as a usage error.
+// LineError is an error about one line of a file. It counts as a usage error. Line is 0 if it is unknown.
 type LineError struct {
 	Part  string // "line", or another name for a part of the input
 	Line  int
@@ -23,7 +23,12 @@ type LineError struct {
 }
 
 // Error returns the message with the line number.
-func (e *LineError) Error() string { return fmt.Sprintf("%s %d: %v", e.Part, e.Line, e.Cause) }
+func (e *LineError) Error() string {
+	if e.Line == 0 {
+		return e.Cause.Error()
+	}
+	return fmt.Sprintf("%s %d: %v", e.Part, e.Line, e.Cause)
+}
 
 // Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Cause }

@@ -175,9 +175,11 @@ the terminal.`,
 		"wait": `Wait for jobs to end, then exit with their exit code.
 
 The exit code is 0 if all jobs succeeded. Otherwise it is the exit code of the
-first job, in the order given, that did not succeed. The flags also select jobs
-that ended earlier, but --all, or --user alone, selects only unfinished jobs. If
-no job matches, wait prints a message and exits with 0.`,
+first job, in the order given, that did not succeed.
+
+Flags such as --batch also select jobs that have already ended. But --all, and
+--user without other flags, select only unfinished jobs. If no job matches, wait
+prints a message and exits with 0.`,
 		"progress": `Report progress from inside a job: N percent and, if you like, a short message.
 
 list, show, status and events show the last report. Instead of running this

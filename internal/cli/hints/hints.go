@@ -63,7 +63,7 @@ enable install: use queuectl service install
 disable uninstall: use queuectl service uninstall
 daemon: use queuectl serve or queuectl service start
 workers: use queuectl worker list or queuectl worker scale N
-signal pkill: use queuectl kill -s NAME ID
+signal pkill: use queuectl kill -s SIGNAL ID
 group groups queues partition: use queuectl queue
 depend dependencies depends: use queuectl tree ID to show dependencies, or queuectl enqueue --after ID to add one
 schedules cron crontab timer timers: use queuectl schedule add NAME 'CRON' -- PROGRAM ARGS or queuectl schedule list
@@ -113,7 +113,7 @@ func ForArguments(verb string, args []string) string {
 		case word == "all" && verb == "status":
 			known = "list"
 		case word == "all":
-			return `; leave out "all", because all jobs are listed by default`
+			return `; leave out "all", because list selects all jobs`
 		case state != "" && verb == "status":
 			known = "list --state " + state
 		case state != "":
@@ -153,23 +153,27 @@ func ForArguments(verb string, args []string) string {
 const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // Flags returns the hints about flags of other programs for a command. Flags like -9 and
-// -HUP have a hint only for the command kill.
-func Flags(verb string) string {
+// -HUP have a hint only for the command kill. asks says whether the command has the flag --yes.
+func Flags(verb string, asks bool) string {
+	rest := anyFlagsElsewhere + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
+	if asks {
+		rest = anyFlagsElsewhere + "--force --assume-yes -y: use --yes\n"
+	}
 	switch verb {
 	case "enqueue", "edit":
-		return enqueueFlagsElsewhere + jobFlagsElsewhere + anyFlagsElsewhere
+		return enqueueFlagsElsewhere + jobFlagsElsewhere + rest
 	case "run":
-		return runFlagsElsewhere + jobFlagsElsewhere + anyFlagsElsewhere
+		return runFlagsElsewhere + jobFlagsElsewhere + rest
 	case "list", "ps":
-		return listFlagsElsewhere + anyFlagsElsewhere
+		return listFlagsElsewhere + rest
 	case "kill":
-		return "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U: use queuectl kill -s NAME ID\n" + anyFlagsElsewhere
+		return "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U: use queuectl kill -s SIGNAL ID, for example -s KILL\n" + rest
 	case "queuectl":
-		return "-V -v: use --version\n" + anyFlagsElsewhere
+		return "-V -v: use --version\n" + rest
 	case "logs", "attach":
-		return logsFlagsElsewhere + anyFlagsElsewhere
+		return logsFlagsElsewhere + rest
 	}
-	return anyFlagsElsewhere
+	return rest
 }
 
 // These constants are the tables of hints about flags, one for each command. jobFlagsElsewhere is
@@ -177,12 +181,12 @@ func Flags(verb string) string {
 const (
 	enqueueFlagsElsewhere = `--follow -f: use queuectl run or queuectl attach ID
 `
-	runFlagsElsewhere = `--follow -f: leave this flag out, because run follows its job unless -d is given
+	runFlagsElsewhere = `--follow -f --wait -W: leave this flag out, because run follows its job unless -d is given
 --jobs --max-procs -j -P: use queuectl worker scale N, or --workers N with --private
 --progress --bar --eta: use queuectl wait --batch NAME --progress (run --private shows progress by default)
 `
 	listFlagsElsewhere = `--format --fields --output --template -o: use --columns COLUMNS or --json
---all -a: leave this flag out, because all jobs are listed by default (a table shows 50; use --limit N for more)
+--all -a: leave this flag out, because list selects all jobs; for more than 50 in a table, use --limit N
 -n --lines --tail --head --max --count: use --limit N
 -w -f --follow: use --watch
 --running: use --state processing
@@ -195,7 +199,7 @@ const (
 	jobFlagsElsewhere = `--pty --interactive: use --tty
 --rm --collect: ended jobs are removed automatically (setting retention_completed); remove one now with: queuectl rm ID
 --batch: use queuectl enqueue --batch NAME and then queuectl wait --batch NAME
---wait -W: use queuectl run or queuectl wait ID
+--wait -W: use queuectl run, or afterwards queuectl wait ID
 --retries --retry --max-retry --max-tries: use --max-retries N
 --attempts --tries: use --max-attempts N
 --name --unit --job-name -J: use --id NAME
@@ -227,9 +231,8 @@ const (
 --results: use queuectl logs
 --halt: to cancel the remaining jobs after a failure, use queuectl cancel --batch NAME
 --progress --bar --eta: use queuectl wait --batch NAME --progress
---wait: use queuectl run or queuectl wait ID
+--wait: to wait until a job has ended, use queuectl wait ID
 --follow: use queuectl attach ID or queuectl logs -f
---force --assume-yes -y: use --yes, with commands that ask for confirmation
 --all-failed -a: use --failed or --all
 --format: use --json or queuectl list --columns COLUMNS
 `

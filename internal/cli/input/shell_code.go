@@ -40,10 +40,12 @@ func (m *Source) WarnOfCode(o *term.Output) {
 	if place == "" {
 		return
 	}
-	text := fmt.Sprintf("%s is inside the code that %s runs, so an argument such as $(reboot) would be run as code", place,
-		shell)
+	text := fmt.Sprintf("%s is inside the code that %s runs, so %[2]s would run code in an argument", place, shell)
 	if form != "" {
-		text += fmt.Sprintf("; pass %[3]s as an argument: %[1]s -c '%[2]s' %[1]s %[3]s", shell, form, place)
+		text += fmt.Sprintf(", such as $(reboot); pass %[3]s as an argument: %[1]s -c '%[2]s' %[1]s %[3]s", shell, form,
+			place)
+	} else {
+		text += "; use only arguments that you trust"
 	}
 	fmt.Fprintf(o.Err, "queuectl: warning: %s\n", termtext.OneLine(o.Clean(o.Err, text)))
 }

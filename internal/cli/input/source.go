@@ -80,9 +80,12 @@ func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) er
 		return fault.Usage("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
 	case m.Null && m.argFile == "":
 		return fault.Usage("--null: works only with --arg-file; add --arg-file FILE")
+	case perArgument && (dash != 0 || len(args) == 0) && m.argFile != "":
+		return fault.Usage("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
+			"--arg-file FILE -- gzip -k {}", verb)
 	case perArgument && (dash != 0 || len(args) == 0):
-		return fault.Usage("%s: no program given; write it after --, with {} for the argument: queuectl %s --arg-file FILE "+
-			"-- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
+		return fault.Usage("no program between -- and :::; write it there, with {} for the argument: queuectl %s -- "+
+			"gzip -k {} ::: *.log", verb)
 	case !perArgument && len(args) > 0:
 		return fault.Usage("%s: cannot be combined with a command; use one of them", sources[0])
 	}
@@ -255,5 +258,8 @@ func (m *Source) HasNoWords() bool {
 // SayNoJobs prints that the source of the jobs is empty.
 func (m *Source) SayNoJobs(o *term.Output) {
 	flag, name := m.source()
+	if name == "-" {
+		flag, name = "standard input", ""
+	}
 	fmt.Fprintf(o.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+o.Clean(o.Err, name)))
 }

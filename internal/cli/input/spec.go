@@ -5,6 +5,7 @@
 package input
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -250,8 +251,11 @@ func WholePaths(s *queue.Spec) error {
 		}
 		whole, err := filepath.Abs(*path)
 		if err != nil {
-			return queue.Invalid(field, "the current directory no longer exists (%v); change to another one, give an absolute "+
-				"path, or run in your home directory with --no-cwd", err)
+			hint := "use an absolute path"
+			if *path == "." { // the default of cwd
+				hint = "change to another directory, or let the job start in your home directory with --no-cwd"
+			}
+			return queue.Invalid(field, "the current directory no longer exists (%v); %s", err, hint)
 		}
 		*path = whole
 	}
@@ -309,6 +313,9 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list := func(name, how, doc string) {
 		f.Func(name, doc, func(text string) error {
 			for id := range strings.SplitSeq(text, ",") {
+				if id == "" {
+					return errors.New("a job id is missing; write the list as ID,ID")
+				}
 				if !queue.ValidID(id) && (how != "" || !strings.Contains(id, ":")) {
 					return fmt.Errorf("%q is not a job id; list the jobs with: queuectl list", queue.Clip(id))
 				}

@@ -62,7 +62,7 @@ func EachTable(
 		own, is := jobs[id].(map[string]any)
 		if !is {
 			return fault.AtLine(queue.Errorf(queue.CodeInvalid,
-				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
+				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below it", queue.Clip(id)), lines[id])
 		}
 		fields := maps.Clone(file)
 		maps.Copy(fields, own)

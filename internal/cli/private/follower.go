@@ -265,6 +265,7 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	}
 	list := "queuectl list --failed --dir " + queue.ShellWord(f.a.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, cmp.Or(cli.MoreFailures(int(dead), list), "; list them with: "+list))
+	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again,
+		cmp.Or(cli.MoreFailures(int(dead), "dead jobs", list), "; list them with: "+list))
 	return nil
 }

@@ -100,7 +100,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	select {
 	case err = <-done:
 	case err = <-ended:
-		return fmt.Errorf("the service that this command started has ended: %w", err)
+		return fmt.Errorf("the run stopped (the same command continues it): %w", err)
 	case sig := <-signals:
 		a.Exit = fault.ExitDetached
 		leave()
