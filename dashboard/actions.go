@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -153,7 +154,7 @@ func (o *outcome) refusal(verb string) error {
 		return nil
 	}
 	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb,
-		jobsText(int64(o.doneCount), ""), o.refused, o.first.ID, o.first.Err())
+		present.Jobs(o.doneCount), o.refused, o.first.ID, o.first.Err())
 }
 
 // pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a
@@ -185,7 +186,7 @@ func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (n
 		if got.Matched != nil {
 			n += *got.Matched
 		}
-		if sel.Cursor = deref(got.Next); sel.Cursor == "" {
+		if sel.Cursor = present.Empty(got.Next); sel.Cursor == "" {
 			return n, nil
 		}
 	}
@@ -281,7 +282,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			return "", err
 		}
 		all.add(&got)
-		sel.Cursor = deref(got.Next)
+		sel.Cursor = present.Empty(got.Next)
 		more = sel.Cursor != ""
 	}
 	if err := all.refusal(vb.Name); err != nil {

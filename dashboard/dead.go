@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -28,9 +28,6 @@ const (
 	shownCommand = 4 << 10 // maximum length of a command in a row, in bytes
 )
 
-// notShown replaces a command that the visitor may not see.
-const notShown = "(not shown)"
-
 // causeFields are the parameters of a URL or form that identify a cause.
 var causeFields = []string{"error", "command", "program"}
 
@@ -38,12 +35,8 @@ var causeFields = []string{"error", "command", "program"}
 type cause struct{ Error, Command, Program string }
 
 func causeOf(j *control.Job) cause {
-	c := cause{Error: queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), maxErrorText)}
-	if slices.Contains(j.Hidden, "command") {
-		c.Command, c.Program = notShown, notShown
-		return c
-	}
-	c.Command = queue.ClipJSON(j.Command, maxCauseText)
+	c := cause{Error: queue.ClipJSON(present.ErrorText(j), maxErrorText),
+		Command: queue.ClipJSON(present.Command(j.Command), maxCauseText)}
 	words := strings.Fields(c.Command)
 	if len(j.Argv) > 0 {
 		words = []string{queue.ClipJSON(j.Argv[0], maxCauseText)}

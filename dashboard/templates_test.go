@@ -126,7 +126,11 @@ func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, erro
 }
 
 func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error) {
-	return answer[control.Why](f)
+	w, err := answer[control.Why](f)
+	if f.state == queue.Pending.String() {
+		w.Reasons = nil
+	}
+	return w, err
 }
 
 // Tree returns a chain of two dependants and more dependants of the last than a page shows.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -74,10 +75,8 @@ func verdict(st *control.Status) (kind, headline string) {
 	switch {
 	case headline != "":
 		return kind, headline
-	case dead == 1:
-		return "attention", "1 dead job needs attention"
-	case dead > 1:
-		return "attention", grouped(dead) + " dead jobs need attention"
+	case dead > 0:
+		return "attention", present.DeadText(dead, grouped)
 	}
 	return kind, "All is well"
 }
@@ -144,7 +143,7 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		return p, err
 	}
 	main := jobData{Job: d, Output: !slices.Contains(d.Hidden, "command")}
-	if slices.Contains(waits, d.State) {
+	if present.StateOf(d.State).Waiting() {
 		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
 		if err != nil {
 			return p, err
@@ -290,7 +289,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		}
 		main.Schedules = append(main.Schedules, d)
 	}
-	main.Next = deref(list.Next)
+	main.Next = present.Empty(list.Next)
 	if len(list.Schedules) > listRows {
 		main.Next = list.Schedules[listRows-1].Name
 	}
