@@ -43,7 +43,7 @@ type Progress struct {
 type Follower struct {
 	App    *App
 	Client *control.Client
-	Wake   <-chan struct{} // closed when Ended must be called at once
+	Wake   <-chan struct{} // closed when Ended must be called immediately
 
 	retries retries
 	stall   stallNotice

@@ -130,7 +130,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			stop()
 		})
 		if took := time.Since(began); err != nil || took > 0 || jobs.checks != 2 {
-			t.Errorf("woken: stopped after %v and %d checks, %v, want at once and 2 checks", took, jobs.checks, err)
+			t.Errorf("woken: stopped after %v and %d checks, %v, want 0s and 2 checks", took, jobs.checks, err)
 		}
 
 		_, _, err = follow(func(q *eventQueue, _ *followedTwo, _ func()) { close(q.events) })
