@@ -184,7 +184,7 @@ func Empty[T any](p *T) string {
 	return fmt.Sprint(*p)
 }
 
-func LocalOrNone(t control.Time) string {
+func localOrNone(t control.Time) string {
 	if t == 0 {
 		return ""
 	}

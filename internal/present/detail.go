@@ -33,10 +33,10 @@ func WaitReason(j *control.Job) string {
 // its command. An unknown value is "".
 func Details(j *control.JobDetail) [][2]string {
 	rows := [][2]string{
-		{"Priority", PriorityOf(&j.Job)}, {"Attempts", AttemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter},
+		{"Priority", priorityOf(&j.Job)}, {"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter},
 		{"Schedule", j.Schedule}, {"Directory", j.Cwd}, {"Created", Local(j.CreatedAt)}, {"Due", Local(j.RunAt)},
-		{"Next retry", LocalOrNone(j.NextRetryAt)}, {"Expires", LocalOrNone(j.ExpiresAt)},
-		{"Started", LocalOrNone(j.StartedAt)}, {"Finished", LocalOrNone(j.FinishedAt)},
+		{"Next retry", localOrNone(j.NextRetryAt)}, {"Expires", localOrNone(j.ExpiresAt)},
+		{"Started", localOrNone(j.StartedAt)}, {"Finished", localOrNone(j.FinishedAt)},
 		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", RanFor(j.RunTimeMS) + typically(j) + atMostMS(j)},
 		{"Typical", typicalAlone(j)}, {"Worker", Empty(j.WorkerID)}, {"Node", j.Node}, {"Pid", Empty(j.PID)},
 	}

@@ -127,9 +127,9 @@ func Rank(j *control.Job) string {
 	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// PriorityOf formats a job's effective priority, with the priority that was set and the bonus for
+// priorityOf formats a job's effective priority, with the priority that was set and the bonus for
 // its waiting time.
-func PriorityOf(j *control.Job) string {
+func priorityOf(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
@@ -199,9 +199,9 @@ func Expired(j *control.Job) bool { return Or(j.Reason, "") == string(queue.Reas
 // DidNotStart explains why a job expired.
 const DidNotStart = "it did not start before the time in its field expires_at"
 
-// AttemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
+// attemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
 // not count, for example because they were interrupted.
-func AttemptsOf(j *control.JobDetail) string {
+func attemptsOf(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
