@@ -77,8 +77,8 @@ type call struct {
 // NewClient returns a client of the service on a socket.
 func NewClient(path string) *Client { return &Client{path: path} }
 
-// Path returns the path of the socket.
-func (c *Client) Path() string { return c.path }
+// Clone returns a client of the same service with a separate connection.
+func (c *Client) Clone() *Client { return &Client{path: c.path, dialInProcess: c.dialInProcess} }
 
 // Close closes the connection.
 func (c *Client) Close() error {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -158,7 +159,7 @@ func (o *outcome) refusal(verb string) error {
 		return nil
 	}
 	return queue.Errorf(o.first.Code, "%s was done for %s and refused for %d; first refusal: %s", verb,
-		jobsText(int64(o.doneCount), ""), o.refused, refusalText(&o.first))
+		present.Jobs(o.doneCount), o.refused, refusalText(&o.first))
 }
 
 // pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a
@@ -190,54 +191,65 @@ func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (n
 		if got.Matched != nil {
 			n += *got.Matched
 		}
-		if sel.Cursor = deref(got.Next); sel.Cursor == "" {
+		if sel.Cursor = present.Empty(got.Next); sel.Cursor == "" {
 			return n, nil
 		}
 	}
 }
 
-// preview shows what an action on many jobs would do. It changes nothing.
-func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	q := r.URL.Query()
+// preview makes the page that shows what an action on many jobs would do. It changes nothing.
+func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	q := u.Query()
 	vb, err := verbNamed(q.Get("verb"))
 	if err != nil {
-		return err
+		return page{}, err
 	}
 	sel, f, err := selectionOf(q, vb)
 	if err != nil {
-		return err
+		return page{}, err
 	}
-	p, err := v.newPage(r.Context(), strings.TrimSuffix(vb.Label, "…"), "jobs", "queuectl "+vb.Name+" … --dry-run")
+	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "jobs", "queuectl "+vb.Name+" … --dry-run")
 	if err != nil {
-		return err
+		return p, err
 	}
-	n, err := v.count(r.Context(), vb, sel)
+	n, err := v.count(ctx, vb, sel)
 	if err != nil {
-		return err
+		return p, err
 	}
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
 		params := f.list()
 		params.State, params.Limit = sel.State, sampleRows
-		list, err := v.client.List(r.Context(), params)
+		list, err := v.client.List(ctx, params)
 		if err != nil {
-			return err
+			return p, err
 		}
 		sample = list.Jobs
 	}
 	for _, id := range sel.IDs[:min(len(sel.IDs), sampleRows)] {
-		d, err := v.client.Show(r.Context(), control.Show{ID: control.Name(id), WithoutEnv: true})
+		d, err := v.client.Show(ctx, control.Show{ID: control.Name(id), WithoutEnv: true})
 		if err != nil {
-			return err
+			return p, err
 		}
 		sample = append(sample, d.Job)
 	}
 	again := q.Has("n")
 	q.Del("n")
-	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Not": int64(max(0, len(sel.IDs)-n)),
-		"Takes": strings.Join(vb.states(), ", "), "Again": again, "Jobs": sample, "Fields": q, "Back": f.path()}
-	s.render(w, http.StatusOK, "bulk", p)
-	return nil
+	p.Main = previewData{Label: p.Title, N: int64(n), Not: int64(max(0, len(sel.IDs)-n)),
+		Takes: strings.Join(vb.states(), ", "), Again: again, Jobs: sample, Fields: q, Back: f.path()}
+	return p, nil
+}
+
+// previewData is the data of the preview of an action on many jobs.
+type previewData struct {
+	Label  string // name of the action
+	N      int64  // number of jobs to which the action would apply
+	Not    int64  // number of selected jobs to which it does not apply
+	Takes  string // states to which it applies
+	Again  bool   // the jobs have changed since the previous preview
+	Jobs   []control.Job
+	Fields url.Values // hidden fields of the form
+	Back   string     // path of the list
 }
 
 // actOnMany applies an action to the jobs that a preview has counted. If the filter matches more jobs than
@@ -275,7 +287,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			return "", err
 		}
 		all.add(&got)
-		sel.Cursor = deref(got.Next)
+		sel.Cursor = present.Empty(got.Next)
 		more = sel.Cursor != ""
 	}
 	if err := all.refusal(vb.Name); err != nil {
@@ -313,29 +325,39 @@ func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Jo
 	return may, others, err
 }
 
-// previewDead shows what the action retry or rm would do with dead jobs. It changes nothing.
-func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	vb, err := deadVerb(r)
+// previewDead makes the page that shows what the action retry or rm would do with dead jobs. It changes
+// nothing.
+func previewDead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	vb, err := deadVerb(u)
 	if err != nil {
-		return err
+		return page{}, err
 	}
 	cli := "queuectl rm … --dry-run"
 	if vb.Name == "retry" {
 		cli = "queuectl dlq retry … --dry-run"
 	}
-	p, err := v.newPage(r.Context(), strings.TrimSuffix(vb.Label, "…"), "dead", cli)
+	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "dead", cli)
 	if err != nil {
-		return err
+		return p, err
 	}
-	c := causeFrom(r.URL.Query().Get)
-	jobs, others, err := v.deadOf(r.Context(), p, c)
+	c := causeFrom(u.Query().Get)
+	jobs, others, err := v.deadOf(ctx, p, c)
 	if err != nil {
-		return err
+		return p, err
 	}
-	p.Main = map[string]any{"Verb": vb.Name, "Label": p.Title, "Cause": c, "N": int64(len(jobs)), "Not": int64(others),
-		"Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
-	s.render(w, http.StatusOK, "dead_action", p)
-	return nil
+	p.Main = previewDeadData{Verb: vb.Name, Label: p.Title, Cause: c, N: int64(len(jobs)), Not: int64(others),
+		Shown: digestOf(jobs), Again: u.Query().Has("again"), Jobs: jobs[:min(len(jobs), sampleRows)]}
+	return p, nil
+}
+
+// previewDeadData is the data of the preview of an action on dead jobs.
+type previewDeadData struct {
+	Verb, Label string // the action in a request, and in display
+	Cause       cause
+	N, Not      int64  // number of jobs that the visitor may change, and that it may not
+	Shown       string // digest of the jobs
+	Again       bool   // the jobs have changed since the previous preview
+	Jobs        []control.Job
 }
 
 // digestOf returns a hash that identifies exactly this list of jobs.
@@ -348,10 +370,10 @@ func digestOf(jobs []control.Job) string {
 }
 
 // deadVerb returns the action that the path of a request names. Only retry and rm apply to dead jobs.
-func deadVerb(r *http.Request) (*verb, error) {
-	name := r.PathValue("verb")
+func deadVerb(u *url.URL) (*verb, error) {
+	name := strings.TrimPrefix(u.Path, "/dead/")
 	if name != "retry" && name != "rm" {
-		return nil, errNoPage(r.URL.Path)
+		return nil, errNoPage(u.Path)
 	}
 	return verbNamed(name)
 }
@@ -359,7 +381,7 @@ func deadVerb(r *http.Request) (*verb, error) {
 // actOnDead applies an action to one or all dead jobs with the same cause. If the action removes jobs and the
 // list has changed since the preview, the browser gets the preview again.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := deadVerb(r)
+	vb, err := deadVerb(r.URL)
 	if err != nil {
 		return "", err
 	}

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -28,9 +28,6 @@ const (
 	shownCommand = 4 << 10 // maximum length of a command in a row, in bytes
 )
 
-// notShown replaces a command that the visitor may not see.
-const notShown = "(not shown)"
-
 // causeFields are the parameters of a URL or form that identify a cause.
 var causeFields = []string{"error", "command", "program"}
 
@@ -38,12 +35,8 @@ var causeFields = []string{"error", "command", "program"}
 type cause struct{ Error, Command, Program string }
 
 func causeOf(j *control.Job) cause {
-	c := cause{Error: queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), maxErrorText)}
-	if slices.Contains(j.Hidden, "command") {
-		c.Command, c.Program = notShown, notShown
-		return c
-	}
-	c.Command = queue.ClipJSON(j.Command, maxCauseText)
+	c := cause{Error: queue.ClipJSON(present.ErrorText(j), maxErrorText),
+		Command: queue.ClipJSON(present.Command(j.Command), maxCauseText)}
 	words := strings.Fields(c.Command)
 	if len(j.Argv) > 0 {
 		words = []string{queue.ClipJSON(j.Argv[0], maxCauseText)}
@@ -169,19 +162,31 @@ func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	opened := causeFrom(q.Get)
 	jobs, more, err := v.deadJobs(ctx, opened)
 	groups := groupDead(jobs)
-	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), maxGroups)], "More": more,
-		"Most": int64(maxDead), "Cause": opened}
+	main := deadData{Kinds: int64(len(groups)), Groups: groups[:min(len(groups), maxGroups)], More: more, Most: maxDead,
+		Cause: opened}
 	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
-		main["Did"], main["Done"] = q.Get("did"), n
+		main.Did, main.Done = q.Get("did"), n
 	}
 	if !opened.Any() {
 		jobs = slices.DeleteFunc(jobs, func(j deadJob) bool { return !opened.covers(j.cause) })
-		shown := make([]control.Job, min(len(jobs), listRows))
-		for i := range shown {
-			shown[i] = jobs[i].Job
+		main.N, main.Jobs = int64(len(jobs)), make([]control.Job, min(len(jobs), listRows))
+		for i := range main.Jobs {
+			main.Jobs[i] = jobs[i].Job
 		}
-		main["N"], main["Jobs"] = int64(len(jobs)), shown
 	}
 	p.Main = main
 	return p, err
+}
+
+// deadData is the data of the page of dead letters, or of the dead jobs with one cause.
+type deadData struct {
+	Kinds  int64 // number of groups
+	Groups []*deadGroup
+	More   bool   // there are more dead jobs than the newest Most
+	Most   int64  // maximum number of dead jobs that are grouped
+	Did    string // the action that was applied last; "" if none was
+	Done   int64  // number of jobs to which it was applied
+	Cause  cause  // the cause of the jobs on this page; the zero cause on the page of all groups
+	N      int64  // number of jobs with that cause
+	Jobs   []control.Job
 }

@@ -49,7 +49,7 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)
-	if len(groups) != 2 || groups[0].What() != notShown || groups[0].covers(dead[1].cause) ||
+	if len(groups) != 2 || groups[0].What() != "(hidden)" || groups[0].covers(dead[1].cause) ||
 		groups[1].covers(dead[0].cause) {
 		t.Errorf("got %d groups, the first %q", len(groups), groups[0].What())
 	}

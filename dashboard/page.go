@@ -56,13 +56,12 @@ type page struct {
 // stillExists reports whether the job that a page shows still exists. For a page without a job it returns
 // true.
 func (p page) stillExists(ctx context.Context, v *visitor) bool {
-	main, _ := p.Main.(map[string]any)
-	detail, ok := main["Job"].(control.JobDetail)
+	main, ok := p.Main.(jobData)
 	if !ok {
 		return true
 	}
-	now, err := v.client.Show(ctx, control.Show{ID: control.Name(detail.ID), WithoutEnv: true})
-	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == detail.Seq)
+	now, err := v.client.Show(ctx, control.Show{ID: control.Name(main.Job.ID), WithoutEnv: true})
+	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == main.Job.Seq)
 }
 
 // Operates reports whether the visitor may change the jobs of other users.
@@ -118,6 +117,18 @@ func (s *Server) show(vw *view) func(http.ResponseWriter, *http.Request, *visito
 	}
 }
 
+// still returns a handler that replies with a page that is not updated.
+func (s *Server) still(name string, make func(context.Context, *visitor, *url.URL) (page, error)) func(
+	http.ResponseWriter, *http.Request, *visitor) error {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		p, err := make(r.Context(), v, r.URL)
+		if err == nil {
+			s.render(w, http.StatusOK, name, p)
+		}
+		return err
+	}
+}
+
 // render replies with a page.
 func (s *Server) render(w http.ResponseWriter, status int, name string, p page) {
 	p.Now = time.Now()
@@ -147,9 +158,13 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err
 			p = page{}
 		}
 	}
-	p.Title, p.Main = http.StatusText(status), map[string]string{"Text": text, "Todo": todo}
+	p.Title, p.Main = http.StatusText(status), messageData{text, todo}
 	s.render(w, status, "message", p)
 }
+
+// messageData is the data of a message: what is wrong, and the arguments of the command to run. Todo is "" if
+// no command helps.
+type messageData struct{ Text, Todo string }
 
 // newPage returns a page with the data that all pages for a visitor have.
 func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, error) {

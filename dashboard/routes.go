@@ -19,8 +19,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
 		"GET /live":             s.live,
-		"GET /bulk":             s.preview,
-		"GET /dead/{verb}":      s.previewDead,
+		"GET /bulk":             s.still("bulk", preview),
+		"GET /dead/{verb}":      s.still("dead_action", previewDead),
 		"GET /metrics":          s.metrics,
 		"GET /api/summary":      s.summary,
 		"GET /api/events":       s.events,

@@ -216,22 +216,6 @@ func TestNamesOfLinks(t *testing.T) {
 	}
 }
 
-// Times are formatted as briefly as is unambiguous.
-func TestClockIsShort(t *testing.T) {
-	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
-	for at, want := range map[time.Time]string{
-		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00",
-		now.AddDate(-1, 0, 0): "2025-11-25 14:00",
-	} {
-		if got := clockAt(control.Time(at.UnixMilli()), now); got != want {
-			t.Errorf("%v: %q, want %q", at, got, want)
-		}
-	}
-	if got := clockAt(0, now); got != "" {
-		t.Errorf("never is %q", got)
-	}
-}
-
 // A dependency graph is drawn with a limited number of branches.
 func TestWideTreesAreBounded(t *testing.T) {
 	tree := &control.TreeView{Nodes: []control.TreeNode{{Seq: 1}}}

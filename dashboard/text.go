@@ -18,58 +18,45 @@ import (
 
 // functions lists the functions that templates call.
 var functions = template.FuncMap{
-	"title":   title,
-	"path":    pathOf,
-	"attempt": attemptPath,
-	"verbs":   verbsFor,
-	"states":  queue.States,
-	"number":  grouped,
-	"jobs":    jobsText,
-	"age":     age,
-	"span":    spanText,
-	"clock":   clock,
-	"count":   counted,
-	"waiting": waiting,
-	"used":    func(j control.Job) int { return present.Attempts(&j) },
-	"detail":  detail,
-	"moment":  moment,
-	"text":    func(s *string) string { return visible(deref(s)) },
-	"visible": visible,
-	"code":    codeText,
-	"part":    partText,
+	"path":        pathOf,
+	"attempt":     attemptPath,
+	"verbs":       verbsFor,
+	"states":      queue.States,
+	"number":      grouped,
+	"plural":      plural,
+	"facts":       func(st *control.Status) string { return strings.Join(present.Facts(st, grouped), " · ") },
+	"busy":        present.BusyText,
+	"age":         age,
+	"clock":       func(at control.Time) string { return present.Clock(at, time.Now()) },
+	"span":        present.Took,
+	"rate":        present.Rate,
+	"count":       counted,
+	"waiting":     waiting,
+	"state":       onJob(present.StateText),
+	"attempts":    onJob(present.AttemptsText),
+	"rank":        onJob(present.Rank),
+	"progress":    onJob(present.Progress),
+	"failure":     onJob(present.ErrorText),
+	"waits":       func(j control.Job, now time.Time) string { return visible(present.Waits(&j, now)) },
+	"detail":      detail,
+	"moment":      moment,
+	"rows":        rows,
+	"ended":       ended,
+	"why":         func(w *control.Why, now time.Time) []string { return present.WhyLines(w, now) },
+	"pause":       func(q control.QueueView) string { return visible(present.QueuePause(&q)) },
+	"schedule":    func(s control.ScheduleDetail) string { return visible(present.StateOfSchedule(&s.Schedule)) },
+	"cron":        func(s control.ScheduleDetail) string { return visible(present.WhenScheduled(&s.Schedule)) },
+	"noWorkers":   func() template.HTML { return hint(present.NoWorkers) },
+	"noSchedules": func() template.HTML { return hint(present.NoSchedules) },
+	"noQueues":    func() template.HTML { return hint(present.NoQueues) },
+	"command":     func(text string) string { return visible(present.Command(text)) },
+	"text":        func(s *string) string { return visible(present.Empty(s)) },
+	"visible":     visible,
 }
 
-// waits lists the states of waiting jobs.
-var waits = []string{queue.Blocked.String(), queue.Held.String(), queue.Pending.String(), queue.Failed.String()}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-func codeText(n *int64) string {
-	if n == nil {
-		return ""
-	}
-	return strconv.FormatInt(*n, 10)
-}
-
-// partText formats a fraction as a percentage.
-func partText(part *float64) string {
-	if part == nil {
-		return ""
-	}
-	return strconv.FormatFloat(*part*100, 'f', 1, 64) + " %"
-}
-
-// title returns the command of a job, or "" if the visitor may not see it.
-func title(j control.Job) string {
-	if slices.Contains(j.Hidden, "command") {
-		return ""
-	}
-	return visible(j.Command)
+// onJob returns a template's function for a function that describes a job.
+func onJob(describe func(*control.Job) string) func(control.Job) string {
+	return func(j control.Job) string { return visible(describe(&j)) }
 }
 
 // visible replaces characters by escapes if they are invisible or change the display order.
@@ -100,112 +87,80 @@ func grouped(n int64) string {
 	return s
 }
 
-// jobsText returns a text like "5 dead jobs", in which kind may be empty.
-func jobsText(n int64, kind string) string {
-	text := grouped(n)
-	if n == 0 {
-		text = "no"
-	}
-	if kind != "" {
-		text += " " + kind
-	}
-	if n == 1 {
-		return text + " job"
-	}
-	return text + " jobs"
-}
+// plural formats a number with its noun, like "1 job" or "1,200 jobs".
+func plural(n int64, what string) string { return present.PluralOf(n, what, grouped) }
 
-// age returns the time since at, as a clock that the browser advances.
+// age returns the time since at, as a clock that the browser advances. The function age of page.js gives its
+// text the same form.
 func age(at control.Time, now time.Time) template.HTML {
 	if at == 0 {
 		return ""
 	}
-	d := max(0, now.Sub(queue.Millis(at).Time()))
-	return template.HTML(fmt.Sprintf(`<time data-s="%d">%s</time>`, d/time.Second, brief(d.Truncate(time.Second))))
+	return template.HTML(fmt.Sprintf(`<time data-s="%d">%s</time>`,
+		max(0, now.Sub(queue.Millis(at).Time()))/time.Second, present.Age(at, now)))
 }
 
-func spanText(ms *int64) string {
-	if ms == nil {
-		return ""
-	}
-	return brief(time.Duration(*ms) * time.Millisecond)
+// hint returns a text about an empty list. It marks up the command in it.
+func hint(text string) template.HTML {
+	text, command, _ := strings.Cut(text, ": queuectl ")
+	return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`, template.HTMLEscapeString(text),
+		template.HTMLEscapeString(command)))
 }
 
-// brief formats a duration in at most two units.
-func brief(d time.Duration) string {
-	switch {
-	case d == 0:
-		return "0s"
-	case d < time.Second:
-		return d.Truncate(time.Millisecond).String()
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
-
-// clock formats a time in the server's time zone: times of today without the date, others with it.
-func clock(at control.Time) string { return clockAt(at, time.Now()) }
-
-func clockAt(at control.Time, now time.Time) string {
-	if at == 0 {
-		return ""
-	}
-	t := queue.Millis(at).Time().Local()
-	switch now = now.Local(); {
-	case t.Year() != now.Year():
-		return t.Format("2006-01-02 15:04")
-	case t.YearDay() != now.YearDay():
-		return t.Format("Mon 2 Jan 15:04")
-	}
-	return t.Format("15:04:05")
-}
-
-// detail returns the most useful text about a job in a list. That is when the job is due, if it waits for a
-// time, or else what it waits for. For other jobs, it is the last error or the reason for the state.
+// detail returns the most useful text about a job in a list: why it waits, and the error or the reason of its
+// last attempt.
 func detail(j control.Job, now time.Time) string {
-	text := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
-	due := dueAt(j, now)
-	switch {
-	case due == 0 && j.WaitsFor != nil:
-		return visible(j.WaitsFor.Text)
-	case due == 0:
-		return text
-	case text == "":
-		return "due " + clockAt(due, now)
+	text, why := cmp.Or(present.Empty(j.Error), present.Empty(j.Reason)), present.Waits(&j, now)
+	if text != "" && why != "" {
+		why += ": "
 	}
-	return "due " + clockAt(due, now) + ": " + text
+	return visible(why + text)
 }
 
-// dueAt returns when a waiting job is due. It returns 0 if the job is already due or does not wait for a
-// time.
-func dueAt(j control.Job, now time.Time) control.Time {
-	if !slices.Contains(waits, j.State) {
-		return 0
-	}
-	due := cmp.Or(j.NextRetryAt, j.RunAt)
-	if !queue.Millis(due).Time().After(now) {
-		return 0
-	}
-	return due
-}
-
-// moment returns the time that a narrow list shows for a job: its end, its due time, its start or its
-// creation, whichever exists first in this order.
+// moment returns the time that a narrow list shows for a job: its end, its due time if that is to come, its
+// start or its creation, whichever exists first in this order.
 func moment(j control.Job, now time.Time) string {
-	return clockAt(cmp.Or(j.FinishedAt, dueAt(j, now), j.StartedAt, j.CreatedAt), now)
+	due := present.Due(&j)
+	if !queue.Millis(due).Time().After(now) {
+		due = 0
+	}
+	return present.Clock(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
+}
+
+// rows returns the properties of a job that have a value. The page shows its queue as a link instead, and the
+// run time of a running job as a clock. It leaves out a waiting time that is not final.
+func rows(j control.JobDetail) [][2]string {
+	if j.FinishedAt == 0 {
+		j.RunTimeMS = nil
+	}
+	return slices.DeleteFunc(present.Details(&j), func(row [2]string) bool {
+		return row[1] == "" || row[0] == "Queue" || row[0] == "Waited" && present.StateOf(j.State).Waiting()
+	})
+}
+
+// ended returns how an attempt of a job ended, or that it is running.
+func ended(h control.Attempt, j control.JobDetail) string {
+	text := present.Remarks(&h, j.Spec["allow_background"] == true)
+	switch {
+	case h.FinishedAt == 0:
+		return "running"
+	case h.Error == nil && text != "":
+		text = "; " + text
+		fallthrough
+	case h.Error == nil:
+		text = "exit code " + present.Empty(h.ExitCode) + text
+	}
+	return visible(text)
 }
 
 // counted returns the number of jobs in a state. waiting returns the number of waiting jobs.
 func counted(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
 
 func waiting(jobs map[string]int64) (n int64) {
-	for _, s := range waits {
-		n += jobs[s]
+	for state, count := range jobs {
+		if present.StateOf(state).Waiting() {
+			n += count
+		}
 	}
 	return n
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A list says when a waiting job is due, and shows no times that have passed.
+// A list says when a waiting job is due, or why it waits, and shows no times that have passed.
 func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
 	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }
@@ -19,7 +19,10 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	}{
 		{control.Job{State: "pending", RunAt: at(time.Hour)}, "due 13:00:00", "13:00:00"},
 		{control.Job{State: "failed", NextRetryAt: at(time.Minute), Error: &failed}, "due 12:01:00: exit code 3", "12:01:00"},
-		{control.Job{State: "pending", RunAt: at(-time.Hour), CreatedAt: at(-2 * time.Hour)}, "", "10:00:00"},
+		{control.Job{State: "pending", RunAt: at(-time.Hour), CreatedAt: at(-2 * time.Hour)}, "ready", "10:00:00"},
+		{control.Job{State: "held", RunAt: at(time.Hour), WaitsFor: &control.Reason{Kind: "held", Text: "it is held"}},
+			"it is held", "13:00:00"},
+		{control.Job{State: "blocked", CreatedAt: at(-time.Hour)}, "", "11:00:00"},
 		{control.Job{State: "completed", RunAt: at(time.Hour), FinishedAt: at(-time.Minute)}, "", "11:59:00"},
 		{control.Job{State: "processing", StartedAt: at(-time.Minute), CreatedAt: at(-time.Hour)}, "", "11:59:00"},
 	} {

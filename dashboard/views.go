@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -54,9 +55,17 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p.Status = &screen.Status
 	kind, text := verdict(&screen.Status)
 	p.Title = text
-	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind,
-		"Said": text}
+	p.Main = overviewData{Screen: screen, Queues: queues.Queues, Hour: plotted(&hour, time.Minute), Kind: kind,
+		Headline: text}
 	return p, err
+}
+
+// overviewData is the data of the overview.
+type overviewData struct {
+	Screen         control.Screen
+	Queues         []control.QueueView
+	Hour           plot
+	Kind, Headline string // the results of verdict
 }
 
 // verdict returns the headline of the overview, and its kind: ok, attention, degraded or failing.
@@ -66,10 +75,8 @@ func verdict(st *control.Status) (kind, headline string) {
 	switch {
 	case headline != "":
 		return kind, headline
-	case dead == 1:
-		return "attention", "1 dead job needs attention"
-	case dead > 1:
-		return "attention", grouped(dead) + " dead jobs need attention"
+	case dead > 0:
+		return "attention", present.DeadText(dead, grouped)
 	}
 	return kind, "All is well"
 }
@@ -91,19 +98,29 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	main := map[string]any{"Jobs": list.Jobs, "Filter": f, "Tabs": f.tabs(p.Status)}
+	main := jobsData{Jobs: list.Jobs, Filter: f, Tabs: f.tabs(p.Status)}
 	if vb, err := verbNamed(q.Get("did")); err == nil {
 		if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil {
-			main["Did"], main["N"] = vb.Name, n
+			main.Did, main.Done = vb.Name, n
 		}
 	}
 	if list.Next != nil {
 		next := f.Values()
 		next.Set("cursor", *list.Next)
-		main["Next"] = "/jobs?" + next.Encode()
+		main.Next = "/jobs?" + next.Encode()
 	}
 	p.Main = main
 	return p, nil
+}
+
+// jobsData is the data of a page of the list of jobs.
+type jobsData struct {
+	Jobs   []control.Job
+	Filter filter
+	Tabs   []tab
+	Did    string // the action that was applied last; "" if none was
+	Done   int64  // number of jobs to which it was applied
+	Next   string // path of the next page; "" on the last page
 }
 
 // jobOf returns the id of the job in a page's URL.
@@ -125,36 +142,43 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	main := map[string]any{"Job": d}
-	if slices.Contains(waits, d.State) {
+	main := jobData{Job: d, Output: !slices.Contains(d.Hidden, "command")}
+	if present.StateOf(d.State).Waiting() {
 		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
 		if err != nil {
 			return p, err
 		}
-		main["Why"] = why
+		main.Why = &why
 	}
 	tree, err := v.client.Tree(ctx, control.Tree{ID: id})
 	if err != nil {
 		return p, err
 	}
 	if len(tree.Edges) > 0 {
-		main["Deps"] = layoutTree(&tree)
+		main.Deps = layoutTree(&tree)
 	}
-	main["Output"] = !slices.Contains(d.Hidden, "command")
-	if main["Output"] == true && len(d.History) > 0 {
-		attempt := 0
+	if main.Output && len(d.History) > 0 {
 		if text := u.Query().Get("attempt"); text != "" {
-			if attempt, err = strconv.Atoi(text); err != nil || attempt < 1 {
+			if main.Attempt, err = strconv.Atoi(text); err != nil || main.Attempt < 1 {
 				return p, queue.Invalid("attempt", "%q is not an attempt number; the first attempt is 1", queue.Clip(text))
 			}
 		}
-		if main["Lines"], err = v.lines(ctx, id, attempt); err != nil {
+		if main.Lines, err = v.lines(ctx, id, main.Attempt); err != nil {
 			return p, err
 		}
-		main["Attempt"] = attempt
 	}
 	p.Main = main
 	return p, nil
+}
+
+// jobData is the data of the page of one job.
+type jobData struct {
+	Job     control.JobDetail
+	Why     *control.Why // nil if the job does not wait
+	Deps    *tree        // nil if the job has no dependencies and no dependants
+	Output  bool         // the visitor may see the output
+	Lines   []line       // the output of the attempt
+	Attempt int          // number of the attempt; 0 means the last one
 }
 
 // branch is a job in a dependency tree, with the jobs below it.
@@ -254,7 +278,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	var all []control.ScheduleDetail
+	var main schedulesData
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
@@ -263,14 +287,20 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		if err != nil {
 			return p, err
 		}
-		all = append(all, d)
+		main.Schedules = append(main.Schedules, d)
 	}
-	next := deref(list.Next)
+	main.Next = present.Empty(list.Next)
 	if len(list.Schedules) > listRows {
-		next = list.Schedules[listRows-1].Name
+		main.Next = list.Schedules[listRows-1].Name
 	}
-	p.Main = map[string]any{"Schedules": all, "Next": next}
+	p.Main = main
 	return p, nil
+}
+
+// schedulesData is the data of a page of the list of schedules.
+type schedulesData struct {
+	Schedules []control.ScheduleDetail
+	Next      string // cursor of the next page; "" on the last page
 }
 
 // span is a period of the statistics page, and the length of the steps in which it is drawn.
@@ -307,9 +337,18 @@ func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	p.Main = map[string]any{"Range": chosen.Name, "Ranges": ranges, "By": chosen.by, "Queues": got.Queues,
-		"Plot": plotted(&got, chosen.step)}
+	p.Main = statisticsData{Range: chosen.Name, Ranges: ranges, By: chosen.by, Queues: got.Queues,
+		Plot: plotted(&got, chosen.step)}
 	return p, nil
+}
+
+// statisticsData is the data of the statistics page.
+type statisticsData struct {
+	Range  string // name of the chosen period
+	Ranges []span
+	By     string // length of the steps: minute, hour or day
+	Queues []control.QueueStats
+	Plot   plot
 }
 
 // plot is a graph of the number of attempts that ended in each period.

@@ -214,6 +214,23 @@ func TestPageInABrowser(t *testing.T) {
 	w.waitText("#gone", "The session has ended")
 }
 
+// The browser's clocks have the form of the ages on the command line.
+func TestPageClocks(t *testing.T) {
+	raw, err := os.ReadFile("../internal/present/testdata/ages.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := chromium(startQueue(t, "--workers", "0"))
+	for line := range strings.Lines(string(raw)) {
+		seconds, want, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		var got string
+		w.do(chromedp.Evaluate("age("+seconds+")", &got))
+		if got != want {
+			t.Errorf("%s s: got %q, want %q", seconds, got, want)
+		}
+	}
+}
+
 // The page of a removed job reports that the job no longer exists.
 func TestPageOfARemovedJob(t *testing.T) {
 	q := startQueue(t, "--workers", "0")

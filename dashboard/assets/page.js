@@ -8,11 +8,13 @@ const root = document.documentElement
 // Clocks start from the server's time, so a wrong clock in the browser does not matter.
 const t0 = performance.now(), since = e => (performance.now() - (e.t0 ?? t0)) / 1000 // e.t0: when the fragment arrived
 const two = n => String(n).padStart(2, '0')
-const dur = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? Math.floor(s / 60) + 'm' + two(Math.floor(s % 60)) + 's' : s < 86400 ? Math.floor(s / 3600) + 'h' + two(Math.floor(s % 3600 / 60)) + 'm' : Math.floor(s / 86400) + 'd' + two(Math.floor(s % 86400 / 3600)) + 'h'
+// age formats a number of seconds like the function Age of the package present.
+const pair = (s, a, large, b, small) => { const n = Math.floor(s / a), rest = Math.floor(s % a / b); return n + large + (rest && n < 10 ? two(rest) + small : '') }
+const age = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? pair(s, 60, 'm', 1, 's') : s < 172800 ? pair(s, 3600, 'h', 60, '') : pair(s, 86400, 'd', 3600, 'h').replace('d0', 'd')
 let frozen = root.classList.contains('stale')
 setInterval(() => {
   if (frozen || document.hidden) return
-  for (const t of $$('time[data-s]')) { const v = dur(+t.dataset.s + since(t)); if (t.textContent !== v) t.textContent = v }
+  for (const t of $$('time[data-s]')) { const v = age(+t.dataset.s + since(t)); if (t.textContent !== v) t.textContent = v }
 }, 1000)
 
 // Live updates: the server sends whole fragments by id, at most one set per second. A

@@ -259,19 +259,8 @@ type queueReader struct {
 }
 
 func (q *queueReader) follow(ctx context.Context) error {
-	// The events get a separate connection, so that answers do not wait behind them.
-	c := control.NewClient(q.r.c.Path())
-	defer c.Close()
-	events := make(chan control.Event)
-	broken := Stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}},
-		func(e control.Event) error {
-			select {
-			case events <- e:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		})
+	events, broken := streamEvents(ctx, q.r.c,
+		control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}})
 	running := q.filter
 	running.State = control.Texts{queue.Processing.String()}
 	runs, err := allPages(ctx, q.r.c, running)

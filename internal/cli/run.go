@@ -263,7 +263,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.Exit = fault.ExitDetached
 	// A new connection is necessary. On the old one, the answer would come after job output that this
 	// process may no longer read.
-	c = control.NewClient(c.Path())
+	c = c.Clone()
 	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
 	if err != nil {

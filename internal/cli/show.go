@@ -112,19 +112,8 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSince(&j.Job)},
 		{"Progress", a.Plain(present.Progress(&j.Job))}, {failure, a.Plain(present.Empty(j.Error))},
 		{code, present.Empty(j.ExitCode)}, {signal, present.SignalOf(&j.Job, "")},
-		{"Priority", present.PriorityOf(&j.Job)},
-		{"Attempts", present.AttemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule},
-		{"Directory", j.Cwd},
-		{"Created", present.Local(j.CreatedAt)}, {"Due", present.Local(j.RunAt)},
-		{"Next retry", present.LocalOrNone(j.NextRetryAt)}, {"Expires", present.LocalOrNone(j.ExpiresAt)},
-		{"Started", present.LocalOrNone(j.StartedAt)}, {"Finished", present.LocalOrNone(j.FinishedAt)},
-		{"Waited", present.ApproxDuration(j.QueueTimeMS)}, {"Ran", present.RanFor(j.RunTimeMS) + present.Typically(j) +
-			present.AtMostMS(j)}, {"Typical", present.TypicalAlone(j)}, {"Worker", present.Empty(j.WorkerID)}, {"Node", j.Node},
-		{"Pid", present.Empty(j.PID)},
 	}
-	rows = append(append(append(rows, present.LimitsOf(j)...), present.SettingsOf(j)...),
-		[][2]string{{"Labels", present.Labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")},
-			{"Removed", present.RemovedInput(j.InputRemoved)}}...)
+	rows = append(rows, present.Details(j)...)
 	if err := a.Rows(11, rows); err != nil {
 		return err
 	}

@@ -216,7 +216,7 @@ func (p *screenPrinter) parts() []section {
 	for i := range s.Paused[:min(len(s.Paused), maxNotes)] {
 		q := &s.Paused[i]
 		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePause(q),
-			present.WaitText(q.Waiting)))
+			present.WaitText(present.Plain(q.Waiting))))
 	}
 	next.more, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"
@@ -231,7 +231,7 @@ func (p *screenPrinter) parts() []section {
 	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{present.WithSign(j), present.RanRoughly(j), p.text.Ago(j.FinishedAt),
+		done.rows = append(done.rows, []string{present.WithSign(j), present.DashText(present.Took(j.RunTimeMS)), p.text.Ago(j.FinishedAt),
 			present.Title(j)})
 	}
 	running.header, running.rows = present.DropPlainColumns(running.header, running.rows)

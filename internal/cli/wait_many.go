@@ -19,8 +19,8 @@ import (
 )
 
 // This file implements wait for any number of jobs. It reads the number of the newest event, then
-// the jobs, and then follows the events after that number, so it notices the end of every job. A
-// wait for a few named jobs uses the protocol's method wait instead, see wait.go.
+// the jobs, and then follows the events after that number with a Follower, so it notices the end of
+// every job. A wait for a few named jobs uses the protocol's method wait instead, see wait.go.
 
 // waitFlags are the flags of wait that do not select jobs.
 // See docs/decisions/0064.
@@ -32,8 +32,8 @@ type waitFlags struct {
 	batch    string // name of the batch; "" if the flag --batch is not used
 }
 
-// waiter waits for any number of jobs and follows them through events. A job is finished for the
-// waiter when it first ends, even if it is retried later.
+// waiter waits for any number of jobs. A job is finished for the waiter when it first ends, even if it
+// is retried later.
 type waiter struct {
 	waitFlags
 	a         *App
@@ -46,10 +46,9 @@ type waiter struct {
 	done      int
 	first     int // the number of jobs that had already ended when the wait began
 	retry     map[int64]bool
-	due       Retries
-	stall     StallNotice
-	last      int      // index of the job that ended last
-	unprinted []string // ids of ended jobs that are not printed yet, for JSON lines
+	waiting   context.Context // ends at the timeout and when the user interrupts the wait
+	last      int             // index of the job that ended last
+	unprinted []string        // ids of ended jobs that are not printed yet, for JSON lines
 	log       *JobLog
 }
 
@@ -87,63 +86,50 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	return w.printEnds(ctx)
 }
 
-// follow processes events until the wait is over.
+// follow follows the jobs until the wait is over.
 func (w *waiter) follow(ctx context.Context, since int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt)
-	defer signal.Stop(interrupts)
-	// Ending the stream closes its connection, so the stream gets a separate one.
-	c := control.NewClient(w.c.Path())
-	defer c.Close()
-	events := make(chan control.Event)
-	broken := Stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
-		select {
-		case events <- e:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-	var timeout <-chan time.Time
+	waiting, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	if w.timeout > 0 {
-		timeout = time.After(w.timeout)
+		waiting, stop = context.WithTimeout(waiting, w.timeout)
+		defer stop()
 	}
-	tick := time.NewTicker(ShowEvery)
-	defer tick.Stop()
-	for !w.allEnded() {
-		select {
-		case e := <-events:
-			w.event(ctx, &e)
-			if err := w.printFresh(ctx); err != nil {
-				return err
-			}
-		case <-tick.C:
-			w.show(ctx)
-		case <-timeout:
-			w.a.Exit = fault.ExitTimeout
-			return nil
-		case <-interrupts:
-			w.a.Exit = fault.ExitDetached
-			return nil
-		case err := <-broken:
-			return err
-		}
-	}
-	return nil
+	w.waiting = waiting
+	f := Follower{App: w.a, Client: w.c, Wake: waiting.Done()}
+	return f.Follow(ctx, w, since)
 }
 
-func (w *waiter) allEnded() bool { return w.done == len(w.jobs) || w.any && w.done > 0 }
-
-// event records from an event how a job ended, or that it changed its state.
-func (w *waiter) event(ctx context.Context, e *control.Event) {
-	i, ours := w.index[e.JobSeq]
-	if !ours || w.ended[i] {
-		return
+// Ended implements FollowedJobs. If the user or the timeout ended the wait, it sets the exit code.
+func (w *waiter) Ended(ctx context.Context, _ bool) (bool, error) {
+	switch err := w.waiting.Err(); {
+	case w.done == len(w.jobs) || w.any && w.done > 0:
+		return true, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case err == context.DeadlineExceeded:
+		w.a.Exit = fault.ExitTimeout
+	case err != nil:
+		w.a.Exit = fault.ExitDetached
+	default:
+		return false, nil
 	}
-	w.stall.Reset()
-	j := &w.jobs[i]
+	return true, nil
+}
+
+// Record implements FollowedJobs. It records how a job ended, or that it changed its state.
+func (w *waiter) Record(ctx context.Context, e *control.Event) (isOurs bool, err error) {
+	i, isOurs := w.index[e.JobSeq]
+	if !isOurs || w.ended[i] {
+		return false, nil
+	}
+	if w.update(&w.jobs[i], e) {
+		w.end(ctx, i)
+	}
+	return true, w.printFresh(ctx)
+}
+
+// update changes a job as an event says. It reports whether the job has ended.
+func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
 	delete(w.retry, j.Seq)
 	j.PausedAt = 0
 	state := present.StateOf(e.State)
@@ -152,13 +138,13 @@ func (w *waiter) event(ctx context.Context, e *control.Event) {
 		j.State, j.Reason = "removed", nil
 	case state == queue.Failed && e.Event == string(queue.EventEnded):
 		w.retry[j.Seq], j.State = true, e.State
-		return
+		return false
 	case !state.Ended():
 		j.State = e.State
 		if e.Event == string(queue.EventPaused) {
 			j.PausedAt = e.At
 		}
-		return
+		return false
 	default:
 		j.State, j.Reason, j.Signal, j.ExitCode, j.Error = e.State, nil, nil, e.ExitCode, nil
 		if e.Reason != "" {
@@ -169,7 +155,7 @@ func (w *waiter) event(ctx context.Context, e *control.Event) {
 		}
 		j.StartedAt, j.FinishedAt = e.StartedAt, e.At
 	}
-	w.end(ctx, i)
+	return true
 }
 
 // end records that a job has ended, and prints it if it failed.
@@ -205,10 +191,13 @@ func (w *waiter) printFresh(ctx context.Context) error {
 	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprinted)
 }
 
-// waiting returns the id of a waiting job. Its first choice is a job that is due for its first
-// attempt. The second choice is a job that waits for something else, and the third one that is
-// paused or will be retried. It returns "" if a job runs or all have ended.
-func (w *waiter) waiting() string {
+// Waiting implements FollowedJobs. Its first choice is a job that is due for its first attempt. The
+// second choice is a job that waits for something else, and the third one that is paused or will be
+// retried.
+func (w *waiter) Waiting(context.Context) string {
+	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Err)) {
+		return ""
+	}
 	ready, other, later := "", "", ""
 	now := control.Time(queue.MillisOf(time.Now()))
 	for i := range w.jobs {
@@ -231,17 +220,14 @@ func (w *waiter) waiting() string {
 // drawsBar reports whether the progress is drawn as a bar.
 func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Err) }
 
-// show shows the progress, and why no job runs.
-func (w *waiter) show(ctx context.Context) {
-	if w.progress || term.IsTerminal(w.a.Err) && !w.a.Quiet {
-		w.stall.Print(ctx, w.a, w.c, w.waiting)
+// Progress implements FollowedJobs.
+func (w *waiter) Progress() *Progress {
+	if !w.progress {
+		return nil
 	}
-	if !w.drawsBar() {
-		return
-	}
-	again := w.due.Describe(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
-	w.a.Draw(term.Bar{Done: int64(w.done), Of: int64(len(w.jobs)), From: int64(w.first), Since: w.began,
-		Note: present.Notes(present.Count(int64(w.failed), "failed"), again), AtLeast: w.due.Wait()})
+	return &Progress{term.Bar{Done: int64(w.done), Of: int64(len(w.jobs)), From: int64(w.first), Since: w.began,
+		Note: present.Count(int64(w.failed), "failed")}, int64(len(w.retry)),
+		func(seq int64) bool { return w.retry[seq] }}
 }
 
 // printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not

@@ -72,3 +72,21 @@ func Stream(ctx context.Context, c *control.Client, p control.Events,
 	}()
 	return end
 }
+
+// streamEvents starts to follow events and sends them to a channel until ctx ends. The channel lost
+// gets the error when the connection is lost. Ending a stream closes its connection, so the stream
+// gets a separate one.
+func streamEvents(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
+	lost <-chan error) {
+	c = c.Clone()
+	context.AfterFunc(ctx, func() { c.Close() })
+	list := make(chan control.Event)
+	return list, Stream(ctx, c, p, func(e control.Event) error {
+		select {
+		case list <- e:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}

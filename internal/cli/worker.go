@@ -132,7 +132,7 @@ func workerListVerb(a *App) *cobra.Command {
 				return term.PrintList(&a.Output, got.Workers)
 			}
 			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
-			return a.NamedTable(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head,
+			return a.NamedTable(len(got.Workers), present.NoWorkers, head,
 				func(i int) []string {
 					w := &got.Workers[i]
 					return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt),

@@ -106,7 +106,7 @@ func PausedSince(j *control.Job) string {
 
 // pausedText returns for how long and by which user a running job has been paused.
 func pausedText(j *control.Job, now time.Time) string {
-	return ageOf(j.PausedAt, now) + " by " + Or(j.PausedBy, "?")
+	return Age(j.PausedAt, now) + " by " + Or(j.PausedBy, "?")
 }
 
 // Local formats a time in the caller's zone. It returns "-" for 0.
@@ -143,7 +143,20 @@ func waitedFor(since control.Time, now time.Time) string {
 	if since == 0 {
 		return "-"
 	}
-	return ageOf(since, now)
+	return Age(since, now)
+}
+
+// Clock formats a time for a page that names the zone: a time of today with its seconds, others with
+// the date. It returns "" for 0.
+func Clock(at control.Time, now time.Time) string {
+	if at == 0 {
+		return ""
+	}
+	t := queue.Millis(at).Time().Local()
+	if date := dateLayout(t, now); date != "" {
+		return t.Format(date + "15:04")
+	}
+	return t.Format("15:04:05")
 }
 
 // clock formats a time of day with its zone, and with the date unless it is today.
@@ -171,7 +184,7 @@ func Empty[T any](p *T) string {
 	return fmt.Sprint(*p)
 }
 
-func LocalOrNone(t control.Time) string {
+func localOrNone(t control.Time) string {
 	if t == 0 {
 		return ""
 	}
@@ -185,8 +198,8 @@ func RanFor(ms *int64) string {
 	return ApproxDuration(*ms)
 }
 
-// took formats a duration with the precision of the statistics.
-func took(ms *int64) string {
+// Took formats a duration in milliseconds like Roughly. It returns "" if the duration is unknown.
+func Took(ms *int64) string {
 	switch {
 	case ms == nil:
 		return ""
@@ -196,19 +209,8 @@ func took(ms *int64) string {
 	return Roughly(time.Duration(*ms) * time.Millisecond)
 }
 
-// RanRoughly formats how long a job ran. It returns "-" if the job did not run.
-func RanRoughly(j *control.Job) string {
-	switch {
-	case j.RunTimeMS == nil:
-		return "-"
-	case *j.RunTimeMS < 1000:
-		return fmt.Sprintf("%dms", *j.RunTimeMS)
-	}
-	return Roughly(time.Duration(*j.RunTimeMS) * time.Millisecond)
-}
-
-// ageOf formats how long ago a time was.
-func ageOf(t control.Time, now time.Time) string {
+// Age formats how long ago a time was.
+func Age(t control.Time, now time.Time) string {
 	return Roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
 }
 
@@ -217,5 +219,5 @@ func agoOf(t control.Time, now time.Time) string {
 	if now.Sub(queue.Millis(t).Time()) < time.Second {
 		return "just now"
 	}
-	return ageOf(t, now) + " ago"
+	return Age(t, now) + " ago"
 }

@@ -1,9 +1,13 @@
 package present
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -39,6 +43,42 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 	} {
 		if got := WhenDue(&s, now); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// Times of today have no date, and others no seconds.
+func TestClockIsShort(t *testing.T) {
+	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
+	for at, want := range map[time.Time]string{
+		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00",
+		now.AddDate(-1, 0, 0): "Tue 25 Nov 2025 14:00",
+	} {
+		if got := Clock(control.Time(at.UnixMilli()), now); got != want {
+			t.Errorf("%v: got %q, want %q", at, got, want)
+		}
+	}
+	if got := Clock(0, now); got != "" {
+		t.Errorf("no time: got %q", got)
+	}
+}
+
+// Ages have the form of testdata/ages.tsv. The clocks of the web page have the same form, see TestPageClocks.
+func TestAgesHaveTheirForm(t *testing.T) {
+	raw, err := os.ReadFile("testdata/ages.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for line := range strings.Lines(string(raw)) {
+		seconds, want, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		n, err := strconv.Atoi(seconds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := now.Add(-time.Duration(n) * time.Second)
+		if got := Age(control.Time(at.UnixMilli()), now); got != want {
+			t.Errorf("%d s: got %q, want %q", n, got, want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func reasonOf(j *control.Job) string {
 }
 
 // TypicalRun returns the typical run time of a job's command, or "-" if it is unknown.
-func TypicalRun(j *control.Job) string { return DashText(took(j.TypicalRuntimeMS)) }
+func TypicalRun(j *control.Job) string { return DashText(Took(j.TypicalRuntimeMS)) }
 
 // ColumnNames returns the names of all columns.
 func ColumnNames() (names []string) {

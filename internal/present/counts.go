@@ -2,6 +2,7 @@ package present
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -38,12 +39,18 @@ func Count(n int64, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
+// Plain formats a number without separators.
+func Plain(n int64) string { return strconv.FormatInt(n, 10) }
+
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
-func Plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+func Plural(n int, what string) string { return PluralOf(int64(n), what, Plain) }
+
+// PluralOf is Plural with a function that formats the number.
+func PluralOf(n int64, what string, number func(int64) string) string {
+	if n != 1 {
+		what += "s"
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return number(n) + " " + what
 }
 
 func Size(n int64) string {
@@ -81,9 +88,7 @@ func Jobs(n int) string {
 }
 
 // Workers formats a number of workers, like "2 workers".
-func Workers(n int) string {
-	if n == 1 {
-		return "1 worker"
-	}
-	return fmt.Sprintf("%d workers", n)
-}
+func Workers(n int) string { return Plural(n, "worker") }
+
+// NoWorkers is the text for an empty list of workers.
+const NoWorkers = "no workers; add some with: queuectl worker start -c N"

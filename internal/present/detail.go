@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// RemovedInput describes which input of a job was removed to free space.
-func RemovedInput(fields []string) string {
+// removedInput describes which input of a job was removed to free space.
+func removedInput(fields []string) string {
 	if len(fields) == 0 {
 		return ""
 	}
@@ -29,8 +29,24 @@ func WaitReason(j *control.Job) string {
 	return ReasonLine(j.WaitsFor, time.Now())
 }
 
-// LimitsOf returns one row for each limit of a job, with how much of it the last attempt used.
-func LimitsOf(j *control.JobDetail) (rows [][2]string) {
+// Details returns a name and a value for each property of a job, except for its state, its error and
+// its command. An unknown value is "".
+func Details(j *control.JobDetail) [][2]string {
+	rows := [][2]string{
+		{"Priority", priorityOf(&j.Job)}, {"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter},
+		{"Schedule", j.Schedule}, {"Directory", j.Cwd}, {"Created", Local(j.CreatedAt)}, {"Due", Local(j.RunAt)},
+		{"Next retry", localOrNone(j.NextRetryAt)}, {"Expires", localOrNone(j.ExpiresAt)},
+		{"Started", localOrNone(j.StartedAt)}, {"Finished", localOrNone(j.FinishedAt)},
+		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", RanFor(j.RunTimeMS) + typically(j) + atMostMS(j)},
+		{"Typical", typicalAlone(j)}, {"Worker", Empty(j.WorkerID)}, {"Node", j.Node}, {"Pid", Empty(j.PID)},
+	}
+	rows = append(append(rows, limitsOf(j)...), settingsOf(j)...)
+	return append(rows, [][2]string{{"Labels", Labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")},
+		{"Removed", removedInput(j.InputRemoved)}}...)
+}
+
+// limitsOf returns one row for each limit of a job, with how much of it the last attempt used.
+func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	var last control.Attempt
 	if len(j.History) > 0 {
 		last = j.History[len(j.History)-1]
@@ -67,8 +83,8 @@ func LimitsOf(j *control.JobDetail) (rows [][2]string) {
 	return rows
 }
 
-// SettingsOf returns the settings of a job that differ from the defaults and that no other row shows.
-func SettingsOf(j *control.JobDetail) (rows [][2]string) {
+// settingsOf returns the settings of a job that differ from the defaults and that no other row shows.
+func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	add := func(name, field, before, after string, usual ...string) {
 		text := specText(j.Spec[field])
 		if text == "" || slices.Contains(usual, text) {
@@ -139,28 +155,28 @@ func specText(v any) string {
 	return ""
 }
 
-// AtMostMS formats a job's timeout, to be shown next to its run time.
-func AtMostMS(j *control.JobDetail) string {
+// atMostMS formats a job's timeout, to be shown next to its run time.
+func atMostMS(j *control.JobDetail) string {
 	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
 		return ""
 	}
 	return ", timeout " + ApproxDuration(j.TimeoutMS)
 }
 
-// Typically formats the typical run time of a running job, to be shown next to its run time.
-func Typically(j *control.JobDetail) string {
+// typically formats the typical run time of a running job, to be shown next to its run time.
+func typically(j *control.JobDetail) string {
 	if j.TypicalRuntimeMS == nil || j.State != queue.Processing.String() {
 		return ""
 	}
-	return ", typically " + took(j.TypicalRuntimeMS)
+	return ", typically " + Took(j.TypicalRuntimeMS)
 }
 
-// TypicalAlone formats the typical run time of a job that has not run.
-func TypicalAlone(j *control.JobDetail) string {
+// typicalAlone formats the typical run time of a job that has not run.
+func typicalAlone(j *control.JobDetail) string {
 	if j.RunTimeMS != nil {
 		return ""
 	}
-	return took(j.TypicalRuntimeMS)
+	return Took(j.TypicalRuntimeMS)
 }
 
 // Remarks returns the error of an attempt, the error of its result, and how many leftover processes

@@ -11,7 +11,7 @@ import (
 
 // show prints the input file, and an output limit that differs from the default.
 func TestShowListsSettings(t *testing.T) {
-	rows := SettingsOf(&control.JobDetail{Spec: map[string]any{
+	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0},
 		"on_lost": "retry", "kill_after": "10s",
 	}})
@@ -19,7 +19,7 @@ func TestShowListsSettings(t *testing.T) {
 		{"Backoff", ""}}; !slices.Equal(rows, want) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
-	small := SettingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
+	small := settingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
 	if want := [2]string{"Max output", "11 bytes per stream"}; small[0] != want {
 		t.Errorf("got %q, want %q", small[0], want)
 	}
@@ -31,7 +31,7 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
 		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
-		if got, want := LimitsOf(j), [][2]string{{"Tasks", want},
+		if got, want := limitsOf(j), [][2]string{{"Tasks", want},
 			{"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
 			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
 		}

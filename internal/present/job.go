@@ -1,5 +1,5 @@
 // Package present turns jobs, queues, schedules and their states, reasons and times into text, in the
-// same words for the command line and for the live screen. Its functions have no side effects.
+// same words for the command line, the live screen and the web page. Its functions have no side effects.
 //
 // Start with ScreenText, and with Title, StateText and WhyLines.
 package present
@@ -27,11 +27,11 @@ func JobRow(j *control.Job) []string {
 // long ago it ended.
 func whenOf(j *control.Job, now time.Time) string {
 	state := StateOf(j.State)
-	switch due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time(); {
+	switch due := queue.Millis(Due(j)).Time(); {
 	case j.PausedAt != 0:
 		return "for " + pausedText(j, now)
 	case state == queue.Processing:
-		return "for " + ageOf(j.StartedAt, now)
+		return "for " + Age(j.StartedAt, now)
 	case state.Ended():
 		return agoOf(j.FinishedAt, now)
 	case state.Runnable() && due.After(now):
@@ -40,6 +40,26 @@ func whenOf(j *control.Job, now time.Time) string {
 		return cmp.Or(waitsForText(j), "ready")
 	}
 	return cmp.Or(waitsForText(j), "-")
+}
+
+// Due returns when a waiting job can start at the earliest, or when its next attempt can.
+func Due(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
+
+// Waits returns why a waiting job does not start, in the words of why, or when it is due. It returns ""
+// if the job does not wait, or if only its state says why.
+func Waits(j *control.Job, now time.Time) string {
+	r, due, state := Or(j.WaitsFor, control.Reason{}), Due(j), StateOf(j.State)
+	switch {
+	case !state.Waiting():
+		return ""
+	case r.Text != "" && r.Kind != "time" && r.Kind != "retry":
+		return r.Text
+	case queue.Millis(due).Time().After(now):
+		return "due " + Clock(due, now)
+	case state.Runnable():
+		return "ready"
+	}
+	return ""
 }
 
 // waitsForText returns why a job that is due does not run, in a few words. It returns "" if the job
@@ -107,18 +127,21 @@ func Rank(j *control.Job) string {
 	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// PriorityOf formats a job's effective priority, with the priority that was set and the bonus for
+// priorityOf formats a job's effective priority, with the priority that was set and the bonus for
 // its waiting time.
-func PriorityOf(j *control.Job) string {
+func priorityOf(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
 	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
 }
 
-// Title returns the job's command as text.
+// Command returns the text of a command. An empty one is a command that the caller may not see.
+func Command(command string) string { return cmp.Or(command, "(hidden)") }
+
+// Title returns the job's command in the characters of the terminal.
 func Title(j *control.Job) string {
-	text := cmp.Or(j.Command, "(hidden)") // the command is empty only if the caller may not see it
+	text := Command(j.Command)
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
 		text = whole + termtext.LocaleText("…")
 	}
@@ -176,9 +199,9 @@ func Expired(j *control.Job) bool { return Or(j.Reason, "") == string(queue.Reas
 // DidNotStart explains why a job expired.
 const DidNotStart = "it did not start before the time in its field expires_at"
 
-// AttemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
+// attemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
 // not count, for example because they were interrupted.
-func AttemptsOf(j *control.JobDetail) string {
+func attemptsOf(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
@@ -218,6 +241,9 @@ func StateOf(name string) queue.State {
 	}
 	return queue.States()[i]
 }
+
+// ErrorText returns why a job failed: its error or, without one, its state and reason.
+func ErrorText(j *control.Job) string { return Or(j.Error, StateText(j)) }
 
 // FailureText describes how a job failed.
 func FailureText(j *control.Job) string {

@@ -32,12 +32,12 @@ func (t ScreenText) Runs(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return "paused " + pausedText(j, t.Now)
 	}
-	return ageOf(j.StartedAt, t.Now)
+	return Age(j.StartedAt, t.Now)
 }
 
 // Starts returns when a waiting job starts, or what it waits for.
 func (t ScreenText) Starts(j *control.Job) string {
-	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
+	due := queue.Millis(Due(j)).Time().Local()
 	switch wait := due.Sub(t.Now); {
 	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
 		return j.State
@@ -51,7 +51,7 @@ func (t ScreenText) Starts(j *control.Job) string {
 
 // Why returns why a job failed, with its last line of output.
 func (t ScreenText) Why(j *control.ScreenJob) string {
-	text := Or(j.Error, StateText(&j.Job))
+	text := ErrorText(&j.Job)
 	if last := j.LastLine; last != "" {
 		text += ": " + last
 	}
@@ -135,34 +135,49 @@ func VerdictOf(st *control.Status) (level, text string) {
 		level, text, _ = strings.Cut(termtext.OneLine(st.Health), ":")
 		return level, ":" + text
 	}
-	var b strings.Builder
 	separator := termtext.LocaleText(" · ")
-	if st.PID == 0 {
-		b.WriteString(separator + "service not running")
-	} else {
-		fmt.Fprintf(&b, "%s%d of %s busy", separator, st.Workers.Busy, Workers(st.Workers.Total))
-		if st.Node != "" {
-			fmt.Fprintf(&b, " on %s", st.Node)
-		}
+	facts := Facts(st, Plain)
+	if n := st.Jobs[queue.Dead.String()]; n > 0 {
+		facts = append(facts, DeadText(n, Plain))
 	}
-	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
-		b.WriteString(separator + WaitText(n))
-	} else {
-		b.WriteString(separator + "nothing waiting")
-	}
-	if n := st.Jobs[queue.Held.String()]; n > 0 {
-		fmt.Fprintf(&b, "%s%d held", separator, n)
-	}
-	switch n := st.Jobs[queue.Dead.String()]; {
-	case n == 1:
-		b.WriteString(separator + "1 dead job needs attention")
-	case n > 1:
-		fmt.Fprintf(&b, "%s%d dead jobs need attention", separator, n)
-	}
-	return "ok", b.String()
+	return "ok", separator + strings.Join(facts, separator)
 }
 
-func WaitText(n int64) string { return fmt.Sprintf("%d waiting", n) }
+// Facts describes what the workers do and how many jobs wait, for the status line. The function number
+// formats the counts of jobs.
+func Facts(st *control.Status, number func(int64) string) []string {
+	facts := []string{"service not running"}
+	if st.PID != 0 {
+		facts[0] = BusyText(st.Workers)
+		if st.Node != "" {
+			facts[0] += " on " + st.Node
+		}
+	}
+	text := "nothing waiting"
+	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
+		text = WaitText(number(n))
+	}
+	facts = append(facts, text)
+	if n := st.Jobs[queue.Held.String()]; n > 0 {
+		facts = append(facts, number(n)+" held")
+	}
+	return facts
+}
+
+// BusyText returns how many workers run jobs, like "1 of 2 workers busy".
+func BusyText(w control.WorkerSummary) string {
+	return fmt.Sprintf("%d of %s busy", w.Busy, Workers(w.Total))
+}
+
+// DeadText says that dead jobs need attention. The function number formats their number.
+func DeadText(n int64, number func(int64) string) string {
+	if n == 1 {
+		return "1 dead job needs attention"
+	}
+	return number(n) + " dead jobs need attention"
+}
+
+func WaitText(n string) string { return n + " waiting" }
 
 // CountsOf returns the number of jobs in each state that has any, and how many attempts end per
 // minute.

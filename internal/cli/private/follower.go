@@ -32,10 +32,8 @@ type runFollower struct {
 	untilStatus  int64 // number of jobs that must end before the next status request
 	lastEvent    int64 // number of the last event that was handled
 	quietClosed  bool  // this follower has seen that quiet is closed
+	changed      bool  // there were events since the last status request
 	warnedHealth bool  // the service's bad health was printed
-
-	retries cli.Retries
-	stall   cli.StallNotice
 }
 
 // start records the state from which it follows.
@@ -43,7 +41,7 @@ func (f *runFollower) start(ctx context.Context) (err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return err
 	}
-	f.lastEvent = f.state.LastEvent
+	f.lastEvent, f.changed = f.state.LastEvent, true
 	_, f.endedBefore = f.counts()
 	return nil
 }
@@ -65,7 +63,8 @@ func (f *runFollower) counts() (open, ended int64) {
 // run follows the jobs. Events trigger status requests and name the jobs whose output to print. The
 // status shows when all jobs have ended.
 func (f *runFollower) run(ctx context.Context) error {
-	err := f.events(ctx)
+	follower := cli.Follower{App: f.a, Client: f.c, Wake: f.quiet}
+	err := follower.Follow(ctx, f, f.lastEvent)
 	if !term.IsClosedPipe(err) {
 		return err
 	}
@@ -80,60 +79,22 @@ func (f *runFollower) run(ctx context.Context) error {
 	return nil
 }
 
-func (f *runFollower) events(ctx context.Context) error {
-	// Ending the stream closes its connection, so the stream gets a separate one.
-	c := control.NewClient(f.c.Path())
-	defer c.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	events := make(chan control.Event)
-	since := f.lastEvent
-	ended := cli.Stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
-		select {
-		case events <- e:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-	quiet := f.quiet
-	tick := time.NewTicker(cli.ShowEvery)
-	defer tick.Stop()
-	for changed := true; ; {
-		if changed {
-			if done, err := f.checkStatus(ctx); done || err != nil {
-				return err
-			}
-			changed = false
-		}
-		for waiting := true; waiting; {
-			select {
-			case e := <-events:
-				f.stall.Reset()
-				f.lastEvent, changed = e.Seq, true
-				if err := f.event(ctx, &e); err != nil {
-					return err
-				}
-				waiting = f.untilStatus > 0
-			case <-tick.C:
-				if waiting = !changed; waiting {
-					f.stall.Print(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
-					// Draw the progress again, because the time left changes and the window may have been
-					// resized.
-					f.draw(ctx)
-				}
-			case <-quiet:
-				quiet, f.quietClosed, changed = nil, true, true
-				waiting = false
-			case err := <-ended:
-				return err
-			}
-		}
+// Ended implements cli.FollowedJobs. It requests the status if jobs have changed, but for a list of
+// short jobs not after each event.
+func (f *runFollower) Ended(ctx context.Context, isDue bool) (bool, error) {
+	select {
+	case <-f.quiet:
+		f.changed, f.quietClosed = f.changed || !f.quietClosed, true
+	default:
 	}
+	if !f.changed || !isDue && f.untilStatus > 0 {
+		return false, nil
+	}
+	f.changed = false
+	return f.checkStatus(ctx)
 }
 
-// checkStatus requests the status and draws the progress. The result done is true if no job is left
-// to run.
+// checkStatus requests the status. The result done is true if no job is left to run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return false, err
@@ -148,7 +109,6 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	f.untilStatus = open
 	switch {
 	case f.lastEvent < f.state.LastEvent || open > 0 && !f.quietClosed:
-		f.draw(ctx)
 		return false, nil
 	case open > 0:
 		f.a.Progress("")
@@ -161,22 +121,22 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	return true, f.summary(ctx, ended)
 }
 
-// draw draws the progress from the last status.
-func (f *runFollower) draw(ctx context.Context) {
-	if !term.IsTerminal(f.a.Err) || f.quietClosed {
-		return
+// Progress implements cli.FollowedJobs. It describes the last status.
+func (f *runFollower) Progress() *cli.Progress {
+	if f.quietClosed {
+		return nil
 	}
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	open, ended := f.counts()
-	all := func(int64) bool { return true }
-	f.a.Draw(term.Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, From: f.endedBefore,
-		Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"),
-			f.retries.Describe(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.Wait()})
+	return &cli.Progress{
+		Bar: term.Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, From: f.endedBefore,
+			Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"))},
+		Failed: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 
-// waiting returns the job that is next to run for the first time, if no job runs. It returns "" if
-// no such job waits. It ignores failed jobs, because the bar already shows when they are retried.
-func (f *runFollower) waiting(ctx context.Context) string {
+// Waiting implements cli.FollowedJobs. It returns the job that is next to run for the first time, and
+// ignores failed jobs, because the bar already shows when they are retried.
+func (f *runFollower) Waiting(ctx context.Context) string {
 	if f.quietClosed || f.stopping.Load() {
 		return ""
 	}
@@ -194,17 +154,18 @@ func (f *runFollower) waiting(ctx context.Context) string {
 	return ""
 }
 
-// event prints the output of a job that has ended for good.
-func (f *runFollower) event(ctx context.Context, e *control.Event) error {
+// Record implements cli.FollowedJobs. It prints the output of a job that has ended for good.
+func (f *runFollower) Record(ctx context.Context, e *control.Event) (isOurs bool, err error) {
+	f.lastEvent, f.changed = e.Seq, true
 	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
-		return nil
+		return true, nil
 	}
 	f.untilStatus--
 	// ErrNotFound means that a user has removed the job.
 	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) {
-		return err
+		return true, err
 	}
-	return nil
+	return true, nil
 }
 
 // print prints the job of an event, or its output.

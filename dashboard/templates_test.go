@@ -1,0 +1,329 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+	"text/template/parse"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// fakeQueue is a queue whose answers have a value in every field, or in none. It also decides the right of
+// each request.
+type fakeQueue struct {
+	control.API
+	control.Authorizer
+	filled   bool
+	manyDead bool   // there are more dead jobs than a page groups, each with another program
+	state    string // state of every job; "" only if the fields have no values
+	hidden   string // the part of a job that is hidden
+	right    control.Right
+	user     string // name of the visitor
+}
+
+func (f *fakeQueue) Right(*control.Peer) control.Right                 { return f.right }
+func (f *fakeQueue) Admit(context.Context, *control.Peer) error        { return nil }
+func (f *fakeQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
+
+// client returns a client of the queue.
+func (f *fakeQueue) client() *control.Client {
+	many := func() (all, user int) { return 9, 9 }
+	return control.NewServer(f, control.Limits{Connections: many}, f, new(control.UserLimits),
+		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
+}
+
+// answer returns an answer of the queue.
+func answer[T any](f *fakeQueue) (v T, err error) {
+	if f.filled {
+		f.fill(reflect.ValueOf(&v).Elem(), "")
+	}
+	return v, nil
+}
+
+// fill sets a value, which is a field with that name, and all values in it.
+func (f *fakeQueue) fill(v reflect.Value, name string) {
+	switch special := map[string]string{"State": f.state, "Hidden": f.hidden, "User": "ann", "Health": "degraded: no worker",
+		"Cron": "@reboot"}[name]; {
+	case v.Type() == reflect.TypeFor[control.Time]():
+		v.SetInt(time.Now().Add(time.Hour).UnixMilli())
+	case v.Type() == reflect.TypeFor[control.Age](), v.Type() == reflect.TypeFor[control.Span]():
+		v.SetInt(int64(time.Hour))
+	case v.Type() == reflect.TypeFor[json.RawMessage]():
+		v.SetBytes([]byte(`{"text":1}`))
+	case v.Kind() == reflect.String && special != "":
+		v.SetString(special)
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
+	case v.CanInt():
+		v.SetInt(2)
+	case v.CanFloat():
+		v.SetFloat(0.5)
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(v.Elem(), name)
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		f.fill(v.Index(0), name) // the second element has no values
+	case v.Kind() == reflect.Map && v.Type().Elem().Kind() != reflect.Interface:
+		v.Set(reflect.MakeMap(v.Type()))
+		for _, key := range append(stateNames(), "text") {
+			value := reflect.New(v.Type().Elem()).Elem()
+			f.fill(value, name)
+			v.SetMapIndex(reflect.ValueOf(key), value)
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			f.fill(v.Field(i), v.Type().Field(i).Name)
+		}
+	}
+}
+
+func (f *fakeQueue) Whoami(context.Context, control.Nothing) (control.Whoami, error) {
+	return control.Whoami{User: f.user, Right: f.right}, nil
+}
+
+func (f *fakeQueue) Status(context.Context, control.Nothing) (control.Status, error) {
+	return answer[control.Status](f)
+}
+
+func (f *fakeQueue) Screen(context.Context, control.ScreenRows) (control.Screen, error) {
+	return answer[control.Screen](f)
+}
+
+func (f *fakeQueue) QueueList(context.Context, control.Queues) (control.QueueList, error) {
+	return answer[control.QueueList](f)
+}
+
+func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
+	return answer[control.Stats](f)
+}
+
+func (f *fakeQueue) List(context.Context, control.List) (control.JobPage, error) {
+	return answer[control.JobPage](f)
+}
+
+func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, error) {
+	d, err := answer[control.JobDetail](f)
+	if f.filled { // an attempt with an error, one that runs, and one without an error
+		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
+	}
+	return d, err
+}
+
+func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error) {
+	w, err := answer[control.Why](f)
+	if f.state == queue.Pending.String() {
+		w.Reasons = nil
+	}
+	return w, err
+}
+
+// Tree returns a chain of two dependants and more dependants of the last than a page shows.
+func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error) {
+	t, err := answer[control.TreeView](f)
+	if f.filled {
+		t.Nodes[0].Seq, t.Nodes[1] = 1, control.TreeNode{ID: "child", Seq: 2, State: f.state}
+		t.Edges[0].Parent, t.Edges[0].Child, t.Edges[1].Parent, t.Edges[1].Child = 1, 2, 3, 1
+		for child := range int64(maxBranches) {
+			t.Edges = append(t.Edges, control.TreeEdge{Parent: 2, Child: child + 4})
+		}
+	}
+	return t, err
+}
+
+func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+	var err error
+	for _, p := range []control.Piece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr", Text: "err\n"},
+		{Stream: "stdout", Dropped: 7}} {
+		if f.filled && err == nil {
+			err = each(p)
+		}
+	}
+	return control.LogsEnd{}, err
+}
+
+func (f *fakeQueue) DLQList(_ context.Context, p control.DLQList) (control.JobPage, error) {
+	page, err := answer[control.JobPage](f)
+	if !f.manyDead {
+		page.Next = nil
+		return page, err
+	}
+	like := page.Jobs[0]
+	page.Jobs = nil
+	for i := range maxDead / 2 {
+		page.Jobs = append(page.Jobs, control.Job{ID: "text", User: like.User, Error: like.Error,
+			Command: fmt.Sprintf("%s-%d text", p.Cursor, i)})
+	}
+	page.Next = new(p.Cursor + "1")
+	return page, err
+}
+
+func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleList) (control.SchedulePage, error) {
+	page, err := answer[control.SchedulePage](f)
+	if f.filled {
+		page.Schedules[1].Name = "active"
+	}
+	return page, err
+}
+
+func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+	d, err := answer[control.ScheduleDetail](f)
+	d.Paused = p.Name != "active"
+	return d, err
+}
+
+func (f *fakeQueue) WorkerList(context.Context, control.Nothing) (control.WorkerList, error) {
+	return answer[control.WorkerList](f)
+}
+
+func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResult, error) {
+	n := 0
+	if f.filled {
+		n = 2
+	}
+	return control.BulkResult{Matched: &n}, nil
+}
+
+// branchMark matches the marks that markedTemplates adds.
+var branchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
+
+// markedTemplates returns the templates of the pages as text templates, with a mark at the beginning of each
+// list of nodes, such as a branch of an if, and all marks.
+func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []string) {
+	all = map[string]*template.Template{}
+	seen := map[*parse.ListNode]bool{}
+	files, _ := fs.Glob(templateFiles, "templates/*.html")
+	for _, file := range files {
+		set := template.Must(template.New("layout.html").Funcs(template.FuncMap(functions)).ParseFS(templateFiles,
+			"templates/layout.html", file))
+		for _, part := range set.Templates() {
+			eachList(part.Root, func(l *parse.ListNode) {
+				uses := func(n parse.Node) bool { return n.Type() != parse.NodeText }
+				if seen[l] || !slices.ContainsFunc(l.Nodes, uses) {
+					return // the list uses no field and no function
+				}
+				seen[l] = true
+				mark, _ := part.ErrorContext(l.Nodes[0]) // the position in the file
+				if !slices.Contains(marks, mark) {
+					marks = append(marks, mark)
+				}
+				l.Nodes = slices.Insert(l.Nodes, 0, parse.Node(&parse.TextNode{NodeType: parse.NodeText,
+					Text: []byte("\x00" + mark + "\x00")}))
+			})
+		}
+		all[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = set
+	}
+	return all, marks
+}
+
+// eachList calls f for a list of nodes and all lists in it, the inner ones first.
+func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
+	if l == nil {
+		return
+	}
+	for _, n := range l.Nodes {
+		var b *parse.BranchNode
+		switch n := n.(type) {
+		case *parse.IfNode:
+			b = &n.BranchNode
+		case *parse.RangeNode:
+			b = &n.BranchNode
+		case *parse.WithNode:
+			b = &n.BranchNode
+		default:
+			continue
+		}
+		eachList(b.List, f)
+		eachList(b.ElseList, f)
+	}
+	f(l)
+}
+
+// Every page, and every part that a live update sends, is rendered from answers with a value in every field
+// and from answers without values, for every state of the jobs and for visitors with different rights. This
+// executes every branch of every template, so each field and function that a template uses exists.
+func TestTemplatesUseExistingFields(t *testing.T) {
+	marked, unused := markedTemplates(t)
+	render := func(name, path string, parts []string, p page) {
+		p.Now, p.Live = time.Now(), "/live"
+		for _, part := range append(parts, "layout.html") {
+			execute(name, part, p)
+			var out strings.Builder
+			if err := marked[name].ExecuteTemplate(&out, part, p); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			for _, mark := range branchMark.FindAllStringSubmatch(out.String(), -1) {
+				unused = slices.DeleteFunc(unused, func(m string) bool { return m == mark[1] })
+			}
+		}
+	}
+	queues := []*fakeQueue{{right: control.Operate, user: "ann"}, {right: control.Submit, user: "bob"},
+		{filled: true, state: "dead", hidden: "command", right: control.Submit, user: "bob"},
+		{filled: true, state: "dead", right: control.Submit, user: "ann"}}
+	for _, state := range stateNames() {
+		queues = append(queues, &fakeQueue{filled: true, state: state, right: control.Operate, user: "bob"})
+	}
+	for _, f := range queues {
+		for _, token := range []string{"", "token"} {
+			v := &visitor{session: session{token: token}, client: f.client()}
+			defer v.client.Close()
+			for path, vw := range views {
+				path = strings.NewReplacer("{$}", "", "{id...}", "text").Replace(path)
+				for _, query := range []string{"", "did=retry&n=2&q=text&error=text&attempt=2&state=dead",
+					"error=text&command=text", "error=none"} {
+					p, err := vw.make(t.Context(), v, &url.URL{Path: path, RawQuery: query})
+					if err != nil {
+						t.Fatalf("%s: %v", path, err)
+					}
+					render(vw.name, path, append([]string{"deadcount"}, vw.parts...), p)
+				}
+			}
+			for path, make := range map[string]func(context.Context, *visitor, *url.URL) (page, error){
+				"/bulk?verb=cancel&n=2": preview, "/bulk?verb=cancel&id=a&id=b&id=c": preview,
+				"/dead/retry?again=": previewDead, "/dead/rm?error=text": previewDead} {
+				u, _ := url.Parse(path)
+				p, err := make(t.Context(), v, u)
+				switch {
+				case err == nil && u.Path == "/bulk":
+					render("bulk", path, nil, p)
+				case err == nil:
+					render("dead_action", path, nil, p)
+				case f.filled || !errors.Is(err, queue.ErrNotFound): // without values, there is no dead job
+					t.Fatalf("%s: %v", path, err)
+				}
+			}
+		}
+	}
+	// There are more dead jobs than the page groups.
+	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.Operate}).client()}
+	defer v.client.Close()
+	for _, query := range []string{"", "error=text", "error=none"} {
+		p, err := dead(t.Context(), v, &url.URL{RawQuery: query})
+		if err != nil {
+			t.Fatal(err)
+		}
+		render("dead", "/dead", []string{"list"}, p)
+	}
+	for _, todo := range []string{"", "web open"} {
+		render("message", "a message", nil, page{Title: "Not found", Main: messageData{"no session", todo}})
+	}
+	render("open", "/open", nil, page{Title: "Open", Main: "secret"})
+	for _, mark := range unused {
+		t.Errorf("%s: this branch is not executed", mark)
+	}
+}

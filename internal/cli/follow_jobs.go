@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// This file follows a set of jobs to its end, for wait and for run --private. A Follower receives the
+// events of the queue, draws the progress and prints why no job makes progress. A FollowedJobs knows
+// which jobs belong to the set, what to print about each of them, and when the set has ended. See
+// docs/decisions/0109.
+
+// FollowedJobs is a set of jobs that a Follower follows.
+type FollowedJobs interface {
+	// Record processes an event. It reports whether the event is about a job of the set that had not
+	// ended before.
+	Record(ctx context.Context, e *control.Event) (isOurs bool, err error)
+	// Ended reports whether to stop. The Follower calls it at the start and after each event. It
+	// also calls it with isDue every ShowEvery and when Follower.Wake is closed; only then it may
+	// be slow.
+	Ended(ctx context.Context, isDue bool) (bool, error)
+	// Waiting returns the id of a job that waits, or "" if a job runs, if none waits, or if the user
+	// does not want to know why.
+	Waiting(ctx context.Context) string
+	// Progress returns what to draw, nil for nothing.
+	Progress() *Progress
+}
+
+// Progress describes how much of a set of jobs has ended.
+type Progress struct {
+	term.Bar
+	Failed     int64                // number of failed jobs that will be retried
+	IsRetrying func(seq int64) bool // selects them among the failed jobs of the queue
+}
+
+// Follower follows a set of jobs.
+type Follower struct {
+	App    *App
+	Client *control.Client
+	Wake   <-chan struct{} // closed when Ended must be called immediately
+
+	retries retries
+	stall   stallNotice
+}
+
+// ShowEvery is how often the progress is drawn.
+const ShowEvery = 100 * time.Millisecond
+
+// Follow processes the events after the one with the number since, until the set has ended or the
+// connection is lost. If the set is older than that event, no event about its jobs is missed.
+func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, lost := streamEvents(ctx, f.Client, control.Events{Since: &since})
+	tick := time.NewTicker(ShowEvery)
+	defer tick.Stop()
+	wake := f.Wake
+	for isDue := true; ; {
+		if done, err := jobs.Ended(ctx, isDue); done || err != nil {
+			return err
+		}
+		if isDue {
+			f.show(ctx, jobs)
+		}
+		isDue = false
+		select {
+		case e := <-events:
+			isOurs, err := jobs.Record(ctx, &e)
+			if err != nil {
+				return err
+			}
+			if isOurs {
+				f.stall.reset()
+			}
+		case <-tick.C:
+			isDue = true
+		case <-wake:
+			wake, isDue = nil, true
+		case err := <-lost:
+			return err
+		}
+	}
+}
+
+// show prints why no job makes progress, and draws the progress on a terminal.
+func (f *Follower) show(ctx context.Context, jobs FollowedJobs) {
+	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.Waiting(ctx) })
+	if !term.IsTerminal(f.App.Err) {
+		return
+	}
+	if p := jobs.Progress(); p != nil {
+		p.Note = present.Notes(p.Note, f.retries.describe(ctx, f.Client, p.Failed, p.IsRetrying))
+		p.AtLeast = f.retries.wait()
+		f.App.Draw(p.Bar)
+	}
+}
+
+// stallNotice prints why no job makes progress. Its zero value is ready for use; the time without
+// progress begins at the first call of print.
+type stallNotice struct {
+	since   time.Time
+	printed bool // the reason has been printed since there was progress
+}
+
+// reset records that there was progress.
+func (s *stallNotice) reset() { *s = stallNotice{since: time.Now()} }
+
+// print prints why a job waits if there was no progress for sayWhyAfter. It prints that only once.
+// The function waiting returns the id of a job that waits, or "" if a job runs or none waits.
+func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
+	if s.since.IsZero() {
+		s.reset()
+	}
+	if s.printed || time.Since(s.since) < sayWhyAfter {
+		return
+	}
+	s.printed = true
+	if id := waiting(); id != "" {
+		a.sayWhy(ctx, c, id)
+	}
+}
+
+// retryPollEvery is how often the times of retries are queried.
+const retryPollEvery = time.Second
+
+// retries tracks when the first failed job is retried.
+type retries struct {
+	due      control.Time // time of the first retry, as of the last query; 0 if no job will be retried
+	polledAt time.Time
+}
+
+// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". It
+// returns "" if n is 0. include selects the jobs to consider.
+func (r *retries) describe(ctx context.Context, c *control.Client, n int64, include func(seq int64) bool) string {
+	if n == 0 {
+		return ""
+	}
+	if time.Since(r.polledAt) > retryPollEvery {
+		r.polledAt, r.due = time.Now(), 0
+		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
+		if err != nil || page.Next != nil {
+			// The stream of events reports an error, so it is ignored here. If the list has more than one
+			// page, it is unknown which retry is first.
+			page.Jobs = nil
+		}
+		for i := range page.Jobs {
+			if j := &page.Jobs[i]; include(j.Seq) && (r.due == 0 || j.NextRetryAt < r.due) {
+				r.due = j.NextRetryAt
+			}
+		}
+	}
+	note := fmt.Sprintf("%d retrying", n)
+	if in := time.Until(queue.Millis(r.due).Time()); r.due != 0 && in > 0 {
+		note += " in " + present.Roughly(in)
+	}
+	return note
+}
+
+// wait returns the time until the first retry, or 0 if it is unknown.
+func (r *retries) wait() time.Duration {
+	if r.due == 0 {
+		return 0
+	}
+	return max(0, time.Until(queue.Millis(r.due).Time()))
+}

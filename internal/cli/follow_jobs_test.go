@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// eventQueue is a queue that sends the events of a channel. All its jobs wait.
+type eventQueue struct {
+	control.API
+	events chan control.Event // closed when the connection is lost
+	since  int64              // number of the event after which the stream began
+	over   chan struct{}      // closed at the end of the test
+}
+
+func (q *eventQueue) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
+	error) {
+	q.since = *p.Since
+	for {
+		select {
+		case e, open := <-q.events:
+			if !open {
+				return control.EventsEnd{}, queue.Errorf(queue.CodeUnavailable, "the service stops")
+			}
+			if err := each(e); err != nil {
+				return control.EventsEnd{}, err
+			}
+		case <-q.over:
+			return control.EventsEnd{}, ctx.Err()
+		}
+	}
+}
+
+func (q *eventQueue) Show(_ context.Context, p control.Show) (control.JobDetail, error) {
+	return control.JobDetail{Job: control.Job{ID: string(p.ID), State: "pending",
+		WaitsFor: &control.Reason{Text: "no workers", Next: "queuectl worker start"}}}, nil
+}
+
+func (q *eventQueue) Right(*control.Peer) control.Right                 { return control.Admin }
+func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
+func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
+
+// followedTwo is a set of two jobs, 1 and 2, of which one waits.
+type followedTwo struct {
+	recorded []int64 // numbers of the recorded events
+	checks   int     // number of calls of Ended with isDue
+	stopped  bool    // Ended reports true at the next such call
+}
+
+func (j *followedTwo) Record(_ context.Context, e *control.Event) (isOurs bool, err error) {
+	j.recorded = append(j.recorded, e.Seq)
+	return e.JobSeq <= 2, nil
+}
+
+func (j *followedTwo) Ended(_ context.Context, isDue bool) (bool, error) {
+	if isDue {
+		j.checks++
+	}
+	return len(j.recorded) == 4 || isDue && j.stopped, nil
+}
+
+func (j *followedTwo) Waiting(context.Context) string { return "two" }
+func (j *followedTwo) Progress() *Progress            { return nil }
+
+// A follower processes every event once, in order, and stops as soon as the set has ended, when it is woken
+// or when the connection is lost. While there are no events about the set, it prints once why a job waits.
+func TestFollowerFollowsASetOfJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		follow := func(run func(q *eventQueue, jobs *followedTwo, stop func())) (*followedTwo, string, error) {
+			q, jobs, wake := &eventQueue{events: make(chan control.Event), over: make(chan struct{})}, &followedTwo{},
+				make(chan struct{})
+			defer close(q.over)
+			many := func() (all, user int) { return 9, 9 }
+			c := control.NewServer(q, control.Limits{Connections: many}, q, new(control.UserLimits),
+				slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
+			defer c.Close()
+			stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stderr.Close()
+			f := Follower{App: NewApp(Program{}, nil, nil, stderr), Client: c, Wake: wake}
+			done := make(chan error, 1)
+			go func() { done <- f.Follow(t.Context(), jobs, 41) }()
+			run(q, jobs, func() { jobs.stopped = true; close(wake) })
+			err = <-done
+			if q.since != 41 {
+				t.Errorf("the events after %d were requested, want 41", q.since)
+			}
+			printed, _ := os.ReadFile(stderr.Name())
+			return jobs, string(printed), err
+		}
+		const why = "queuectl: job two is waiting: no workers; next step: queuectl worker start\n"
+
+		jobs, printed, err := follow(func(q *eventQueue, _ *followedTwo, _ func()) {
+			for i := range int64(4) {
+				q.events <- control.Event{Seq: 42 + i, JobSeq: 1}
+			}
+		})
+		if want := []int64{42, 43, 44, 45}; err != nil || !slices.Equal(jobs.recorded, want) || printed != "" {
+			t.Errorf("four events: got %v, %q, %v, want %v", jobs.recorded, printed, err, want)
+		}
+
+		_, printed, err = follow(func(q *eventQueue, _ *followedTwo, stop func()) {
+			time.Sleep(sayWhyAfter * 3 / 4)
+			q.events <- control.Event{Seq: 42, JobSeq: 2} // its own event resets the time
+			time.Sleep(sayWhyAfter * 3 / 4)
+			q.events <- control.Event{Seq: 43, JobSeq: 9} // another job's event does not
+			time.Sleep(sayWhyAfter * 3 / 4)
+			stop()
+		})
+		if err != nil || printed != why {
+			t.Errorf("no progress: got %q, %v, want %q", printed, err, why)
+		}
+
+		began := time.Now()
+		jobs, _, err = follow(func(_ *eventQueue, _ *followedTwo, stop func()) {
+			synctest.Wait()
+			stop()
+		})
+		if took := time.Since(began); err != nil || took > 0 || jobs.checks != 2 {
+			t.Errorf("woken: stopped after %v and %d checks, %v, want 0s and 2 checks", took, jobs.checks, err)
+		}
+
+		_, _, err = follow(func(q *eventQueue, _ *followedTwo, _ func()) { close(q.events) })
+		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "the service stops") {
+			t.Errorf("lost connection: got %v", err)
+		}
+	})
+}
