@@ -127,7 +127,7 @@ func (c *connShare) growLine(ctx context.Context, n int64, completeLine bool) er
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-		"user; read the answers, and send less at a time", userBytes)
+		"user; try again when your other commands have received their answers, or send less at a time", userBytes)
 }
 
 // lineComplete records that the connection's line has been read completely.

@@ -232,8 +232,8 @@ func (f *Finder) Skew(err error) string {
 	if err != nil || h.Version == f.Version {
 		return ""
 	}
-	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: "+
-		"queuectl service restart", h.Version, f.Version)
+	return fmt.Sprintf("; the service has version %s, but this program has %s; install the same version "+
+		"of both, then run: queuectl service restart", h.Version, f.Version)
 }
 
 // ErrNoQueue reports that no queue exists yet.
