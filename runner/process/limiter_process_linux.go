@@ -255,7 +255,7 @@ func Enforcements(c *Cgroups) []Enforcement {
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
-		{"memory", PerProcess, "the address space limit of each process (RLIMIT_AS), because " + reason},
+		{"memory", PerProcess, reason + ", so each process has an address space limit (RLIMIT_AS)"},
 		{"cpus", Unenforced, reason},
 		{"tasks", Unenforced, reason},
 		{"nice", Exact, scheduler()},

@@ -122,7 +122,7 @@ func readUpTo(f *os.File, maxBytes int64) ([]byte, error) {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return nil, fmt.Errorf("cannot read the file: %w", err)
+		return nil, err
 	}
 	return raw, nil
 }

@@ -13,8 +13,7 @@ type hungError struct{}
 
 // Error says how long the look-up was given.
 func (hungError) Error() string {
-	return fmt.Sprintf("the lookup of this file or directory took longer than %v, because its disk does not respond",
-		StartWithin)
+	return fmt.Sprintf("the disk of a file or directory did not respond within %v", StartWithin)
 }
 
 // maxAbandoned limits the look-ups of one account that were given up but have not returned. Each of
@@ -39,10 +38,10 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.byUID[uid] >= maxAbandoned:
-		return fmt.Errorf("%w; %d other lookups of this account are still waiting", errHung, maxAbandoned)
+		return fmt.Errorf("no more files of this account are looked up, because %d lookups still wait (%w)", maxAbandoned,
+			errHung)
 	case l.total >= maxAbandonedTotal:
-		return &shortageError{fmt.Errorf("the lookup was not started, because %d other lookups are still waiting (%w)",
-			l.total, errHung)}
+		return &shortageError{fmt.Errorf("no more files are looked up, because %d lookups still wait (%w)", l.total, errHung)}
 	}
 	return nil
 }
