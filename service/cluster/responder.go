@@ -115,8 +115,8 @@ func (r *Responder) answerRequests(ctx context.Context) {
 			text, err := json.Marshal(reply)
 			if len(text) > store.MaxReplyBytes {
 				reply = NodeReply{}
-				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", r.Node,
-					store.MaxReplyBytes))
+				reply.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes; run "+
+					"the command on that node", r.Node, store.MaxReplyBytes))
 				text, err = json.Marshal(reply)
 			}
 			for err == nil && timeoutCtx.Err() == nil {

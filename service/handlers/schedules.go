@@ -435,8 +435,8 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 		line, err := schedule.Parse(sched.Cron)
 		zone, err2 := zone.Load(sched.Zone)
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", sched.Name,
-				cmp.Or(sched.Note, fmt.Sprint(err)))
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume: %s", sched.Name,
+				cmp.Or(sched.Note, fmt.Sprint(err, "; add it again with --replace")))
 		}
 		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
 			LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
@@ -457,8 +457,7 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name,
-				sched.Note)
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.Note)
 		}
 		for {
 			var run store.OccurrenceResult

@@ -138,10 +138,10 @@ func (h *Explanations) whyParents(ctx context.Context, j *queue.Job, add func(co
 			case l.State == queue.Cancelled:
 				r.Next = "queuectl why " + id
 			case l.State == 0:
-				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("job %s was removed; a retry runs this job without it", id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; it is %s now", id,
-					l.State), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; job %[1]s is %s now",
+					id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}
@@ -160,7 +160,7 @@ func because(j *queue.Job) string {
 	if j.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (%s)", j.Reason)
+	return strings.Replace(fmt.Sprintf(" (%s)", j.Reason), "(disowned)", "(its owner's uid now has another account)", 1)
 }
 
 // whyBlocked adds a reason for each dependency that the job is waiting for.
