@@ -118,8 +118,7 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 		return of, nil
 	}
 	if err := queue.CheckJSON([]byte(text)); err != nil {
-		return nil, fmt.Errorf("must be none or JSON like {\"ops\": {\"url\": \"https://…\", "+
-			"\"secret_file\": \"/etc/…\"}}: %w", err)
+		return nil, fmt.Errorf(`%w; write JSON like {"ops": {"url": "https://…", "secret_file": "/etc/…"}}, or none`, err)
 	}
 	err := queue.Members([]byte(text), func(name string, value json.RawMessage) error {
 		w, err := parseWebhook(value)

@@ -132,7 +132,8 @@ func (l *Layer) Set(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		return queue.Invalid(name, `the setting %q is given twice, under two names; keep only one of them`, k.Name)
+		return queue.Invalid(name, "given twice, under two names (%s, with _ or -); keep only one of them",
+			strings.Join(append([]string{k.Name}, k.Spellings()...), ", "))
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)

@@ -42,8 +42,10 @@ func textOrNone(name, doc string, at func(*Settings) *string, check func(string)
 		switch {
 		case text == none:
 			text = ""
-		case text == "" || len(text) > 4096 || strings.ContainsAny(text, "\x00\n"):
-			return fmt.Errorf("must be one line of 1 to 4096 bytes, or none")
+		case text == "":
+			return fmt.Errorf("must not be empty; to leave the setting unset, use the word none")
+		case len(text) > 4096 || strings.ContainsAny(text, "\x00\n"):
+			return fmt.Errorf("must be a single line of at most 4096 bytes")
 		case check != nil:
 			if err := check(text); err != nil {
 				return err

@@ -105,7 +105,7 @@ type unreachable struct {
 
 // Error names the socket.
 func (u *unreachable) Error() string {
-	return fmt.Sprintf("no service answers on %s: %v", u.path, u.cause)
+	return fmt.Sprintf("no service answers on %s (%v); start the service, or check --socket", u.path, u.cause)
 }
 
 // Unwrap makes errors.Is match ErrUnreachable, the code unavailable and the cause.
@@ -303,7 +303,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	id := c.lastID.Add(1)
 	line, err := requestLine(id, method, params)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot encode the request: %w", err)
+		return nil, 0, fmt.Errorf("cannot encode the request (%w); this is a bug in queuectl; please report it", err)
 	}
 	if len(line) > MaxLine+1 {
 		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less",
@@ -362,22 +362,21 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 	return result, err
 }
 
-// whyItEndedHint tells the user where to find out why the service has ended.
+// whyItEndedHint tells the user where to find out why the service has ended. unknownOutcome is its effect.
 const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
+const unknownOutcome = "it is unknown whether the request was carried out"
 
 // withCode converts an error of the connection to an error with a code. tries is how often the
 // request may have been sent.
 func withCode(err error, tries int) error {
 	if _, unreachableNow := errors.AsType[*unreachable](err); unreachableNow && tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable,
-			Message: "the service stopped before it answered and has not come back; it is unknown whether the request was " +
-				"carried out; start the service with: queuectl service start; " + whyItEndedHint}
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
+			"the service with: queuectl service start; %s", unknownOutcome, whyItEndedHint)
 	}
 	if err == socket.ErrOverloaded && tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable,
-			Message: "the connection to the service was lost before the answer, and the service is now overloaded; it is " +
-				"unknown whether the request was carried out"}
+		return queue.Errorf(queue.CodeUnavailable, "the connection to the service was lost before the answer, and the "+
+			"service is now overloaded; %s; check this before you repeat it", unknownOutcome)
 	}
 	if !errors.Is(err, errBroken) {
 		return err
@@ -386,9 +385,8 @@ func withCode(err error, tries int) error {
 		return e // the server has said why it closed the connection
 	}
 	if tries > 0 {
-		return &queue.Error{Code: queue.CodeUnavailable,
-			Message: "the service stopped before it answered; it is unknown whether the request was carried out; " +
-				whyItEndedHint}
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; %s; %s", unknownOutcome,
+			whyItEndedHint)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
@@ -463,18 +461,24 @@ func (o *call) decode(method string, into any) error {
 	if o.err != nil {
 		return o.err
 	}
-	if err := decodeAnswer(o.result, into); err != nil {
-		return fmt.Errorf("invalid response from the service to method %s: %w", method, err)
-	}
-	return nil
+	return decodeAnswer(method, o.result, into)
 }
 
 // decodeAnswer decodes a value from a line that parseReply has checked.
-func decodeAnswer(raw json.RawMessage, into any) error {
+func decodeAnswer(method string, raw json.RawMessage, into any) (err error) {
 	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would scan the line once more
-		return own.UnmarshalJSON(raw)
+		err = own.UnmarshalJSON(raw)
+	} else {
+		err = json.Unmarshal(raw, into)
 	}
-	return json.Unmarshal(raw, into)
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("the type of %q is %s", t.Field, t.Value)
+	}
+	if err != nil {
+		err = fmt.Errorf("this program does not understand the service's answer to %s (%w); if the service has another "+
+			"version, run: queuectl service restart", method, err)
+	}
+	return err
 }
 
 // NewKey returns an idempotency key for an enqueue. It is unique but not secret.

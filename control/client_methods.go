@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 )
 
 // Client implements API. Each method calls the method of the API with the same name.
@@ -23,8 +22,8 @@ func subscribe[N, R any](
 ) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
-		if err := decodeAnswer(raw, &n); err != nil {
-			return fmt.Errorf("invalid response from the service to method %s: %w", method, err)
+		if err := decodeAnswer(method, raw, &n); err != nil {
+			return err
 		}
 		return each(n)
 	})

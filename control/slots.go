@@ -136,7 +136,7 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 		return err
 	case r.Ready != nil && !r.Ready():
 		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-			"user; read the answers first", userBytes)
+			"user; try again when your other commands have received their answers", userBytes)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later",
 		maxSlotWait)

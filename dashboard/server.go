@@ -171,7 +171,10 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 			"socket (127.0.0.1:7070): sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service; "+
 			"running jobs continue")
 	case err != nil:
-		return queue.Errorf(queue.CodeWrongState, "the web page cannot listen on %s: %v", c.Listen, err)
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // without the address
+		}
+		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.Listen, err)
 	}
 	s.close()
 	s.address, s.port = c.Listen, 0

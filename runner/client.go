@@ -33,7 +33,7 @@ type Client struct {
 }
 
 // ErrSuperseded means that a newer service has connected to the runner.
-var ErrSuperseded = errors.New("the runner is already connected to a service that was started later")
+var ErrSuperseded = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
 var ErrNoReply = errors.New("the runner will not reply, because its connection or the job's attempt has ended")
@@ -132,7 +132,7 @@ func (c *Client) readReply(epoch int64) error {
 		}
 		return ErrSuperseded
 	}
-	return fmt.Errorf("cannot connect to the runner: unexpected reply %T", f)
+	return errors.New("cannot connect to the runner: it sent an unexpected reply")
 }
 
 // Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them

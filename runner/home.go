@@ -150,10 +150,7 @@ func (h Location) KillRunner(dir string) error {
 	if err == nil {
 		_, err = h.requestRunner(SpawnRequest{End: filepath.ToSlash(name)})
 	}
-	if err != nil {
-		return fmt.Errorf("cannot end a runner: %w", err)
-	}
-	return nil
+	return err
 }
 
 // EndAll asks all living runners to end. After the given time, it kills those that still live, together

@@ -161,7 +161,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	r, ok := f.(*wire.Recovered)
 	switch {
 	case !ok:
-		return EndResult{}, errors.New("the runner ended while it cleaned up after a dead runner")
+		return EndResult{}, errors.New("this runner is dead, and the runner that cleaned up after it has ended as well")
 	case r.Error != "":
 		return EndResult{}, errors.New(r.Error)
 	}

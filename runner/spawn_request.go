@@ -70,7 +70,8 @@ func (r SpawnRequest) String() string {
 func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 	words, ok := strings.CutPrefix(line, requestPrefix)
 	if !ok {
-		return r, fmt.Errorf("%q is not a request for a runner", line)
+		return r, fmt.Errorf("the new runner received %q, which is not a request for a runner; install the same version of "+
+			"the service and the runner", line)
 	}
 	words, r.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
 	for _, word := range strings.Fields(words) {
@@ -100,10 +101,12 @@ func readReady(r io.Reader) (name string, err error) {
 	}
 	name, ok := strings.CutPrefix(line, ReadyPrefix)
 	if err != nil {
-		return "", fmt.Errorf("the runner replied %q, then ended or hung (%w); see the service's log", line, err)
+		return "", fmt.Errorf("the new process ended or hung before it was ready (%w); look for its own error message in "+
+			"the journal or the service's log", err)
 	}
 	if !ok || filepath.Base(name) != name {
-		return "", fmt.Errorf("unexpected reply %q from the runner; see the service's log", line)
+		return "", fmt.Errorf("the new process replied %q instead of the name of a runner; look for its own error message "+
+			"in the journal or the service's log", line)
 	}
 	return name, nil
 }

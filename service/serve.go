@@ -158,10 +158,9 @@ func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrSuperseded) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put "+
-		"the newer database back (if the service does not start the first time, start it again), restore a backup "+
-		"(queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err,
-		queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; put the newest database back and start "+
+		"the service, again if the first start fails, or use a backup, with queuectl --dir %s restore FILE, or end the "+
+		"runner and its jobs%s", s.opt.Places.State, err, queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.

@@ -19,7 +19,8 @@ func (e *endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) 
 	passed, err := systemd.InheritedSockets()
 	// Only log a warning, since the queue works without these sockets.
 	for _, unusable := range passed.Unusable {
-		e.log.Warn("cannot use a socket that the system passed to the service", "error", unusable)
+		e.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the socket units",
+			"error", unusable)
 	}
 	if passed.Control == nil || err != nil {
 		return nil, passed.Web, err

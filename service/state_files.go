@@ -147,7 +147,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	}
 	for _, dir := range idle {
 		if err := s.home.KillRunner(dir); err != nil {
-			return fmt.Errorf("cannot end an idle runner that belongs to the previous store: %w", err)
+			return fmt.Errorf("cannot end the idle runner in %s, which belongs to the previous store (%w); end it%s", dir, err,
+				s.endRunnersHint())
 		}
 	}
 	return s.setStoreFile(now)
@@ -194,7 +195,8 @@ func (b *startup) endOrphans() {
 		}
 	}
 	if err != nil {
-		b.log.Warn("processes left behind by a dead runner may still be running", "error", err)
+		b.log.Warn("could not end the processes that dead runners left behind, so some may still be running; look for them "+
+			"with ps", "error", err)
 	}
 }
 

@@ -264,7 +264,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	id := a.must("enqueue", "--on", "b", "true")
 	if why := a.must("why", id); why != b.must("why", id) ||
-		!strings.Contains(why, "on a: the job runs only on b, not on this node") ||
+		!strings.Contains(why, "on a: the job runs only on b, not here") ||
 		!strings.Contains(why, "on b: the service is draining and starts no jobs") {
 		t.Errorf("why: %s", why)
 	}

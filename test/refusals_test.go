@@ -145,8 +145,8 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 			"gate set @k --lock 3", 2},
 		{"queue set q", "queue set: no changes given; use flags such as --concurrency N, --weight N or --default " +
 			"FIELD=VALUE; example: queuectl queue set q --concurrency 1", 2},
-		{"migrate", "migrate: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to sqlite; " +
-			"example: queuectl migrate --to-file /etc/queuectl/store", 2},
+		{"migrate", "migrate: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE (FILE " +
+			"contains such a URL) or --to sqlite; example: queuectl migrate --to-file /etc/queuectl/store", 2},
 		{"migrate --to-file no/such/file", "--to-file: the file with the database URL cannot be read: ", 2},
 		{"worker stop", "worker stop: no number of workers given; use -c N, or --all to remove all workers", 2},
 		{"worker start -c 0", "--count: 0 is too small; use 1 or more", 2},

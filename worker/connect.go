@@ -77,7 +77,7 @@ type contactResult struct {
 // ErrStoreOlder means that a runner has a job with a number that the store has never assigned. The store
 // is older than the runner's jobs.
 // See docs/decisions/0035.
-var ErrStoreOlder = errors.New("the runner has jobs that were never enqueued in this queue")
+var ErrStoreOlder = errors.New("a running runner has jobs that were never enqueued in this queue")
 
 // adoptLeases starts to connect living runners and to recover dead ones. From now on the pool holds
 // every lease of earlier services, until it finds the lease's runner.
@@ -155,7 +155,7 @@ func (l *loop) connectOrRecover(c *contact) {
 			}
 			if !logged && c.unreachableAt(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
 				logged = true
-				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again",
+				l.cfg.Log.Error("the service cannot find out the state of a runner's jobs; trying again",
 					"dir", c.dir, "error", err)
 			}
 			l.wake() // Run checks whether another runner is needed now
@@ -187,15 +187,15 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	switch {
 	// A refusal is an error only from a trusted runner; the runner of an account may send any answer.
 	case errors.Is(err, runner.ErrSuperseded) && !runner.HasSwitchedAccount(c.dir):
-		return contactResult{err: fmt.Errorf("%s: %w", c.dir, err)}, nil
+		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.dir)}, nil
 	case err != nil:
 		return f, err
 	}
 	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq &&
 		!runner.HasSwitchedAccount(c.dir) {
 		client.Close()
-		err := fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d",
-			c.dir, ErrStoreOlder, newestSeq, c.maxAssignedSeq)
+		err := fmt.Errorf("%w (the runner in %s; its newest job is job %d, but the newest job of this queue is job %d)",
+			ErrStoreOlder, c.dir, newestSeq, c.maxAssignedSeq)
 		return contactResult{err: err}, nil
 	}
 	return contactResult{client: client}, nil

@@ -144,8 +144,8 @@ func (l *loop) suspectLimitErrorLocked() error {
 		}
 	}
 	if n >= maxSuspects {
-		return fmt.Errorf(
-			"%d jobs already run in separate runners because their runners died, which is the limit; this job waits for them", n)
+		return fmt.Errorf("the job waits, because it must run in its own runner after its last runner died, and %d jobs, "+
+			"the maximum, already do so", n)
 	}
 	return nil
 }
@@ -288,10 +288,11 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	switch {
 	case o.conn != nil || o.spawning:
 	case others >= maxOwners:
-		cause = fmt.Errorf(
-			"%d users already have a separate runner because their jobs hang when they start, which is the limit", others)
+		cause = fmt.Errorf("the job waits, because jobs of this user hang when they start and so need their own runner, and "+
+			"%d users, the maximum, already have such a runner", others)
 	case unresponsive >= maxUnresponsive:
-		cause = fmt.Errorf("%d separate runners of this user do not answer", unresponsive)
+		cause = fmt.Errorf("the job waits, because %d runners that were started only for this user do not answer; see: "+
+			"queuectl doctor", unresponsive)
 	}
 	if cause != nil {
 		l.postpone(jobs, cause)

@@ -231,7 +231,7 @@ func (p *Pool) killUnresponsive() {
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
 		if err := p.cfg.Runners.KillRunner(dir); err != nil {
-			p.cfg.Log.Error("could not end the runner; the service takes over its jobs at its next start",
+			p.cfg.Log.Error("could not end the runner; when the service starts next, it takes over the runner's jobs",
 				"dir", filepath.Base(dir), "error", err)
 		}
 	}

@@ -90,11 +90,11 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	}
 	for other, c := range p.runners.contacts {
 		if filepath.Dir(other) == root && !c.dead {
-			return nil, errors.New("no connected runner can end the lost runner's processes yet")
+			return nil, errors.New("this runner is dead; only another runner can end its processes, but none is connected yet")
 		}
 	}
 	if root == p.cfg.Runners.Root() && !p.stopping {
-		return nil, errors.New("a runner that can end the lost runner's processes has not started yet")
+		return nil, errors.New("this runner is dead; only another runner can end its processes, but none has started yet")
 	}
 	return nil, nil
 }

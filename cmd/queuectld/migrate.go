@@ -40,7 +40,8 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				}
 			}
 			if to == "" {
-				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; "+
+				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE (FILE "+
+					"contains such a URL) or --to %s; "+
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			progress := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }

@@ -217,8 +217,8 @@ func (a *app) serviceUninstall(own bool) error {
 	case a.Structured():
 		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
 	case r.Registered():
-		a.PrintNote("from now on, the service from the installed package is used; the programs of the previously registered " +
-			"service are still installed")
+		a.PrintNote("from now on, the service from the installed package is used; you can delete the programs that you " +
+			"installed before the package, usually in /usr/local/bin")
 	case was:
 		a.PrintNote("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:

@@ -27,8 +27,8 @@ only the keys that your rights allow. top needs a terminal of at least 40x10
 characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
-				return fault.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for " +
-					"programs queuectl list --json")
+				return fault.Usage("top needs a terminal that can move the cursor; to watch the queue without one, use: queuectl " +
+					"status --watch; for output to a program, use: queuectl list --json")
 			}
 			t, err := a.Choose()
 			if err != nil {

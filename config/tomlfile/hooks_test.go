@@ -57,7 +57,7 @@ secret_file = "/s"
 
 func TestWebhooksAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`x`: "must be none or JSON",
+		`x`: "; write JSON like",
 		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is not a valid webhook name",
 		`{"a": {"secret_file": "/s"}}`:                                         "a: url is missing",
 		`{"a": {"url": "ftp://x", "secret_file": "/s"}}`:                       "a: url must be like",

@@ -138,7 +138,7 @@ func (c *Conn) GrowLine(ctx context.Context, n int64, completeLine bool) error {
 	c.Charge(-int(n))
 	c.LineComplete()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-		"user; read the answers, and send less at a time", c.s.bounds.Bytes)
+		"user; try again when your other commands have received their answers, or send less at a time", c.s.bounds.Bytes)
 }
 
 // LineComplete lets another line of the user grow.

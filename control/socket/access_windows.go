@@ -35,5 +35,5 @@ func closedTo(path, you string, group bool) string {
 			"use an elevated prompt"
 	}
 	return text + fmt.Sprintf(
-		`: only the group %s may use it; ask an administrator to add you with: net localgroup %[1]s "%s" /add (then log off and on again), or to admit you in [access] of the settings file of the service`, ServiceAccount, you)
+		`: only members of the group %s may use it; ask an administrator to admit you in [access] of the settings file of the service, or to add you to the group; then log off and on again; the group command is: net localgroup %[1]s "%s" /add`, ServiceAccount, you)
 }

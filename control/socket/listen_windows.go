@@ -29,7 +29,7 @@ func CheckPath(path string) error {
 		return queue.Invalid("socket", "%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test",
 			path, pipes)
 	case len(path) > MaxPath:
-		return queue.Invalid("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter --socket",
+		return queue.Invalid("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter name",
 			path, len(path), MaxPath)
 	}
 	return nil

@@ -62,7 +62,7 @@ func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 		group bool
 		want  string
 	}{
-		{`\\.\pipe\queuectl`, true, `net localgroup queuectl "CORP\alice" /add (then log off`},
+		{`\\.\pipe\queuectl`, true, `the group command is: net localgroup queuectl "CORP\alice" /add`},
 		{`\\.\pipe\queuectl`, false, "[access]"},
 		{`\\.\pipe\queuectl-0123456789abcdef`, true, "only its owner and administrators"},
 	} {

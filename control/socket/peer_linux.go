@@ -30,7 +30,7 @@ func PeerOf(c net.Conn) (Peer, error) {
 	}
 	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied,
-			"the user at the other end of the socket is unknown in this user namespace; connect from outside the namespace")
+			"service and client cannot identify each other in different user namespaces (containers); run both in the same one")
 	}
 	p := Peer{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid), Groups: groups}
 	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !mapped("gid_map", overflowID) {

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 
@@ -25,13 +26,10 @@ func IsRoot(uid int, groups []int) bool { return uid == 0 || slices.Contains(gro
 // client must not send them to anyone else.
 func CheckServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
-	if err != nil {
-		return err
-	}
 	own, err1 := pipe.Owner()
 	self, err2 := pipe.Self()
-	if err := errors.Join(err1, err2); err != nil {
-		return err
+	if err := errors.Join(err, err1, err2); err != nil {
+		return fmt.Errorf("cannot check which account runs the service on %s: %w", path, err)
 	}
 	if trusted(server.User, self.User, own) {
 		return nil

@@ -119,8 +119,8 @@ func inheritedGroups() (list []string) {
 		return nil
 	}
 	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
-		list = append(list, fmt.Sprintf("files that jobs create belong to the group %s, because it is the primary "+
-			"group instead of %s", groupName(primary), groupName(account.Gid)))
+		list = append(list, fmt.Sprintf("files that jobs create belong to the group %s instead of the group %s, because "+
+			"%[1]s is the primary group of the service's process", groupName(primary), groupName(account.Gid)))
 	}
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {

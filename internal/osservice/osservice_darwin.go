@@ -35,7 +35,8 @@ func BootAdvice(p Process) string {
 		if _, registered := UserService(); !registered {
 			return registerOwn + " (starts at login), or for all users: sudo queuectl service install"
 		}
-		return "for all users: sudo queuectl service install (your own service starts when you log in)"
+		return "your own service starts only when you log in; for a service of all users that starts at boot, run: " +
+			"sudo queuectl service install"
 	}
 	return initSystemAdvice
 }

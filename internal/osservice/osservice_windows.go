@@ -43,7 +43,8 @@ func BootAdvice(p Process) string {
 		if _, registered := UserService(); !registered {
 			return registerOwn + " (starts at logon), or for all users, as an administrator: queuectl service install"
 		}
-		return "for all users, as an administrator: queuectl service install (your own service starts when you log on)"
+		return "your own service starts only when you log on; for a service of all users that starts at boot, run as an " +
+			"administrator: queuectl service install"
 	}
 	return initSystemAdvice
 }

@@ -74,7 +74,7 @@ var confined = func(t windows.Token) (bool, error) {
 func ClientOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
-		return Identity{}, errors.New("the connection is not a named pipe")
+		return Identity{}, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 	}
 	id, err := p.client()
 	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
@@ -140,7 +140,7 @@ func (c *conn) client() (id Identity, err error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	id, err = identity(token)
+	id, err = identity(token, "its process")
 	id.PID = int(pid)
 	return id, err
 }
@@ -155,7 +155,7 @@ func (c *conn) client() (id Identity, err error) {
 func ServerOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
-		return Identity{}, errors.New("the connection is not a named pipe")
+		return Identity{}, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
@@ -183,7 +183,7 @@ func ownerOf(h windows.Handle) (*windows.SID, error) {
 
 // Self identifies this process.
 func Self() (Identity, error) {
-	id, err := identity(windows.GetCurrentProcessToken())
+	id, err := identity(windows.GetCurrentProcessToken(), "this process")
 	id.PID = int(windows.GetCurrentProcessId())
 	return id, err
 }
@@ -198,7 +198,7 @@ func Owner() (*windows.SID, error) {
 	var n uint32
 	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner,
 		(*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
-		return nil, fmt.Errorf("cannot determine the default owner of new files: %w", err)
+		return nil, fmt.Errorf("cannot determine which account owns the files and pipes that this process creates: %w", err)
 	}
 	return owner.sid.Copy()
 }
@@ -210,15 +210,15 @@ func counts(attributes uint32) bool {
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// identity returns the user and the groups of a token.
-func identity(t windows.Token) (Identity, error) {
+// identity returns the user and the groups of a token. An error names the process whose token it is.
+func identity(t windows.Token, whose string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the Windows user of a process (from its access token): %w", err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows user of %s: %w", whose, err)
 	}
 	groups, err := t.GetTokenGroups()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the Windows groups of a process (from its access token): %w", err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows groups of %s: %w", whose, err)
 	}
 	id := Identity{}
 	if id.User, err = user.User.Sid.Copy(); err != nil {

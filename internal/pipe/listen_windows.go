@@ -100,7 +100,7 @@ func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, err
 	}
 	owner, err := ownerOf(h)
 	if err == nil && !ours(owner) {
-		err = fmt.Errorf("the name belongs to the account %s: %w", owner, windows.ERROR_ACCESS_DENIED)
+		err = fmt.Errorf("the account %s owns it: %w", account(owner), windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
 		err = admit(h, sd)
@@ -110,6 +110,15 @@ func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, err
 		return 0, err
 	}
 	return h, nil
+}
+
+// account returns the name of an account, or its SID if it has no name.
+func account(sid *windows.SID) string {
+	name, domain, _, err := sid.LookupAccount("")
+	if err != nil {
+		return sid.String()
+	}
+	return domain + `\` + name
 }
 
 func taken(err error) bool {
@@ -125,7 +134,7 @@ func retry(try func() error) error {
 		case !taken(err):
 			return err
 		case time.Now().After(end):
-			return fmt.Errorf("another process already uses this name: %w", err)
+			return fmt.Errorf("another process already uses this name (%w); end that process, or choose another name", err)
 		}
 	}
 }

@@ -3,7 +3,7 @@ package pipe
 import (
 	"context"
 	"errors"
-	"fmt"
+
 	"io"
 	"net"
 	"time"
@@ -47,13 +47,13 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
 // ErrBusy means that the server of a pipe has not accepted a client within busyFor.
-var ErrBusy = errors.New("the server of this pipe accepts no more clients")
+var ErrBusy = errors.New("the server of the pipe accepts no more clients")
 
 // Dial connects to a pipe of this machine. The server learns the identity of the caller, but cannot
 // act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if
 // this user may not use it, and ErrBusy if all its instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("cannot connect to %s: %w", name, ErrBusy))
+	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, ErrBusy)
 	defer cancel()
 	c, err := winio.DialPipeAccessImpLevel(ctx, name, connectRight, winio.PipeImpLevelIdentification)
 	if err != nil && ctx.Err() != nil {
@@ -65,7 +65,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	p, ok := c.(winPipe)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("cannot connect to %s: not a pipe in message mode", name)
+		return nil, errors.New("another program than queuectl created the pipe: it is not in message mode")
 	}
 	return &conn{winPipe: p}, nil
 }

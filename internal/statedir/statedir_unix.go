@@ -27,8 +27,9 @@ func check(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("the state directory %s is not a directory; choose another one with --dir", dir)
 	case ok && st.Uid == 0 && os.Geteuid() != 0:
-		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; if the directory "+
-			"is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
+		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; run queuectl as "+
+			"root or choose another directory with --dir; if the directory is empty, you can also run: sudo chown %d:%d %[1]s",
+			dir, os.Geteuid(), os.Getegid())
 	case ok && int(st.Uid) != os.Geteuid(): // the other user may have prepared the directory for an attack
 		return fmt.Errorf("the state directory %s belongs to %s, who can change its content; choose another one with "+
 			"--dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))

@@ -62,7 +62,7 @@ func check(dir string) error {
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := accounts.Owner(sd)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot determine the owner of the state folder %s (%w); choose another one with --dir", dir, err)
 	}
 	if !trusted {
 		return fmt.Errorf(

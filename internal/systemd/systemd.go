@@ -4,6 +4,7 @@ package systemd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -66,13 +67,17 @@ func InheritedSockets() (Sockets, error) {
 	}
 	sockets, err := strconv.Atoi(n)
 	if err != nil {
-		return has, fmt.Errorf("LISTEN_FDS is %q, not a number of sockets: %w", n, err)
+		return has, fmt.Errorf("the environment variable LISTEN_FDS is %q, but must be the number of sockets that systemd "+
+			"passes to the service; correct it or unset it", n)
 	}
 	for fd := range max(0, min(sockets, maxSockets)) {
 		f := os.NewFile(uintptr(firstSocket+fd), "socket")
 		l, err := net.FileListener(f)
 		f.Close() // net.FileListener has duplicated the descriptor
 		if err != nil {
+			if call, ok := errors.AsType[*os.SyscallError](err); ok { // without the names of package net
+				err = call.Err
+			}
 			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
 			continue
 		}

@@ -62,7 +62,8 @@ func ExecWithTimerSlack(env []string) error {
 	// An error is ignored, because it only makes the program slower.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
-	return fmt.Errorf("cannot restart this program: %w", err)
+	return fmt.Errorf("cannot execute /proc/self/exe to start this program again with other timer settings (%w); check "+
+		"that /proc is mounted", err)
 }
 
 // RestoreTimerSlack gives the calling thread the slack with which the program was started, because a process

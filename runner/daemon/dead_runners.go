@@ -39,7 +39,7 @@ func (s *server) forget(name string) {
 		err = rundir.RemoveRunner(dir)
 	}
 	if err != nil {
-		s.Log.Error("could not remove a dead runner's directory", "error", err)
+		s.Log.Error("the service requested the removal of a dead runner's directory, but it was not removed", "error", err)
 	}
 }
 
@@ -48,14 +48,14 @@ func (s *server) forget(name string) {
 func (s *server) deadDir(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunner(name) {
-		return "", fmt.Errorf("%q is not a runner name", name)
+		return "", fmt.Errorf("%s is not a runner's directory; this is a bug in queuectl; please report it", dir)
 	}
 	alive, err := runner.IsAlive(dir)
 	if err != nil {
 		return "", err
 	}
 	if alive {
-		return "", fmt.Errorf("the runner %s is still running", name)
+		return "", fmt.Errorf("the runner in %s is not dead: its process still runs", dir)
 	}
 	return dir, nil
 }

@@ -51,11 +51,13 @@ func (s *server) setUp(pid int) (lock *os.File, err error) {
 		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
 	}
 	mode := d.mode(0o600)
-	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) {
-		return rundir.Lock(filepath.Join(d.path, rundir.LockName), mode)
-	})
-	if err != nil || lock == nil { // WaitForLock outlasts a service that only checks the lock
-		return nil, errors.Join(errors.New("another process holds the runner's lock"), err)
+	path := filepath.Join(d.path, rundir.LockName)
+	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
+	if err == nil && lock == nil { // WaitForLock outlasts a service that only checks the lock
+		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
+	}
+	if err != nil {
+		return nil, err
 	}
 	boot, err := process.BootID()
 	if err != nil {

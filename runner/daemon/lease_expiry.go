@@ -122,8 +122,8 @@ func (s *server) checkLeases() {
 const watchdogStartLimit = 5 * time.Second
 
 func (s *server) warnNoWatchdog() {
-	s.Log.Error("watchdog not running yet; until it runs, this runner starts no jobs " +
-		"that another node could take over")
+	s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, has not started yet; until it " +
+		"runs, this runner starts no jobs; the machine may be overloaded")
 }
 
 // startLeaseWatchdog starts a watchdog once the service has leases that expire. If the runner dies, the
@@ -139,8 +139,8 @@ func (s *server) startLeaseWatchdog() {
 	w, err := launcher.StartWatchdog(s.Watchdog, s.dir.path, false, s.Log)
 	warning.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
-		s.Log.Error("watchdog not running: if runner and service both die, "+
-			"jobs may run twice after the takeover", "error", err)
+		s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, does not run; if runner and "+
+			"service both die, jobs may run twice: here, and on the node that takes them over", "error", err)
 	}
 	s.setLeaseWatchdog(w)
 	<-s.life.done

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -63,8 +64,12 @@ func (s *server) accept() {
 			time.Sleep(acceptPause)
 			continue
 		}
-		if uid, err := rundir.PeerUID(c); err != nil || uid != 0 && uid != s.Service {
-			s.Log.Warn("rejected a connection from an account other than the service's", "uid", uid, "error", err)
+		uid, err := rundir.PeerUID(c)
+		if err == nil && uid != 0 && uid != s.Service {
+			err = fmt.Errorf("only the account of the service (uid %d) and root may connect", s.Service)
+		}
+		if err != nil {
+			s.Log.Warn("the runner rejected a connection", "uid", uid, "error", err)
 			c.Close()
 			continue
 		}
@@ -181,7 +186,8 @@ func (s *server) setupLocked(f *wire.Setup) {
 	reserved, err := s.table.Reserve(min(target+spareSlots, rundir.MaxSlots))
 	if err != nil && reserved < target {
 		target = reserved
-		s.Log.Error("running fewer workers than configured", "workers", target, "error", err)
+		s.Log.Error("the runner can run fewer jobs at the same time than configured; workers is the number that it can run",
+			"workers", target, "error", err)
 	}
 	s.slots.reserved = reserved
 	s.link.settleDelay, s.link.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)

@@ -68,8 +68,7 @@ func (s *sweeper) step(path string, owner *runas.Identity, deadline time.Time) {
 		if len(s.logged) < maxPending {
 			s.logged[path] = true
 		}
-		s.log.Warn("could not remove a job's private directory; trying again; "+
-			"the job's user may have to remove the directory", "error", err)
+		s.log.Warn("could not remove a job's private directory; trying again", "error", err)
 	}
 }
 

@@ -121,7 +121,7 @@ func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
 	case err != nil:
-		return nil, "the file could not be read: " + err.Error()
+		return nil, "the job's result file could not be read: " + err.Error()
 	case len(raw) > maxValue:
 		return nil, fmt.Sprintf("larger than %d bytes", maxValue)
 	case len(bytes.TrimSpace(raw)) == 0:

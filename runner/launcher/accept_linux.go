@@ -54,7 +54,11 @@ type Grant struct {
 func Accept(base, policy string, delegated bool) (*Grant, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
-		return nil, fmt.Errorf("cannot accept the service's connection on standard input: %w", err)
+		if call, ok := errors.AsType[*os.SyscallError](err); ok { // without the names of package net
+			err = call.Err
+		}
+		return nil, fmt.Errorf("standard input is not a connection from the service (%w); only systemd and queuectl itself "+
+			"start this internal command", err)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -102,7 +106,10 @@ func (g *Grant) execute(delegated bool) error {
 func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, maxRequest)).ReadString('\n')
 	if err != nil {
-		return request, fmt.Errorf("cannot read the service's request: %w", err)
+		if op, ok := errors.AsType[*net.OpError](err); ok { // without the names of the socket, which has none
+			err = op.Err
+		}
+		return request, fmt.Errorf("the new runner did not receive the service's request: %w", err)
 	}
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
@@ -110,7 +117,8 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 // forOwnAccount prepares a runner of the account of this process, which must be the service's.
 func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error {
 	if request.As != "" || request.End != "" || g.Service != os.Geteuid() {
-		return errors.New("this runner can run only jobs of its own account")
+		return fmt.Errorf("the runners at this socket run as uid %d, so they accept only requests of that uid, for jobs "+
+			"without another account; check --runner-socket and run_as", os.Geteuid())
 	}
 	if err := os.MkdirAll(g.Root, 0o700); err != nil {
 		return err
@@ -154,7 +162,7 @@ func killNamedRunner(base, name string) error {
 	account = strings.TrimSuffix(account, "/")
 	isAccount := strings.HasPrefix(account, rundir.AccountPrefix) && !strings.Contains(account, "/")
 	if !filepath.IsLocal(name) || !rundir.IsRunner(own) || own[0] == '.' || account != "" && !isAccount {
-		return fmt.Errorf("%q is not a runner name", name)
+		return fmt.Errorf("%q is not a runner name; this is a bug in queuectl; please report it", name)
 	}
 	return runner.Kill(filepath.Join(base, account, own))
 }
@@ -199,7 +207,8 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 		return fmt.Errorf("cannot switch to account %s: %w", account.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
-		return fmt.Errorf("a runner for account %s was not started, because it could switch back to root", account.Name)
+		return fmt.Errorf("a runner for account %s was not started, because its process could become root again; check "+
+			"SecureBits= and AmbientCapabilities= in the systemd unit of the runners", account.Name)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestOnlyNamedRunnersAreKilled(t *testing.T) {
 	}
 	for _, name := range []string{"1.a", "as-mail/1.a", "as-mail/../1.a"} {
 		// The runners have no files, so the error is that of the step after the check of the name.
-		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "do not contain the pid") {
+		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "the pid in its files") {
 			t.Errorf("%q: got %v, want the name accepted", name, err)
 		}
 	}

@@ -122,7 +122,7 @@ func readPolicy(path string) (policy, error) {
 		return policy{}, fmt.Errorf("the runner's policy %s is not a regular file", path)
 	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
 		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; "+
-			"run: chown root:root %[1]s && chmod go-w %[1]s", path)
+			"make root its owner, and remove the write permission of all others (chmod go-w)", path)
 	case info.Size() > maxPolicy:
 		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicy)
 	}

@@ -28,7 +28,8 @@ func Credential(a *Accounts, read map[string][]byte, name string, uid int64) ([]
 		if value, ok := read[name]; ok {
 			return value, nil
 		}
-		return nil, process.UnusableError("the runner's policy does not allow this credential for this account")
+		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
+			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKey, name))
 	}
 	account, err := a.ByUID(uint32(uid))
 	if err != nil {

@@ -56,8 +56,8 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		{roots, nil, 1, "gone", "no such file"},
 		{roots, nil, 1, "link", "too many levels"},
 		{roots, nil, 1, "../other", "not allowed for jobs of"},
-		{nil, given, -1, "gone", "does not allow this credential for this account"},
-		{nil, nil, -1, "db", "does not allow this credential for this account"},
+		{nil, given, -1, "gone", "not allowed for jobs of this account"},
+		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
 		value, err := Credential(c.a, c.given, c.name, c.uid)
 		if c.why == "" && (err != nil || string(value) != "p4ss\n") ||

@@ -71,9 +71,12 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			time.Sleep(acceptPause)
 			continue
 		}
-		if peer, err := rundir.PeerUID(c); err != nil || peer != uid && peer != 0 {
-			log.Warn("the launcher rejected a connection from an account other than the service's",
-				"uid", peer, "error", err)
+		peer, err := rundir.PeerUID(c)
+		if err == nil && peer != uid && peer != 0 {
+			err = fmt.Errorf("only the account of the service (uid %d) and root may connect", uid)
+		}
+		if err != nil {
+			log.Warn("the launcher rejected a connection", "uid", peer, "error", err)
 			c.Close()
 			continue
 		}
@@ -94,12 +97,13 @@ func lockLauncher(dir string) (*os.File, error) {
 	path := filepath.Join(dir, launcherLock)
 	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, 0o600) })
 	if err == nil && lock == nil {
-		holder := "the process that holds the lock " + path
+		holder := "the process that locks the file " + path + " (fuser shows it)"
 		if pid, _ := os.ReadFile(path); len(pid) > 0 {
 			holder = "process " + string(pid)
 		}
-		return nil, fmt.Errorf("%s already starts runners in %s; if the service of that process is running, "+
-			"use another directory with --runner-dir; if not, end that process", holder, dir)
+		return nil, fmt.Errorf("%s already starts runners in %s; if its parent process is another queuectl service, use "+
+			"another directory with --runner-dir; if its parent is process 1, its service has ended, so end the process too",
+			holder, dir)
 	}
 	if err == nil { // on a full disk, the file is locked but contains no pid
 		lock.Truncate(0)

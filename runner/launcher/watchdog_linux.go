@@ -166,8 +166,8 @@ func RunWatchdog(dir string) error {
 	}
 	for w.readWords() {
 		if runner.SinceBoot() >= w.killAt && os.Getppid() == w.runnerPID {
-			os.Stderr.WriteString("queuectl: a runner hangs and its service's leases have expired; " +
-				"ending the runner and its jobs\n")
+			fmt.Fprintf(os.Stderr, "queuectl: the runner with pid %d hangs, and other nodes may take over its jobs now "+
+				"(setting node_lease); ending the runner and its jobs\n", w.runnerPID)
 			unix.Kill(w.runnerPID, unix.SIGKILL)
 			w.killAt = Never
 		}

@@ -9,7 +9,6 @@ package privdir
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -48,7 +47,7 @@ func ReadUpTo(f *os.File, maxBytes int64) ([]byte, error) {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return nil, fmt.Errorf("cannot read the file: %w", err)
+		return nil, err
 	}
 	return raw, nil
 }

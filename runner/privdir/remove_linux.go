@@ -81,11 +81,11 @@ func (r *removal) enter(parent int, name string, depth int) error {
 	case unix.ENOENT:
 		return nil
 	case unix.EXDEV:
-		return fmt.Errorf("a file system is mounted on %s; unmount it", name)
+		return fmt.Errorf("a file system is mounted on the directory %q in it; unmount it", name)
 	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
 		return unix.Unlinkat(parent, name, 0)
 	default:
-		return fmt.Errorf("cannot open %s: %w", name, err)
+		return fmt.Errorf("cannot open %q in it: %w; remove it as the job's user", name, err)
 	}
 	defer unix.Close(fd)
 	if depth == 0 {
@@ -155,14 +155,14 @@ func (r *removal) remove(fd int, name string, depth int) error {
 		return nil
 	case unix.EISDIR:
 	default:
-		return fmt.Errorf("cannot remove %s: %w", name, err)
+		return fmt.Errorf("cannot remove %q in it: %w; remove it as the job's user", name, err)
 	}
 	switch err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err {
 	case nil, unix.ENOENT:
 		return nil
 	case unix.ENOTEMPTY, unix.EEXIST:
 	default:
-		return fmt.Errorf("cannot remove %s: %w", name, err)
+		return fmt.Errorf("cannot remove %q in it: %w; remove it as the job's user", name, err)
 	}
 	if depth == removeDepth {
 		r.movedDirs++

@@ -80,7 +80,7 @@ func (r *run) drain(deadline time.Time) {
 // spare lets leftover processes live on.
 func (r *run) spare() {
 	if err := r.tree.spare(); err != nil {
-		r.r.Error = fmt.Sprintf("the job's background processes were ended: %v", err)
+		r.r.Error = fmt.Sprintf("the job's background processes could not be left running, so they were ended: %v", err)
 		return
 	}
 	r.r.HasBackground = true
@@ -146,8 +146,8 @@ func (r *run) endLeftovers(forced bool) {
 // disk or a server that does not answer.
 func (r *run) giveUp(count int, first uint32) {
 	r.r.StuckPID = int(first)
-	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after they were ended; the first has pid %d", count,
-		r.c.Patience, first)
+	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after the runner tried to end them; they may wait "+
+		"for a device or a server that does not answer; the first has pid %d", count, r.c.Patience, first)
 	r.w.stuck = r.tree
 }
 
@@ -225,7 +225,7 @@ func Prepare() error {
 	windows.SetConsoleOutputCP(utf8) // fails if this process has no console
 	windows.SetConsoleCP(utf8)
 	if ok, _, err := setConsoleCtrlHandler.Call(ignoreConsoleEvent, 1); ok == 0 {
-		return fmt.Errorf("cannot ignore console events: %w", err)
+		return fmt.Errorf("the runner cannot start, because Windows does not let it ignore Ctrl+C and Ctrl+Break: %w", err)
 	}
 	return nil
 }
@@ -254,7 +254,7 @@ func Enforcements(*Cgroups) []Enforcement {
 		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"},
 		{"nice", Exact, by + " (its priority class)"},
 		{"nofile", Unenforced, "Windows cannot limit open files"},
-		{"no_new_privileges", Unenforced, "Windows has no equivalent of this option"},
+		{"no_new_privileges", Unenforced, "Windows has no equivalent"},
 	}
 }
 

@@ -149,8 +149,8 @@ func Limiter() {
 	unix.CloseOnExec(reportFD)
 	x, err := readOrder()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the internal command \"runner exec\"; to run a job, use: "+
-			"queuectl run (file descriptor 3: %v)\n", err)
+		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the internal command \"runner exec\" (file descriptor 3: "+
+			"%v); to run a job, use: queuectl run\n", err)
 		os.Exit(2)
 	}
 	x.limit()

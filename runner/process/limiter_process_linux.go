@@ -256,7 +256,7 @@ func Enforcements(c *Cgroups) []Enforcement {
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
-		{"memory", PerProcess, "RLIMIT_AS is used, because " + reason},
+		{"memory", PerProcess, reason + ", so each process has an address space limit (RLIMIT_AS)"},
 		{"cpus", Unenforced, reason},
 		{"tasks", Unenforced, reason},
 		{"nice", Exact, scheduler()},

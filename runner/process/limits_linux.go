@@ -124,7 +124,7 @@ func CheckLimits() error {
 	first, _, _ := bytes.Cut(raw, []byte(" "))
 	pages, err := strconv.ParseUint(string(first), 10, 64)
 	if err != nil {
-		return fmt.Errorf("cannot read the size of this process: %w", err)
+		return fmt.Errorf("/proc/self/statm begins with %q, not with a number; check that /proc is mounted", first)
 	}
 	return checkSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }

@@ -20,8 +20,7 @@ type hungError struct{}
 
 // Error says how long the look-up was given.
 func (hungError) Error() string {
-	return fmt.Sprintf("the lookup of this file or directory took longer than %v, because its disk does not respond",
-		LookUpWithin)
+	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpWithin)
 }
 
 // maxAbandoned limits the look-ups of one account that were given up but have not returned. Each of
@@ -46,10 +45,11 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.byUID[uid] >= maxAbandoned:
-		return fmt.Errorf("%w; %d other lookups of this account are still waiting", ErrHung, maxAbandoned)
+		return fmt.Errorf("no more files of this account are looked up, because %d lookups still wait (%w)", maxAbandoned,
+			ErrHung)
 	case l.total >= maxAbandonedTotal:
-		return &ShortageError{Err: fmt.Errorf("the lookup was not started, because %d other lookups are still waiting (%w)",
-			l.total, ErrHung)}
+		return &ShortageError{Err: fmt.Errorf("no more files are looked up, because %d lookups still wait (%w)", l.total,
+			ErrHung)}
 	}
 	return nil
 }

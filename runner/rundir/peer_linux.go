@@ -11,7 +11,7 @@ import (
 func PeerOf(c net.Conn) (*unix.Ucred, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil, errors.New("the connection is not a Unix socket")
+		return nil, errors.New("the service's connection is not a Unix socket; check the systemd socket units")
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {

@@ -35,7 +35,7 @@ func Dial(path string) (net.Conn, error) {
 	}
 	if err := checkServer(c); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
+		return nil, err
 	}
 	return c, nil
 }

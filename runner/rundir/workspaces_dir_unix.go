@@ -48,16 +48,16 @@ func checkParents(path, real string, othersEnter bool) error {
 		owner, mode, problem := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode(), ""
 		switch {
 		case owner != 0 && owner != os.Geteuid():
-			problem = "belongs to another account"
+			problem = fmt.Sprintf("belongs to uid %d, but must belong to root or the account of the runner (see chown)", owner)
 		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
-			problem = "is writable by other accounts"
+			problem = "is writable by other accounts; remove that right with chmod go-w"
 		case othersEnter && mode.Perm()&0o001 == 0:
-			problem = "cannot be entered by the accounts that jobs run as"
+			problem = "cannot be entered by the accounts that jobs run as; allow it with chmod o+x"
 		case dir == filepath.Dir(dir):
 			return nil
 		}
 		if problem != "" {
-			return errors.New(dir + " " + problem + "; fix it with chmod or chown, or choose another directory")
+			return errors.New(dir + " " + problem + ", or choose another directory")
 		}
 	}
 }

@@ -99,7 +99,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 		{"writable by others", inner, 0o755, 0o702, false, "other accounts can write to it (mode 702); run: chmod go-w " +
 			inner},
 		{"writable by others, sticky", inner, 0o755, 0o777 | os.ModeSticky, false, "run: chmod go-w " + inner},
-		{"in a directory of all", inner, 0o777, 0o700, false, outer + " is writable by other accounts; fix it"},
+		{"in a directory of all", inner, 0o777, 0o700, false, outer + " is writable by other accounts; remove that right"},
 		{"closed to other accounts", inner, 0o755, 0o700, true,
 			inner + " cannot be entered by the accounts that jobs run as"},
 		{"in a closed directory", inner, 0o700, 0o711, true, outer + " cannot be entered by the accounts that jobs run as"},
@@ -122,7 +122,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := CheckTmpdir(inner, root, true); err == nil ||
-		!strings.Contains(err.Error(), outer+" belongs to another account; fix it") {
+		!strings.Contains(err.Error(), outer+" belongs to uid ") {
 		t.Errorf("in a directory of another account: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func checkParents(path, _ string, _ bool) error {
 	}
 	owner, trusted, err := accounts.Owner(sd)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: cannot determine its owner (%w); choose another folder", path, err)
 	}
 	if !trusted {
 		return fmt.Errorf(`%s: belongs to %s; choose another folder, or run in an elevated prompt: `+

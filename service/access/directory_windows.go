@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"os"
 	"os/user"
 
@@ -26,7 +27,7 @@ func (d *Directory) accountName(int) string { return "" }
 func (d *Directory) PeerNamed(name string) (control.Peer, error) {
 	id, known := d.UserID(name)
 	if !known {
-		return control.Peer{}, accounts.NoAccountError("there is no such account")
+		return control.Peer{}, accounts.NoAccountError(fmt.Sprintf("there is no account %q", name))
 	}
 	return control.Peer{UID: id, GID: -1, PID: os.Getpid()}, nil
 }

@@ -185,8 +185,8 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	}
 	a.Owners.Users.Store(p.UID, name)
 	if err := a.separateOwner(ctx, p.UID, name); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account before, and the jobs of that "+
-			"account are not separated from yours yet (%v); try again later", p.UID, err)
+		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
+			"account before, and the service could not take that account's jobs away from the uid (%v)", p.UID, err)
 	}
 	return nil
 }
@@ -199,8 +199,8 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 		return nil
 	}
 	if former != "" && a.Owners.HasOtherNodes() { // on another node, the uid may still belong to the former owner
-		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that "+
-			"share a queue need the same accounts (%w)", name, former, errOwnedElsewhere)
+		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; %w", name, former,
+			errOwnedElsewhere)
 	}
 	for more := true; more; {
 		var err error
@@ -225,8 +225,8 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 
 // errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
 // may still exist on another node.
-var errOwnedElsewhere = errors.New("the jobs of a uid's former account can be separated from those of its new " +
-	"account only while no other node runs")
+var errOwnedElsewhere = errors.New("give the uid the same account on all nodes; if the new account is right, stop " +
+	"all other nodes until this node has taken the former account's jobs away from the uid")
 
 // SeparateOwners checks the owners of all uids. It does so at the start and after the settings were read
 // again. It also does so when a job does not start because its uid belongs to another account. It retries
@@ -250,8 +250,8 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 					a.Log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
-				a.Log.Error("the jobs of the uid's former account are not separated from those of its new "+
-					"account yet; trying again", "uid", uid, "error", err)
+				a.Log.Error("a uid has a new account, but the jobs of its former account could not be taken away from it; "+
+					"trying again", "uid", uid, "error", err)
 				retry = time.After(separateRetryDelay)
 			}
 		}

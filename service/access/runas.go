@@ -39,7 +39,7 @@ func (r *RunAs) MayRun(uid int) error {
 func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
 	if each := (worker.Account{PerJob: true}); r.Home.External() && each.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.Admin) {
-		return r.Rights.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
+		return r.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.Admin)
 	}
 	return nil
 }

@@ -128,10 +128,11 @@ func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error
 		list, err := r.NodeList.Nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
 			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
-				"the node that runs the job was removed; another node takes over the job soon")})
+				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
 		} else if err == nil && !list[i].Alive {
 			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
-				"the node that runs the job, %s, does not answer; another node takes over the job soon", list[i].Name)})
+				"the node that runs the job, %s, does not answer; another node takes over the job soon; then repeat the command",
+				list[i].Name)})
 		}
 	}
 }

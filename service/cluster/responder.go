@@ -96,7 +96,8 @@ func (r *Responder) answerRequests(ctx context.Context) {
 			answer := control.EncodeAnswer(r.Answer(timeoutCtx, one.Payload))
 			if len(answer) > store.MaxReplyBytes {
 				answer = control.EncodeAnswer(nil, queue.Errorf(queue.CodeTooLarge,
-					"the answer of node %s is longer than the maximum of %d bytes", r.Node, store.MaxReplyBytes))
+					"the answer of node %s is longer than the maximum of %d bytes; run "+
+						"the command on that node", r.Node, store.MaxReplyBytes))
 			}
 			var err error
 			for err == nil && timeoutCtx.Err() == nil {

@@ -194,8 +194,7 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
-		pending = strings.TrimPrefix(pending+"; these take effect after a restart of the service: "+strings.Join(waits, ", "),
-			"; ")
+		pending = strings.TrimPrefix(pending+"; a restart of the service is needed for: "+strings.Join(waits, ", "), "; ")
 	}
 	return pending, nil
 }
@@ -206,15 +205,15 @@ func (ch *Changer) unknownRoles() string {
 	var list []string
 	for role, name := range ch.settings.Current().RoleUsers() {
 		if _, err := ch.directory.PeerNamed(name); err != nil {
-			list = append(list, fmt.Sprintf("user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(role),
-				err))
+			list = append(list, fmt.Sprintf("%s (%v)", queue.Clip(role), err))
 		}
 	}
 	if list == nil {
 		return ""
 	}
 	slices.Sort(list)
-	return "stored, but jobs of these database roles wait or are refused: " + strings.Join(list, "; ")
+	return "stored, but jobs of these database roles wait or are refused until their users exist on this machine: " +
+		strings.Join(list, ", ")
 }
 
 // change stores a setting, or removes it if text is empty, and puts it into effect.
@@ -244,7 +243,7 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 	strongest := ch.settings.Current().StrongestOrigin(k.Name)
 	switch unknown := ch.rights.UnknownNames(); {
 	case text != "" && strongest != config.FromStored:
-		v.Note = "stored, but no effect: overridden by the " + string(strongest)
+		v.Note = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
 	case k.AtStart():
 		v.Note = "stored; it takes effect after a restart of the service"
 	case access && unknown != "":

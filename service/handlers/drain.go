@@ -161,7 +161,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 	others := cluster.SendToNodes[control.Draining](timeoutCtx, h.router, nodes,
 		cluster.Request{Method: "drain", Params: control.Drain{}})
 	local.Wait()
-	var problems []string
+	var problems, silent []string
 	for _, result := range append(others, thisNode) {
 		switch err := result.Err; {
 		case err == nil || cluster.IsNodeLost(err):
@@ -172,9 +172,12 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 		case result.Answered:
 			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("draining has begun, but node %s does not answer, so jobs may still start "+
-				"there for up to %v (setting node_lease)", result.Node.Name, h.cluster.Lease()))
+			silent = append(silent, result.Node.Name)
 		}
+	}
+	if silent != nil {
+		problems = append(problems, fmt.Sprintf("draining has begun, but jobs may still start for up to %v (setting "+
+			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), strings.Join(silent, ", ")))
 	}
 	if more := len(problems) - cluster.MaxNamedNodes; more > 0 {
 		problems = append(problems[:cluster.MaxNamedNodes], fmt.Sprintf("jobs may also still start on %d more nodes", more))

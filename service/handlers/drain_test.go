@@ -105,8 +105,8 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			"it confirms": {map[int64]string{2: done}, ""},
 			"its start hangs": {map[int64]string{2: hangs},
 				"on b: job 7 is still starting; draining has begun, but this job may still start"},
-			"it does not answer": {nil, "draining has begun, but node b does not answer, so jobs may still start there for " +
-				"up to 30s (setting node_lease)"},
+			"it does not answer": {nil, "draining has begun, but jobs may still start for up to 30s (setting node_lease) on " +
+				"nodes that do not answer: b"},
 			"its lease has ended":  {map[int64]string{}, ""},
 			"it answers otherwise": {map[int64]string{2: failed("database away")}, "on b: database away"},
 		} {

@@ -353,8 +353,7 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	f, _, err := r.router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		if a.Node != "" && a.Node != r.node {
-			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state "+
-				"directory of node %s", a.N, a.Node)
+			return queue.Errorf(queue.CodeNotFound, "attempt %d has lost its output, which was on node %s", a.N, a.Node)
 		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
 	}

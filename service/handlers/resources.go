@@ -53,13 +53,13 @@ func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
 	var all []string
 	for _, d := range demands {
 		if d.Kind == queue.GateNode {
-			all = append(all, "on "+queue.Clip(d.Key))
+			all = append(all, "matches "+queue.Clip(d.Key))
 		} else {
-			all = append(all, d.String())
+			all = append(all, "has "+d.String())
 		}
 	}
-	return queue.Invalid("resources", "no single node has everything that the job needs: %s; see: queuectl node list",
-		strings.Join(all, ", "))
+	return queue.Invalid("resources", "the job needs a node that %s, but there is none; see: queuectl node list",
+		strings.Join(all, " and "))
 }
 
 // checkResource returns an error if no node has enough units of a resource.
@@ -75,8 +75,8 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	}
 	switch {
 	case !all[d.Key]:
-		return queue.Invalid("resources", "there is no resource %q%s; define it in the settings: [resources.%s] count = N",
-			d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
+		return queue.Invalid("resources", "there is no resource %q%s", d.Key, cmp.Or(queue.Nearest(d.Key,
+			slices.Sorted(maps.Keys(all))), "; define it in the settings: [resources."+d.Key+"] count = N"))
 	case d.N > most:
 		return queue.Invalid("resources", "the job needs %d units of the resource %s, but only %d exist", d.N, d.Key, most)
 	}

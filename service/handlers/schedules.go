@@ -429,8 +429,7 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", sched.Name,
-				sched.Note)
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.Note)
 		}
 		for {
 			var run store.OccurrenceResult

@@ -13,7 +13,7 @@ import (
 // These texts end the sentence that gives the reason why a job may not run: nodeMismatch on this node,
 // noNodeMatches on any node.
 const (
-	nodeMismatch  = "not on this node"
+	nodeMismatch  = "not here"
 	noNodeMatches = "which matches no available node"
 )
 

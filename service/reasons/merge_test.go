@@ -14,7 +14,7 @@ import (
 // request.
 func TestReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",
-		"the job runs only on x, not on this node"
+		"the job runs only on x, not here"
 	says := func(texts ...string) (list []control.Reason) {
 		for _, text := range texts {
 			list = append(list, control.Reason{Kind: "node", Text: text})

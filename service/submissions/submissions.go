@@ -223,7 +223,7 @@ func (s *Receiver) submit(ctx context.Context, server *control.Server, job *stor
 			// Try again later: the look-up may have failed only for now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
-		return queue.Errorf(code, "user %q, who owns the jobs of the database role %q: %v", name, queue.Clip(job.Role), err)
+		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles", queue.Clip(job.Role), err)
 	}
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON(job.Spec); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/cleanstart"
 	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // startDetached starts a process that outlives this one and its terminal. If this process is in a
@@ -80,8 +81,8 @@ func endTogether(p *os.Process) error {
 
 // isSocket returns an error if the path is not a valid name of a pipe. The pipe need not exist.
 func isSocket(what, path string) error {
-	if err := socket.CheckPath(path); err != nil {
-		return fault.Usage("%s: %v", what, err)
+	if err, ok := errors.AsType[*queue.Error](socket.CheckPath(path)); ok {
+		return fault.Usage("%s: %s", what, err.Message)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func access() string {
 // default settings file if that is missing.
 func secure(dir, file string) error {
 	if err := secureFolder(dir); err != nil {
-		return fmt.Errorf("cannot create the state folder %s: %w", dir, err)
+		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
 	}
 	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
 	if err != nil {
@@ -82,13 +82,13 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 	}
 	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 ||
 		about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
-		return queue.Errorf(queue.CodeWrongState, "this path is not a folder, or is a link to another folder; move it away")
+		return queue.Errorf(queue.CodeWrongState, "it is not a folder, or is a link to another folder; move it away")
 	}
 	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
 		return err
 	}
-	if err := ownedByTrusted(have); err != nil {
+	if err := ownedByTrusted("it", have); err != nil {
 		return err
 	}
 	owner, _, err := sd.Owner()
@@ -111,18 +111,18 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 		path := filepath.Join(dir, e.Name())
 		have, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 		if err == nil {
-			err = ownedByTrusted(have)
+			err = ownedByTrusted(e.Name()+" in it", have)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 	}
 	return nil
 }
 
 // ownedByTrusted returns an error unless the owner is the system, the administrators, this
-// process's user or the service's account.
-func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
+// process's user or the service's account. The error calls the owned file or folder what.
+func ownedByTrusted(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, err := sd.Owner()
 	if err != nil {
 		return err
@@ -135,6 +135,6 @@ func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
 		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the "+
-		"file or folder away", accounts.NameOf(owner))
+	return queue.Errorf(queue.CodeWrongState, "%s belongs to %s, who could change what the service does; move it away",
+		what, accounts.NameOf(owner))
 }

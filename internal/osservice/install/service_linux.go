@@ -161,7 +161,8 @@ func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
 		remedy := "start them with: systemctl enable --now " + mainUnit
 		if s.shadows() {
-			remedy = "to use them, remove the units that queuectl service install has written: queuectl service uninstall"
+			remedy = "an earlier queuectl service install has written units that replace them; to use the units of the " +
+				"package, run: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}

@@ -189,7 +189,7 @@ func (s *Service) Prepare() error {
 	return errors.Join(
 		wrapError("the runner program", s.runner.install(s.Client)),
 		wrapError("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
-		wrapError("recovery actions after a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		wrapError("the recovery from a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
 		wrapError("the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
 		wrapError("the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
 		wrapError("the service's privileges", known(e.setPrivileges(privileges...))),
@@ -303,8 +303,8 @@ func (s *Service) Start() error {
 		err := s.unit.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
-			return fmt.Errorf("the service's account may not log on as a service, or its password is wrong (1069); allow this "+
-				"logon in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
+			return fmt.Errorf("cannot log on the service's account (%w); its password is wrong, or it may not log on as a "+
+				"service; allow this in secpol.msc, Local Policies, User Rights Assignment, Log on as a service", err)
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}

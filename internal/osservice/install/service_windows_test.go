@@ -233,7 +233,7 @@ func TestFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ownedByTrusted(sd); (err == nil) != fine {
+		if err := ownedByTrusted("it", sd); (err == nil) != fine {
 			t.Errorf("%s: %v", sddl, err)
 		}
 	}
