@@ -133,7 +133,7 @@ func (h *HealthCheck) pausedHealth() string {
 
 // NoRunner explains that no job can start because there is no runner. It returns the cause and the next
 // step for the user. The text is "" if there is a runner, or if the first try to start one is still in
-// progress. nodeReasons, status and doctor use it.
+// progress. The reasons of a node, status and doctor use it.
 func (h *HealthCheck) NoRunner() (text, next string) {
 	err := h.Pool.RunnerError()
 	var launcher *runner.LauncherError

@@ -121,7 +121,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
 	var mu sync.Mutex
 	begun := 0
-	_, err = s.bulk.bulkByID(ctx, &verb{method: "hold", do: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
+	hold := func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
 		mu.Lock()
 		if begun++; begun == 1 {
 			cancel()
@@ -129,7 +129,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		mu.Unlock()
 		<-ctx.Done()
 		return ctx.Err()
-	}}, ids)
+	}
+	_, err = s.bulk.bulkByID(ctx, &verb{method: "hold", do: hold}, ids)
 	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
 		t.Errorf("%d were begun, %v", begun, err)
 	}

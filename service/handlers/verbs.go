@@ -265,7 +265,8 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 
 // Requeue implements control.API.
 func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, p, []queue.State{queue.Processing}, &verb{method: "requeue", do: h.requeue, endsAttempt: true})
+	return h.bulk.onJobs(ctx, p, []queue.State{queue.Processing},
+		&verb{method: "requeue", do: h.requeue, endsAttempt: true})
 }
 
 func (h *Actions) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {

@@ -34,7 +34,9 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 	all := append(slices.Clone(others), cluster.NodeResult[control.Why]{
 		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.Why{Reasons: local}})
 	// Sort the answers, so that the result is the same whichever node merges them.
-	slices.SortFunc(all, func(a, b cluster.NodeResult[control.Why]) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	slices.SortFunc(all, func(a, b cluster.NodeResult[control.Why]) int {
+		return strings.Compare(a.Node.Name, b.Node.Name)
+	})
 	for i := range all {
 		o := &all[i]
 		reasons := o.Result.Reasons
