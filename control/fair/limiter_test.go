@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,14 +194,14 @@ func TestNoRoomIsLost(t *testing.T) {
 func TestReadyDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Bound{Max: 1, Shared: true})
-		ready := false
+		var ready atomic.Bool
 		var got grants
 		var wait sync.WaitGroup
 		requests := byUser("1b", "2a")
-		requests["1a"] = Request{User: 1, Kind: 1, Ready: func() bool { return ready }}
+		requests["1a"] = Request{User: 1, Kind: 1, Ready: ready.Load}
 		queueUp(t, l, &got, &wait, requests, "1a", "1b", "2a")
 		time.Sleep(time.Minute)
-		ready = true
+		ready.Store(true)
 		l.Dispatch()
 		wait.Wait()
 		if want := "1b 2a 1a"; got.String() != want {
