@@ -41,7 +41,7 @@ func (s *Server) prefetchClaim(t *tx) error {
 	// after the client has read the rows. So read them immediately.
 	e.rows = make([]serverRow, 0, t.wantedJobs)
 	err := e.conn.query(func(r row) (bool, error) {
-		e.rows = append(e.rows, r.server.clone())
+		e.rows = append(e.rows, r.(*serverRow).clone())
 		return true, nil
 	}, findJobs(wholeColumns), e.args...)
 	t.claimPrefetch = e
@@ -54,7 +54,7 @@ func (e *claimPrefetch) eachRow(each func(r row) (more bool, err error)) (ok boo
 		return e.conn.finishQuery(each)
 	}
 	for i := range e.rows {
-		if more, err := each(row{server: &e.rows[i]}); !more || err != nil {
+		if more, err := each(&e.rows[i]); !more || err != nil {
 			return true, err
 		}
 	}

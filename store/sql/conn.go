@@ -30,6 +30,7 @@ type liteConn struct {
 	textMemory     uintptr            // memory for the texts and blobs of one statement
 	textMemorySize int                // in bytes
 	boundBytes     int64              // total size in bytes of the texts and blobs bound to statements
+	row            liteRow            // the row of the running query
 }
 
 // keptTextMemory is how much memory for texts is kept between statements, in bytes.
@@ -274,16 +275,19 @@ func (c *liteConn) query(each func(r row) (more bool, err error), sql string, ar
 	if err != nil {
 		return err
 	}
+	outer := c.row // the callback of another query may have called this one
+	c.row = liteRow{c.tls, p}
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.tls, p); rc {
 		case sqlite3.SQLITE_ROW:
-			more, err = each(row{tls: c.tls, p: p})
+			more, err = each(&c.row)
 		case sqlite3.SQLITE_DONE:
 			more = false
 		default:
 			err = c.failed(rc)
 		}
 	}
+	c.row = outer
 	sqlite3.Xsqlite3_reset(c.tls, p) // returns the error of step again
 	return err
 }

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"modernc.org/libc"
-	sqlite3 "modernc.org/sqlite/lib"
-
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -138,57 +135,14 @@ type diskSpace interface {
 
 // row is the current row of a statement. A column that holds another type than the requested one reads as
 // zero.
-type row struct {
-	tls    *libc.TLS
-	p      uintptr
-	server *serverRow // set for PostgreSQL instead of the other fields
-}
-
-func (r row) num(column int) int64 {
-	if r.server != nil {
-		return r.server.num(column)
-	}
-	if sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) != sqlite3.SQLITE_INTEGER {
-		return 0
-	}
-	return sqlite3.Xsqlite3_column_int64(r.tls, r.p, int32(column))
-}
-
-// text returns a text or the bytes of a blob.
-func (r row) text(column int) string { return string(r.view(column)) }
-
-// view returns a text or blob in the database's memory. The slice must not be used after the row.
-func (r row) view(column int) []byte {
-	if r.server != nil {
-		return r.server.view(column)
-	}
-	switch sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) {
-	case sqlite3.SQLITE_TEXT, sqlite3.SQLITE_BLOB:
-	default:
-		return nil
-	}
-	from := sqlite3.Xsqlite3_column_blob(r.tls, r.p, int32(column))
-	n := sqlite3.Xsqlite3_column_bytes(r.tls, r.p, int32(column))
-	if n == 0 {
-		return nil
-	}
-	return view(from, int(n))
-}
-
-// value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
-func (r row) value(column int) any {
-	if r.server != nil {
-		return r.server.value(column)
-	}
-	switch sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) {
-	case sqlite3.SQLITE_INTEGER:
-		return r.num(column)
-	case sqlite3.SQLITE_TEXT:
-		return r.text(column)
-	case sqlite3.SQLITE_BLOB:
-		return append([]byte{}, r.view(column)...)
-	}
-	return nil
+type row interface {
+	num(column int) int64
+	// text returns a text or the bytes of a blob.
+	text(column int) string
+	// view returns a text or blob in the database's memory. The slice must not be used after the row.
+	view(column int) []byte
+	// value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
+	value(column int) any
 }
 
 // kind classifies errors by how the writer must react.

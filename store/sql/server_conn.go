@@ -389,7 +389,7 @@ func (c *serverConn) readRows(each func(r row) (more bool, err error), statement
 	current := serverRow{fields: rows.FieldDescriptions()}
 	for more := *refused == nil; more && rows.NextRow(); {
 		current.values = rows.Values()
-		if more, *refused = each(row{server: &current}); *refused != nil {
+		if more, *refused = each(&current); *refused != nil {
 			break
 		}
 	}

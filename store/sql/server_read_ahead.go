@@ -88,7 +88,7 @@ func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bo
 	}
 	l := a.lanes[lane]
 	for i := range l.rows {
-		r := row{server: &l.rows[i]}
+		r := &l.rows[i]
 		if at := position(r); !from.After(at) {
 			return &laneHead{at, headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))}, true
 		}
@@ -116,7 +116,7 @@ func (t *tx) findAhead(l *rules.LaneScan, each func(r row, gone bool) (more bool
 		known = t.readAhead.lanes[l.Lane.ID]
 	}
 	for i := range known.rows {
-		r := row{server: &known.rows[i]}
+		r := &known.rows[i]
 		if from.After(position(r)) {
 			continue
 		}
@@ -163,7 +163,7 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 	var batch queryBatch
 	batch.add(func(r row) (bool, error) {
 		rows := lanes[r.num(laneColumn)]
-		rows.rows = append(rows.rows, r.server.clone())
+		rows.rows = append(rows.rows, r.(*serverRow).clone())
 		return true, nil
 	}, `SELECT j.*`+from+wholeColumns+where+`LIMIT ?4) AS j`, args...)
 	batch.add(func(r row) (bool, error) {
@@ -175,7 +175,7 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 	}
 	for _, rows := range lanes { // sort the rows, because a join returns them in no defined order
 		slices.SortFunc(rows.rows, func(a, b serverRow) int {
-			return comparePositions(position(row{server: &a}), position(row{server: &b}))
+			return comparePositions(position(&a), position(&b))
 		})
 	}
 	if t.readAhead.lanes == nil {

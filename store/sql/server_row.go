@@ -38,7 +38,7 @@ const (
 	textOID  = 25
 )
 
-// num returns an integer, or 1 for true. It returns 0 for any other value.
+// num implements row. It returns 1 for true.
 func (r *serverRow) num(column int) int64 {
 	v := r.values[column]
 	if len(v) == 1 && v[0] == 't' {
@@ -51,7 +51,10 @@ func (r *serverRow) num(column int) int64 {
 	return n
 }
 
-// view returns the bytes of a text or a blob.
+// text implements row.
+func (r *serverRow) text(column int) string { return string(r.view(column)) }
+
+// view implements row. A blob is decoded into new memory.
 func (r *serverRow) view(column int) []byte {
 	v := r.values[column]
 	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
@@ -67,7 +70,7 @@ func (r *serverRow) view(column int) []byte {
 	return v
 }
 
-// value returns the value of a column as nil, []byte, int64 or string.
+// value implements row.
 func (r *serverRow) value(column int) any {
 	switch {
 	case r.values[column] == nil:
