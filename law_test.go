@@ -47,8 +47,13 @@ var law = map[string][]string{
 	"store":               {"queue"},
 	"control": {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe",
 		"internal/sockpath"},
-	"store/rules":      {"store", "queue"},
-	"store/sql":        {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/folder"},
+	"store/rules":    {"store", "queue"},
+	"store/database": {"store", "queue"},
+	"store/sqlitedb": {"store", "store/database", "queue", "internal/failpoint"},
+	"store/pgdb":     {"store", "store/database", "queue"},
+	"store/move":     {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
+	"store/sql": {"store", "store/database", "store/sqlitedb", "store/pgdb", "store/rules", "queue", "output",
+		"internal/failpoint", "internal/folder"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
@@ -77,7 +82,8 @@ var law = map[string][]string{
 	"service/handlers": {"queue", "output", "config", "store", "control", "schedule", "dashboard", "runner",
 		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
 		"service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext", "internal/zone"},
-	"service": {"queue", "config", "store", "control", "store/sql", "traces", "runner", "runner/launcher",
+	"service": {"queue", "config", "store", "control", "store/move", "store/pgdb", "store/sql",
+		"store/sqlitedb", "traces", "runner", "runner/launcher",
 		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
 		"service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe",
 		"internal/session", "internal/statedir", "internal/systemd"},
@@ -133,6 +139,7 @@ var testLaw = map[string][]string{
 		"internal/pipe"}, // the tests implement a fake runner
 	"service":          {"runner/daemon"},                // the tests start runners
 	"service/handlers": {"store/sql", "runner/launcher"}, // the tests work on a queue in SQLite
+	"store/sql":        {"store/move"},                   // the tests move queues
 	"bench":            {"store", "store/sql"},           // the tests fill the tables directly
 
 	"bench/beside": {"store", "store/sql"}, // the benchmark measures these packages
@@ -183,12 +190,12 @@ func TestImportLaw(t *testing.T) {
 // Only the store uses databases, and only a few packages start programs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite": {"store/sql", "bench"},
-		"database/sql":       {"store/sql", "bench"},
+		"modernc.org/sqlite": {"store/sqlitedb", "store/sql", "bench"},
+		"database/sql":       {"bench"},
 		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
 			"internal/register", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "bench", "test",
 			"test/demo", "test/posix", "test/pgserver", "internal/pages"},
-		"github.com/jackc/pgx/v5/pgconn": {"store/sql"},
+		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/sql"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -201,22 +208,24 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	}
 }
 
-// Only one file imports the SQL engine. All other code uses the contract, store.Store. Only two
+// Only one file outside of the store imports the SQL engine and its databases. All other code uses the contract, store.Store. Only two
 // files change stored jobs, so that no other code has to update the data that depends on them.
 func TestOnePlaceForEach(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if slices.Contains(imports, module+"store/sql") && file != "service/engine.go" {
-			t.Errorf("%s names an engine", file)
+		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/move"} {
+			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
+				t.Errorf("%s names an engine", file)
+			}
 		}
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// move.go may write jobs too, because it copies rows and transfers the leases.
-		writes := file == "store/sql/tx.go" || file == "store/sql/move.go"
+		writes := file == "store/sql/tx.go" || file == "store/move/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s writes jobs that are stored", file)
 		}
@@ -275,15 +284,16 @@ func TestArchitecturePage(t *testing.T) {
 // inside code.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what each of these files opens
-		"store/sql/space.go":      "the reserve",
-		"store/sql/backup.go":     "a copy",
-		"store/sql/high_water.go": "the mark",
-		"store/sql/move.go":       "a copy",
-		"store/sql/restore.go":    "a copy",
-		"store/sql/verify.go":     "an output file",
-		"store/sql/os_unix.go":    "a folder",
-		"store/sql/fs_windows.go": "a folder",
-		"store/sql/sqlite.go":     "a database that does not exist yet",
+		"store/sql/space.go":           "the reserve",
+		"store/sql/backup.go":          "a copy",
+		"store/sqlitedb/high_water.go": "the mark",
+		"store/move/move.go":           "a copy",
+		"store/sqlitedb/file.go":       "a database that does not exist yet",
+		"store/sql/restore.go":         "a copy",
+		"store/sql/verify.go":          "an output file",
+		"store/sqlitedb/os_unix.go":    "a folder",
+		"store/sqlitedb/fs_windows.go": "a folder",
+		"store/sql/sqlite.go":          "a database that does not exist yet",
 	}
 	for file := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -37,15 +38,15 @@ const jobAttemptColumns = `ran, runs, fence, started_at, ended_at`
 
 // readJobAttempt converts a row of jobAttemptColumns. found is false if the attempt has its own row in the
 // table attempts. Unreadable values are left out.
-func readJobAttempt(r row) (a queue.Attempt, found bool) {
-	text := r.text(0)
+func readJobAttempt(r database.Row) (a queue.Attempt, found bool) {
+	text := r.Text(0)
 	if text == "" {
 		return a, false
 	}
 	words := append(strings.SplitN(text, " ", 5), make([]string, 4)...)
 	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
-	return queue.Attempt{N: int(r.num(1)), Fence: r.num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
-		StartedAt: queue.Millis(r.num(3)), EndedAt: queue.Millis(r.num(4)),
+	return queue.Attempt{N: int(r.Num(1)), Fence: r.Num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
+		StartedAt: queue.Millis(r.Num(3)), EndedAt: queue.Millis(r.Num(4)),
 		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }
 
@@ -53,7 +54,7 @@ func readJobAttempt(r row) (a queue.Attempt, found bool) {
 func (t *tx) insertLastAttempt(j *rules.Job) error {
 	var a queue.Attempt
 	found := false
-	err := t.query(func(r row) (bool, error) {
+	err := t.Query(func(r database.Row) (bool, error) {
 		a, found = readJobAttempt(r)
 		return false, nil
 	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
@@ -66,7 +67,7 @@ func (t *tx) insertLastAttempt(j *rules.Job) error {
 
 // insertAttempt inserts a row for an attempt.
 func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
-	err := t.writeRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+	err := t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
 		int64(a.Signal),
@@ -74,7 +75,7 @@ func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		blob(a.Output), text(a.OutputRef), a.OutputBytes)
 	// Write these values with a second statement, because few jobs have them.
 	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
-		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
+		err = t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
 			text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
 	}
 	return err

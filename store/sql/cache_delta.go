@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -247,7 +248,7 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	if n.Version != deltaVersion {
 		return errDeltaVersion
 	}
-	usersListed, err := numbers(n.UserList)
+	usersListed, err := database.ParseNumbers(n.UserList)
 	if err != nil {
 		return err
 	}

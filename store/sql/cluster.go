@@ -16,6 +16,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
 )
 
 // sideConn is a connection to the server that is separate from the writer's connection. A node has two of
@@ -23,31 +25,31 @@ import (
 // messages between nodes, so that messages do not delay the renewal. A sideConn connects at its first use,
 // and again after the connection was lost.
 type sideConn struct {
-	config *serverAddress
+	config *pgdb.Address
 	mu     sync.Mutex
-	conn   *serverConn // guarded by mu
+	conn   *pgdb.Conn // guarded by mu
 }
 
 // sideConnTimeout limits how long one use of the connection may take.
 const sideConnTimeout = 5 * time.Second
 
 // do calls f with the connection, and once more if the connection had been lost before the call.
-func (k *sideConn) do(ctx context.Context, f func(*serverConn) error) (err error) {
+func (k *sideConn) do(ctx context.Context, f func(*pgdb.Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sideConnTimeout)
 	defer cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for range 2 {
-		fresh := k.conn == nil || k.conn.pg.IsClosed()
+		fresh := k.conn == nil || k.conn.IsClosed()
 		if fresh {
-			if k.conn, err = connectServer(ctx, k.config); err != nil {
+			if k.conn, err = pgdb.Connect(ctx, k.config); err != nil {
 				return unavailable(err)
 			}
 		}
-		release := k.conn.interruptWhenDone(ctx)
+		release := k.conn.InterruptWhenDone(ctx)
 		err = f(k.conn)
 		release()
-		if fresh || !k.conn.pg.IsClosed() {
+		if fresh || !k.conn.IsClosed() {
 			break
 		}
 	}
@@ -57,20 +59,20 @@ func (k *sideConn) do(ctx context.Context, f func(*serverConn) error) (err error
 // unavailable turns an error of the connection that may be temporary into one that asks the caller to try
 // again.
 func unavailable(err error) error {
-	if errors.As(err, new(serverLost)) || errors.As(err, new(serverRefused)) && kindOf(err) == busy {
+	if errors.As(err, new(pgdb.Lost)) || errors.As(err, new(pgdb.Refused)) && database.KindOf(err) == database.Busy {
 		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 	}
 	return err
 }
 
-// close closes the connection.
-func (k *sideConn) close() error {
+// Close closes the connection.
+func (k *sideConn) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.conn == nil {
 		return nil
 	}
-	return k.conn.close()
+	return k.conn.Close()
 }
 
 // The channels on which nodes notify each other with NOTIFY. A notification is only a hint and may be lost;
@@ -106,8 +108,8 @@ func (s *Server) notifyCommits(ctx context.Context) {
 }
 
 func (s *Server) notify(ctx context.Context, channel string, about int64) {
-	s.messageConn.do(ctx, func(c *serverConn) error { // ignore errors: a node that misses the notification polls
-		_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
+	s.messageConn.do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
+		_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
 		return err
 	})
 }
@@ -120,19 +122,19 @@ func (s *Server) listenForCommits(ctx context.Context) {
 		config := *s.config
 		config.Config = config.Config.Copy()
 		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, *n) }
-		within, cancel := context.WithTimeout(ctx, connectTimeout)
-		c, err := connectServer(within, &config)
+		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
+		c, err := pgdb.Connect(within, &config)
 		cancel()
 		if err == nil {
 			// A pooled connection receives no notifications, so the node only polls.
-			if !config.pooled {
-				err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+requestsChannel).Close()
+			if !config.Pooled {
+				err = c.Listen(ctx, commitsChannel, requestsChannel)
 			}
 			for err == nil {
 				pause = minListenRetry
 				err = s.awaitNotification(ctx, c, &received)
 			}
-			c.close()
+			c.Close()
 		}
 		select {
 		case <-ctx.Done():
@@ -143,14 +145,14 @@ func (s *Server) listenForCommits(ctx context.Context) {
 
 // awaitNotification waits for a notification, or until the next poll. If this node may have missed commits,
 // it begins a transaction, which applies them.
-func (s *Server) awaitNotification(ctx context.Context, c *serverConn, received *[]pgconn.Notification) error {
+func (s *Server) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[]pgconn.Notification) error {
 	notified := true
 	if len(*received) == 0 { // wait only if no notifications came with an earlier reply
 		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
 		defer cancel()
-		err := c.pg.WaitForNotification(timed)
+		err := c.WaitForNotification(timed)
 		notified = err == nil
-		if err != nil && timed.Err() == nil || ctx.Err() != nil || c.pg.IsClosed() {
+		if err != nil && timed.Err() == nil || ctx.Err() != nil || c.IsClosed() {
 			return errors.Join(err, ctx.Err())
 		}
 	}
@@ -168,8 +170,8 @@ func (s *Server) awaitNotification(ctx context.Context, c *serverConn, received 
 	}
 	if hasCommits {
 		timed, cancel := context.WithTimeout(ctx, sideConnTimeout)
-		release := c.interruptWhenDone(timed)
-		commits, err := c.number(`SELECT commits FROM meta`)
+		release := c.InterruptWhenDone(timed)
+		commits, err := c.Number(`SELECT commits FROM meta`)
 		release()
 		cancel()
 		if err != nil {
@@ -246,8 +248,8 @@ func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool)
 			len(request), store.MaxRequestBytes)
 	}
 	var n int64
-	err = s.messageConn.do(ctx, func(c *serverConn) (err error) {
-		n, err = c.number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node,
+	err = s.messageConn.do(ctx, func(c *pgdb.Conn) (err error) {
+		n, err = c.Number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node,
 			bit(slow), string(request))
 		return err
 	})
@@ -255,19 +257,19 @@ func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool)
 		return nil, err
 	}
 	defer func() {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgdb.CloseTimeout)
 		defer cancel()
 		// If this fails, upkeep deletes the row when it is old.
-		s.messageConn.do(within, func(c *serverConn) error { return c.exec(`DELETE FROM asks WHERE n = ?`, n) })
+		s.messageConn.do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, n) })
 	}()
 	s.notify(ctx, requestsChannel, node)
 	for {
 		woken, found := s.replies.wait(), false
-		err = s.messageConn.do(ctx, func(c *serverConn) error {
+		err = s.messageConn.do(ctx, func(c *pgdb.Conn) error {
 			answer, found = nil, false
-			return c.query(func(r row) (bool, error) {
-				if found = true; r.num(1) != 0 {
-					answer = json.RawMessage(r.text(0))
+			return c.Query(func(r database.Row) (bool, error) {
+				if found = true; r.Num(1) != 0 {
+					answer = json.RawMessage(r.Text(0))
 				}
 				return false, nil
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
@@ -297,16 +299,16 @@ func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// The method do may call the function twice. With the same value of look, the second call finds the same
 	// rows.
-	err = s.messageConn.do(ctx, func(c *serverConn) error {
+	err = s.messageConn.do(ctx, func(c *pgdb.Conn) error {
 		list = nil
 		for len(s.lostTakes) > 0 {
-			if err := c.exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, s.node, s.lostTakes[0]); err != nil {
+			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, s.node, s.lostTakes[0]); err != nil {
 				return err
 			}
 			s.lostTakes = s.lostTakes[1:]
 		}
-		return c.query(func(r row) (bool, error) {
-			list = append(list, store.NodeRequest{N: r.num(0), Payload: []byte(r.text(1))})
+		return c.Query(func(r database.Row) (bool, error) {
+			list = append(list, store.NodeRequest{N: r.Num(0), Payload: []byte(r.Text(1))})
 			return true, nil
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, s.node, bit(slow), take, int64(limit))
 	})
@@ -319,10 +321,10 @@ func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.
 
 // Wanted implements store.NodeRequests.
 func (s *Server) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
-	err = s.messageConn.do(ctx, func(c *serverConn) error {
+	err = s.messageConn.do(ctx, func(c *pgdb.Conn) error {
 		wanted = map[int64]bool{}
-		return c.query(func(r row) (bool, error) {
-			wanted[r.num(0)] = true
+		return c.Query(func(r database.Row) (bool, error) {
+			wanted[r.Num(0)] = true
 			return true, nil
 		}, `SELECT n FROM asks WHERE node = ? AND answer IS NULL`, s.node)
 	})
@@ -332,8 +334,8 @@ func (s *Server) Wanted(ctx context.Context) (wanted map[int64]bool, err error) 
 // Answer implements store.NodeRequests.
 func (s *Server) Answer(ctx context.Context, n int64, answer []byte) error {
 	asker := int64(0)
-	err := s.messageConn.do(ctx, func(c *serverConn) (err error) {
-		asker, err = c.number(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
+	err := s.messageConn.do(ctx, func(c *pgdb.Conn) (err error) {
+		asker, err = c.Number(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
 		return err
 	})
 	if err == nil && asker != 0 {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // Removed rows leave free pages inside the database file. SQLite uses them for later rows but does not
@@ -49,9 +51,9 @@ type compaction struct {
 // pageCounts holds the number of pages of the database, and how many of them are free.
 type pageCounts struct{ all, free int64 }
 
-func countPages(c *liteConn) (p pageCounts, err error) {
-	if p.all, err = c.number(`PRAGMA page_count`); err == nil {
-		p.free, err = c.number(`PRAGMA freelist_count`)
+func countPages(c *sqlitedb.Conn) (p pageCounts, err error) {
+	if p.all, err = c.Number(`PRAGMA page_count`); err == nil {
+		p.free, err = c.Number(`PRAGMA freelist_count`)
 	}
 	return p, err
 }
@@ -68,7 +70,7 @@ func (s *Store) Compact(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && kindOf(err) == breakage:
+		case err != nil && database.KindOf(err) == database.Breakage:
 			s.failFromRead(err)
 			return
 		case err != nil:
@@ -132,7 +134,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	began := time.Now()
 	cut, err := s.cutPages(n)
 	switch {
-	case err != nil && kindOf(err) == full:
+	case err != nil && database.KindOf(err) == database.Full:
 		if s.releaseReserve(true) {
 			return 0, nil
 		}
@@ -193,19 +195,19 @@ func (s *Store) countFree() (pageCounts, error) {
 
 // cutPages cuts up to n pages from the end of the database, in one transaction.
 func (s *Store) cutPages(n int64) (cut int64, err error) {
-	if err := s.conn.begin(); err != nil {
+	if err := s.conn.Begin(); err != nil {
 		return 0, err
 	}
 	end := time.Now().Add(compactBudget)
-	err = s.conn.query(func(row) (bool, error) {
+	err = s.conn.Query(func(database.Row) (bool, error) {
 		cut++
 		return cut < n && time.Now().Before(end), nil
 	}, `PRAGMA incremental_vacuum`)
 	if err == nil {
-		err = s.conn.commit()
+		err = s.conn.Commit()
 	}
 	if err != nil {
-		s.conn.rollback()
+		s.conn.Rollback()
 		return 0, err
 	}
 	s.onCommit(false)
@@ -223,7 +225,7 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	}
 	if err = s.emptyLog(`TRUNCATE`); err != nil {
 		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
-		if kind := kindOf(err); errors.Is(err, errWALInUse) || kind == busy || kind == full {
+		if kind := database.KindOf(err); errors.Is(err, errWALInUse) || kind == database.Busy || kind == database.Full {
 			err = nil // ignore the error, because Compact tries again after the pause
 		}
 		return c.pause, err
@@ -236,15 +238,15 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 
 // logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
 func (s *Store) logBacklog() (bytes int64, err error) {
-	err = s.conn.query(func(r row) (bool, error) {
-		bytes = (r.num(1) - r.num(2)) * pageSize
+	err = s.conn.Query(func(r database.Row) (bool, error) {
+		bytes = (r.Num(1) - r.Num(2)) * pageSize
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	return bytes, err
 }
 
 // examineSize reports the size of the database and how much of it is free.
-func examineSize(c *liteConn) []store.Finding {
+func examineSize(c *sqlitedb.Conn) []store.Finding {
 	pages, err := countPages(c)
 	if err != nil {
 		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -32,7 +33,7 @@ type engine struct {
 	backend backend             // what differs between SQLite and PostgreSQL
 	space   diskSpace           // the disk space of the database
 	now     func() queue.Millis // the store's clock
-	db      conn                // the writer's connection
+	db      database.Conn       // the writer's connection
 	readers *readers            // connections for reading, safe for concurrent use
 	log     *slog.Logger
 
@@ -234,29 +235,29 @@ func (s *engine) loadHeads() error {
 		unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
 		lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{},
 			overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
-	var first, second queryBatch
+	var first, second database.Batch
 	var moved movedNotes
 	moved.read(&first)
 	reserved, gathered, ordered := "", "", ""
-	first.add(func(r row) (bool, error) {
-		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
+	first.Add(func(r database.Row) (bool, error) {
+		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
-			s.mem.counts[state] = r.num(3 + i)
+			s.mem.counts[state] = r.Num(3 + i)
 		}
-		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.userList, s.mem.commits, s.mem.queueList = r.text(11), r.num(12),
-			r.text(13), r.text(14), r.num(15), r.text(16)
-		ordered = r.text(19)
-		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
+		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.userList, s.mem.commits, s.mem.queueList = r.Text(11), r.Num(12),
+			r.Text(13), r.Text(14), r.Num(15), r.Text(16)
+		ordered = r.Text(19)
+		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
 		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
-	leased := func(r row) (bool, error) {
+	leased := func(r database.Row) (bool, error) {
 		j := readMoved(r, headColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 		return true, nil
 	}
-	first.add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	s.backend.readReserved(&first, func(r row) (bool, error) {
-		reserved += r.text(0)
+	first.Add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	s.backend.readReserved(&first, func(r database.Row) (bool, error) {
+		reserved += r.Text(0)
 		return true, nil
 	})
 	s.readUsers(&first)
@@ -265,18 +266,18 @@ func (s *engine) loadHeads() error {
 	s.readEdges(&first)
 	s.readBatches(&first)
 	lanesTaken := s.readLanes(&first)
-	if err := s.db.queries(first.queries); err != nil {
+	if err := s.db.Queries(first.Queries); err != nil {
 		return err
 	}
 	if err := moved.refuse(); err != nil {
 		return err
 	}
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("the database has lost its counters: %w", damage(`the row of the table "meta" is damaged`))
+		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
 	}
 	s.mem.reservedInMeta = gathered != ""
 	reserved += gathered
-	fences, err := numbers(reserved)
+	fences, err := database.ParseNumbers(reserved)
 	if err != nil {
 		return err
 	}
@@ -285,12 +286,12 @@ func (s *engine) loadHeads() error {
 		for seq := range fences {
 			list = append(strconv.AppendInt(list, seq, 10), ' ')
 		}
-		second.add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.isOneOf("seq"), strings.TrimSpace(string(list)))
-		if err := s.db.queries(second.queries); err != nil {
+		second.Add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"), strings.TrimSpace(string(list)))
+		if err := s.db.Queries(second.Queries); err != nil {
 			return err
 		}
 	}
-	nodes := fieldOf(reserved, 2)
+	nodes := database.ListField(reserved, 2)
 	for seq, fence := range fences {
 		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
 			l.Job.Fence, l.Job.Node = fence, nodes[seq]
@@ -339,7 +340,7 @@ func (s *engine) Close() error {
 	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
 		unwritten = s.writeEstimates()
-		if k := kindOf(unwritten); k == full || k == busy || errors.As(unwritten, new(serverLost)) {
+		if k := database.KindOf(unwritten); k == database.Full || k == database.Busy {
 			unwritten = nil
 		}
 	}

@@ -240,7 +240,7 @@ func TestCloseOnAFullDisk(t *testing.T) {
 		many[i] = rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Second}
 	}
 	s.runtimeEstimates.note(many)
-	if err := s.conn.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
+	if err := s.conn.Exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

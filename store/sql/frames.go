@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // frame holds the jobs of one request of a batch.
@@ -22,9 +23,9 @@ type frame struct {
 
 // firstFrame reads the first frame of a batch.
 func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
-	err = t.query(func(r row) (bool, error) {
-		f.id, f.count, f.bytes, found = r.num(0), r.num(1), r.num(2), true
-		f.jobs, f.complete = readFrame(r.view(3))
+	err = t.Query(func(r database.Row) (bool, error) {
+		f.id, f.count, f.bytes, found = r.Num(0), r.Num(1), r.Num(2), true
+		f.jobs, f.complete = readFrame(r.View(3))
 		f.complete = f.complete && int64(len(f.jobs)) == f.count
 		return false, nil
 	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
@@ -37,7 +38,7 @@ func (t *tx) freeIDs(f *frame) error {
 		if !f.jobs[i].named() {
 			continue
 		}
-		if err := t.exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].id); err != nil {
+		if err := t.Exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].id); err != nil {
 			return err
 		}
 	}
@@ -49,7 +50,7 @@ func (t *tx) dropFrame(f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
-	err := t.exec(`DELETE FROM frames WHERE n = ?`, f.id)
+	err := t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
 	return err
 }
 
@@ -60,7 +61,7 @@ func (t *tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
-	ended, err := t.count(
+	ended, err := t.Count(
 		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
 	if err != nil {
@@ -69,7 +70,7 @@ func (t *tx) detach(b *batch, f *frame) error {
 	t.s.mem.undecided += ended // dependants of lost jobs are decided as if these jobs were removed
 	t.wakeAt(t.now)
 	lost := max(1, f.count-int64(len(f.jobs)))
-	if err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id); err != nil {
+	if err := t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id); err != nil {
 		return err
 	}
 	name, uid := b.name, b.uid

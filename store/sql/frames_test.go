@@ -10,13 +10,14 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // damageRow executes a statement that simulates damage, and checks that it changes a row.
 func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
-		n, err := tx.count(sql, args...)
+		n, err := tx.Count(sql, args...)
 		if n == 0 {
 			t.Errorf("%s: no row was changed", sql)
 		}
@@ -104,7 +105,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			// Damage one bit of a job in the middle of the second frame, and the whole third frame.
 			var raw []byte
 			inTransaction(t, s, func() error {
-				return s.conn.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil },
+				return s.conn.Query(func(r database.Row) (bool, error) { raw = bytes.Clone(r.View(0)); return false, nil },
 					`SELECT jobs FROM frames WHERE n = 2`)
 			})
 			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
@@ -201,7 +202,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
-			for _, of := range []string{`id = ?`, s.conn.isOneOfWords("id")} {
+			for _, of := range []string{`id = ?`, s.conn.IsOneOfWords("id")} {
 				n += timesRun(s.conn, givenIDs(of))
 			}
 			return nil

@@ -158,7 +158,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		looks := int64(0)
-		for q := range s.conn.stmts {
+		for q := range s.conn.Stmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
 				looks += timesRun(s.conn, q)
 			}

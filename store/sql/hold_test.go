@@ -18,6 +18,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -25,10 +26,10 @@ import (
 // database.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
-		c, err := openConn(path, `busy_timeout = 20`)
+		c, err := sqlitedb.Open(path, `busy_timeout = 20`)
 		for sql := range strings.SplitSeq(os.Getenv("QUEUECTL_TEST_SQL"), ";") {
 			if err == nil {
-				err = c.exec(sql)
+				err = c.Exec(sql)
 			}
 		}
 		fmt.Println(err)
@@ -80,10 +81,10 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.do(t.Context(), urgent, func(tx *tx) error {
-		err := tx.exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
+		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
 		return err
 	})
-	said, stop := startLockHolder(t, filepath.Join(dir, databaseName))
+	said, stop := startLockHolder(t, filepath.Join(dir, sqlitedb.DatabaseName))
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
@@ -103,7 +104,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 // Closing another descriptor of the database releases no lock: no other program can write during a
 // transaction.
 func TestLocksSurviveOtherDescriptors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), databaseName)
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		// The -shm file has locks of the process, so it must never be opened.
@@ -228,7 +229,7 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		runtime.Gosched() // until the operation waits
 	}
 	go func() { // ends with the commit
-		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqliteError{code: sqlite3.SQLITE_FULL} })
+		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for n := 0; n < 2; runtime.Gosched() {
 		s.mu.Lock()

@@ -62,7 +62,7 @@ func completed(j *queue.Job) store.Settlement {
 func number(t *testing.T, s *Store, q string) (n int64) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(t *tx) (err error) {
-		n, err = t.number(q)
+		n, err = t.Number(q)
 		return err
 	})
 	if err != nil {
@@ -297,7 +297,7 @@ func TestUsersAreCounted(t *testing.T) {
 		if err := tx.listUsers(); err != nil {
 			t.Error(err)
 		}
-		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
 	if err == nil {
@@ -325,7 +325,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := s.conn.number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+	if n, err := s.conn.Number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
 		t.Errorf("there are %d rows (%v), want none", n, err)
 	}
 }
@@ -348,7 +348,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	must := func(q string) {
 		t.Helper()
 		err := s.do(t.Context(), urgent, func(t *tx) error {
-			err := t.exec(q)
+			err := t.Exec(q)
 			return err
 		})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -54,9 +55,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := func(text string) {
-		if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
-			return c.pg.Exec(t.Context(),
-				text).Close()
+		if err := a.messageConn.do(t.Context(), func(c *pgdb.Conn) error {
+			return c.ExecScript(t.Context(), text)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -207,11 +207,11 @@ func TestHintsAreReceived(t *testing.T) {
 			<-b.hints
 		}
 		began := time.Now()
-		err := a.messageConn.do(t.Context(), func(c *serverConn) error {
-			_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.node)
+		err := a.messageConn.do(t.Context(), func(c *pgdb.Conn) error {
+			_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.node)
 			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
 			}
-			_, err2 := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, requestsChannel, b.node)
+			_, err2 := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, requestsChannel, b.node)
 			return errors.Join(err, err2)
 		})
 		if err != nil {
@@ -281,8 +281,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
 	enqueueOn(t, a, draft())
-	if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
-		return c.pg.Exec(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`).Close()
+	if err := a.messageConn.do(t.Context(), func(c *pgdb.Conn) error {
+		return c.ExecScript(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`)
 	}); err != nil {
 		t.Fatal(err)
 	}

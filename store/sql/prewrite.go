@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -34,7 +35,7 @@ var errPrewrite = prewriteError{errors.New("rows that were written ahead of the 
 
 type prewriteError struct{ error }
 
-func (prewriteError) kind() kind { return busy }
+func (prewriteError) Kind() database.Kind { return database.Busy }
 
 // prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
 // writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.

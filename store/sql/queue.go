@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -54,7 +55,7 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 		if err != nil {
 			return store.Receipt{}, err
 		}
-		if err := t.exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
+		if err := t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
 			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
 			return store.Receipt{}, err
 		}
@@ -183,8 +184,8 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 		return nil, nil
 	}
 	var sum, ids string
-	err = t.query(func(r row) (bool, error) {
-		sum, ids = r.text(0), r.text(1)
+	err = t.Query(func(r database.Row) (bool, error) {
+		sum, ids = r.Text(0), r.Text(1)
 		return false, nil
 	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
 	if err != nil || ids == "" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -22,7 +23,7 @@ type queueCount struct {
 	keptJobs, keptBytes int64
 }
 
-func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
+func (q *queueState) Count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
 
 func (q *queueState) setCount(c queueCount) {
 	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.waiting, c.uid, c.keptJobs, c.keptBytes
@@ -35,7 +36,7 @@ func (t *tx) queueToCount(name string) *queueState {
 		if t.queues == nil {
 			t.queues = map[*queueState]queueCount{}
 		}
-		t.queues[q] = q.count()
+		t.queues[q] = q.Count()
 	}
 	return q
 }
@@ -43,7 +44,7 @@ func (t *tx) queueToCount(name string) *queueState {
 // keptCounts returns the counts of a queue.
 func (t *tx) keptCounts(name string) queueCount {
 	if q := t.s.mem.lanes.queues[name]; q != nil {
-		return q.count()
+		return q.Count()
 	}
 	return queueCount{}
 }
@@ -77,7 +78,7 @@ func (t *tx) listQueues() error {
 	m := &t.s.mem
 	changed := false
 	for q, old := range t.queues {
-		if q.count() == old {
+		if q.Count() == old {
 			continue
 		}
 		changed = true
@@ -98,7 +99,7 @@ func (t *tx) listQueues() error {
 	}
 	var list []byte
 	for _, name := range m.listedQueues {
-		c := m.lanes.state(name).count()
+		c := m.lanes.state(name).Count()
 		list = append(append(list, name...), '=')
 		for _, n := range [...]int64{c.waiting, int64(c.uid), c.keptJobs} {
 			list = append(strconv.AppendInt(list, n, 10), '/')
@@ -112,10 +113,10 @@ func (t *tx) listQueues() error {
 // writeQueue stores the counts of a queue in its row.
 func (t *tx) writeQueue(q *queueState) (err error) {
 	if !q.hasRow() {
-		err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		err = t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
 		return err
 	}
-	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
+	err = t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
 		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes)
 	return err
@@ -136,7 +137,7 @@ func (s *engine) countQueues() error {
 	return err
 }
 
-const damagedCounts = damage(`the column "queues" of the table "meta" is damaged`)
+const damagedCounts = database.Damage(`the column "queues" of the table "meta" is damaged`)
 
 // queueCounts parses meta.queues.
 func queueCounts(list string) (map[string]queueCount, error) {

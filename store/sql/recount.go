@@ -8,19 +8,21 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // This file compares the counts that are stored in the database with the rows that they count, and counts the
 // rows again.
 
 // counterFaults compares the stored counts with the rows.
-func counterFaults(c conn) (faults []string, err error) {
+func counterFaults(c database.Conn) (faults []string, err error) {
 	for _, state := range queue.States() {
-		kept, err := c.number(`SELECT ` + state.String() + ` FROM meta`)
+		kept, err := c.Number(`SELECT ` + state.String() + ` FROM meta`)
 		if err != nil {
 			return nil, err
 		}
-		n, err := c.number(`SELECT count(*) FROM jobs WHERE state = ?`, int64(state))
+		n, err := c.Number(`SELECT count(*) FROM jobs WHERE state = ?`, int64(state))
 		if err != nil {
 			return nil, err
 		}
@@ -28,11 +30,11 @@ func counterFaults(c conn) (faults []string, err error) {
 			faults = append(faults, fmt.Sprintf("the counter of %[2]s jobs is %[1]d, but there are %[3]d", kept, state, n))
 		}
 	}
-	kept, err := c.number(`SELECT output_bytes FROM meta`)
+	kept, err := c.Number(`SELECT output_bytes FROM meta`)
 	if err != nil {
 		return nil, err
 	}
-	sum, err := c.number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
+	sum, err := c.Number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
 	if err != nil {
 		return nil, err
 	}
@@ -45,14 +47,14 @@ func counterFaults(c conn) (faults []string, err error) {
 }
 
 // gateFaults compares the counts of lanes and jobs that gates store with the rows.
-func gateFaults(c conn) (faults []string, err error) {
+func gateFaults(c database.Conn) (faults []string, err error) {
 	needed, named, err := gateUse(c)
 	if err != nil {
 		return nil, err
 	}
-	err = c.query(func(r row) (bool, error) {
-		id, gate := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
-		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[gate] {
+	err = c.Query(func(r database.Row) (bool, error) {
+		id, gate := r.Num(0), gateName{r.Num(1), r.Num(2), r.Text(3)}
+		if lanes, jobs := r.Num(4), r.Num(5); lanes != needed[id] || jobs != named[gate] {
 			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: %[1]d lanes (groups of waiting jobs) "+
 				"and %[2]d jobs, but %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
 		}
@@ -72,9 +74,9 @@ type gateName struct {
 }
 
 // gateUse returns how many lanes need each gate, and how many unfinished jobs name each lock or rate.
-func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err error) {
+func gateUse(c database.Conn) (needed map[int64]int64, named map[gateName]int64, err error) {
 	needed, named = map[int64]int64{}, map[gateName]int64{}
-	err = c.query(func(r row) (bool, error) {
+	err = c.Query(func(r database.Row) (bool, error) {
 		l, err := readLane(r)
 		for _, n := range l.Needs {
 			needed[n.Gate]++
@@ -84,10 +86,10 @@ func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	err = c.query(func(r row) (bool, error) {
-		for _, d := range readDemands(r.view(1)) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		for _, d := range readDemands(r.View(1)) {
 			if d.HasLimit() {
-				named[nameOf(d, int(r.num(0)))]++
+				named[nameOf(d, int(r.Num(0)))]++
 			}
 		}
 		return true, nil
@@ -97,13 +99,13 @@ func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err erro
 
 // recountGates creates missing gates that jobs or lanes need, and counts the users of all gates again. It
 // opens all lanes, so that the next claims check them again.
-func recountGates(c *liteConn) (err error) {
-	if err := c.exec(`BEGIN IMMEDIATE`); err != nil {
+func recountGates(c *sqlitedb.Conn) (err error) {
+	if err := c.Exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			c.exec(`ROLLBACK`)
+			c.Exec(`ROLLBACK`)
 		}
 	}()
 	g := gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{},
@@ -113,13 +115,13 @@ func recountGates(c *liteConn) (err error) {
 			return err
 		}
 	}
-	err = c.exec(`COMMIT`)
+	err = c.Exec(`COMMIT`)
 	return err
 }
 
 // gateCounts holds the existing gates and what uses them.
 type gateCounts struct {
-	conn  *liteConn
+	conn  *sqlitedb.Conn
 	ids   map[gateName]int64
 	lanes map[gateName]int64 // number of lanes that need each gate
 	jobs  map[gateName]int64 // number of jobs that name each lock or rate
@@ -127,16 +129,16 @@ type gateCounts struct {
 }
 
 func (g *gateCounts) read() error {
-	err := g.conn.query(func(r row) (bool, error) {
-		g.ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
+	err := g.conn.Query(func(r database.Row) (bool, error) {
+		g.ids[gateName{r.Num(1), r.Num(2), r.Text(3)}] = r.Num(0)
 		return true, nil
 	}, `SELECT id, uid, kind, key FROM gates`)
 	if err != nil {
 		return err
 	}
-	return g.conn.query(func(r row) (bool, error) {
-		for _, d := range readDemands(r.view(1)) {
-			gate := nameOf(d, int(r.num(0)))
+	return g.conn.Query(func(r database.Row) (bool, error) {
+		for _, d := range readDemands(r.View(1)) {
+			gate := nameOf(d, int(r.Num(0)))
 			g.words[gate] = d
 			if d.HasLimit() {
 				g.jobs[gate]++
@@ -153,11 +155,11 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 	}
 	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
 	d := g.words[gate]
-	if err := g.conn.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind,
+	if err := g.conn.Exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind,
 		gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
 		return 0, err
 	}
-	id, err := g.conn.number(`SELECT last_insert_rowid()`)
+	id, err := g.conn.Number(`SELECT last_insert_rowid()`)
 	g.ids[gate] = id
 	return id, err
 }
@@ -165,14 +167,14 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 // fixLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
 func (g *gateCounts) fixLanes() error {
 	needs := map[int64]string{}
-	err := g.conn.query(func(r row) (bool, error) {
+	err := g.conn.Query(func(r database.Row) (bool, error) {
 		var list strings.Builder
-		for line := range strings.Lines(r.text(2)) {
+		for line := range strings.Lines(r.Text(2)) {
 			var d queue.Demand
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
 				return true, nil // a damaged lane has no readable needs
 			}
-			gate := nameOf(d, int(r.num(1)))
+			gate := nameOf(d, int(r.Num(1)))
 			id, err := g.id(gate)
 			if err != nil {
 				return false, err
@@ -180,14 +182,14 @@ func (g *gateCounts) fixLanes() error {
 			g.lanes[gate]++
 			fmt.Fprintf(&list, "%d/%d/%d ", id, d.Kind, d.Units())
 		}
-		needs[r.num(0)] = list.String()
+		needs[r.Num(0)] = list.String()
 		return true, nil
 	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
 	if err != nil {
 		return err
 	}
 	for id, list := range needs {
-		if err := g.conn.exec(
+		if err := g.conn.Exec(
 			`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list,
 			id); err != nil {
 			return err
@@ -197,7 +199,7 @@ func (g *gateCounts) fixLanes() error {
 }
 
 func (g *gateCounts) write() error {
-	if err := g.conn.exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
+	if err := g.conn.Exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
 		return err
 	}
 	for gate := range g.words {
@@ -209,7 +211,7 @@ func (g *gateCounts) write() error {
 		if g.lanes[gate]+g.jobs[gate] == 0 {
 			continue
 		}
-		if err := g.conn.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[gate], g.jobs[gate],
+		if err := g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[gate], g.jobs[gate],
 			id); err != nil {
 			return err
 		}
@@ -228,22 +230,22 @@ const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting,
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
 // userFaults compares the stored counts of users with the rows.
-func userFaults(c conn) (faults []string) {
+func userFaults(c database.Conn) (faults []string) {
 	const meta = `SELECT users FROM meta`
 	field := func(i int) func(string) (map[int64]int64, error) {
-		return func(list string) (map[int64]int64, error) { return fieldOf(list, i), nil }
+		return func(list string) (map[int64]int64, error) { return database.ListField(list, i), nil }
 	}
-	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs of uid",
+	waiting := countFaults(c, database.Row.Num, database.ParseNumbers, countSource{"waiting jobs of uid",
 		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	bytes := countFaults(c, row.num, field(2), countSource{"bytes used by the jobs and schedules of uid",
+	bytes := countFaults(c, database.Row.Num, field(2), countSource{"bytes used by the jobs and schedules of uid",
 		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
-	outputs := countFaults(c, row.num, field(3), countSource{"output bytes of uid",
+	outputs := countFaults(c, database.Row.Num, field(3), countSource{"output bytes of uid",
 		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
 	return slices.Concat(waiting, bytes, outputs)
 }
 
 // queueFaults compares the stored counts of queues with the rows.
-func queueFaults(c conn) (faults []string) {
+func queueFaults(c database.Conn) (faults []string) {
 	for _, of := range []struct {
 		member func(queueCount) int64
 		countSource
@@ -268,7 +270,7 @@ func queueFaults(c conn) (faults []string) {
 			return numbers, err
 		}
 		of.meta = `SELECT queues FROM meta`
-		faults = append(faults, countFaults(c, row.text, listed, of.countSource)...)
+		faults = append(faults, countFaults(c, database.Row.Text, listed, of.countSource)...)
 	}
 	return faults
 }
@@ -279,18 +281,18 @@ type countSource struct{ subject, meta, table, rows string }
 // countFaults compares stored counts with the rows that they count. A count in the list of meta takes
 // precedence over the one in the table. The function key reads from a column which user or queue a count
 // belongs to.
-func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error),
+func countFaults[K cmp.Ordered](c database.Conn, key func(database.Row, int) K, listed func(string) (map[K]int64, error),
 	source countSource) (faults []string) {
 	list := ""
-	err := c.query(func(r row) (bool, error) {
-		list = r.text(0)
+	err := c.Query(func(r database.Row) (bool, error) {
+		list = r.Text(0)
 		return false, nil
 	}, source.meta)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
-			err = c.query(func(r row) (bool, error) {
-				counts[key(r, 0)] = r.num(1)
+			err = c.Query(func(r database.Row) (bool, error) {
+				counts[key(r, 0)] = r.Num(1)
 				return true, nil
 			}, q)
 		}
@@ -319,31 +321,31 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 
 // recount repairs a backup: it counts the rows again, creates missing indexes and removes damaged parts of
 // batches.
-func recount(c *liteConn) error {
+func recount(c *sqlitedb.Conn) error {
 	wrong, err := schemaFaults(c)
 	if err != nil {
 		return err
 	}
 	for _, f := range wrong {
 		if strings.HasPrefix(f.create, "CREATE INDEX") || strings.HasPrefix(f.create, "CREATE UNIQUE INDEX") {
-			if err := c.exec(f.create); err != nil {
+			if err := c.Exec(f.create); err != nil {
 				return err
 			}
 		}
 	}
 	for _, state := range queue.States() {
-		if err := c.exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`,
+		if err := c.Exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`,
 			int64(state)); err != nil {
 			return err
 		}
 	}
-	if err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+	if err := c.Exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
 		return err
 	}
 	if err := recountGates(c); err != nil {
 		return err
 	}
-	return carryOutAll(c, []string{
+	return sqlitedb.ExecAll(c, []string{
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
 		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` +

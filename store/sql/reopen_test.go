@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have
@@ -68,7 +69,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 // transaction, which it did not commit, is not.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
 	dir := createDatabase(t, 1)
-	path := filepath.Join(dir, databaseName)
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
 	said, die := startOtherProgram(t, path,
 		`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 	die()
@@ -99,7 +100,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 		tx.s.mem.nextSeq++
-		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
 	if err == nil {
@@ -189,7 +190,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
 		err := s.do(t.Context(), urgent, func(tx *tx) error {
-			n, err := tx.number(`SELECT count(*) FROM ` + table)
+			n, err := tx.Number(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows are left in %s", n, table)
 			}
@@ -323,7 +324,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 			}
 		}
 		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
-			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
+			n, err = tx.Number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
 				bit(s.Order() == byPriority))
 			return err
 		})

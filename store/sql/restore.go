@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // Restored reports the contents of a restored backup.
@@ -38,7 +40,7 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	if err := copyFile(path, file, each); err != nil {
 		return done, nil, err
 	}
-	c, err := openConn(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
+	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
 	if err == nil {
 		err = notBackup(file, checkBackup(c))
 	} else {
@@ -48,10 +50,10 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 		done, err = unpack(c, save)
 	}
 	if err == nil {
-		err = keepNumbers(c, filepath.Join(dir, databaseName))
+		err = keepNumbers(c, filepath.Join(dir, sqlitedb.DatabaseName))
 	}
 	if c != nil {
-		err = errors.Join(err, c.close())
+		err = errors.Join(err, c.Close())
 	}
 	if err != nil {
 		return done, nil, err
@@ -114,16 +116,16 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func checkBackup(c *liteConn) error {
+func checkBackup(c *sqlitedb.Conn) error {
 	if err := integrity(c); err != nil {
 		return err
 	}
-	next, err := c.number(`SELECT next_seq FROM meta`)
+	next, err := c.Number(`SELECT next_seq FROM meta`)
 	if err == nil && next < 1 {
 		err = errors.New(`the counters in its table "meta" are missing`)
 	}
 	if err == nil {
-		err = migrate(c, migrations)
+		err = sqlitedb.Migrate(c, database.Migrations)
 	}
 	if err == nil {
 		err = recount(c)
@@ -139,12 +141,12 @@ func checkBackup(c *liteConn) error {
 }
 
 // unpack writes the outputs in a backup to their files.
-func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
-	if done.Jobs, err = c.number(
+func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
+	if done.Jobs, err = c.Number(
 		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
 		return done, err
 	}
-	there, err := c.number(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
+	there, err := c.Number(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
 	if err != nil || there == 0 {
 		return done, err
 	}
@@ -158,8 +160,8 @@ func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Re
 		f = nil
 		return err
 	}
-	err = c.query(func(r row) (bool, error) {
-		if ref := r.text(0); ref != open || f == nil {
+	err = c.Query(func(r database.Row) (bool, error) {
+		if ref := r.Text(0); ref != open || f == nil {
 			if err := finish(); err != nil {
 				return false, err
 			}
@@ -169,47 +171,47 @@ func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Re
 				return false, err
 			}
 		}
-		_, err := io.WriteString(f, r.text(2))
+		_, err := io.WriteString(f, r.Text(2))
 		return true, err
 	}, `SELECT ref, n, bytes FROM outputs ORDER BY ref, n`)
 	if err = errors.Join(err, finish()); err != nil {
 		return done, err
 	}
-	if err := c.exec(`DROP TABLE outputs`); err != nil {
+	if err := c.Exec(`DROP TABLE outputs`); err != nil {
 		return done, err
 	}
 	if done.Outputs == 0 {
 		return done, nil
 	}
-	err = c.exec(`VACUUM`) // shrink the file, which still has the size that it had with the outputs
+	err = c.Exec(`VACUUM`) // shrink the file, which still has the size that it had with the outputs
 	return done, err
 }
 
 // keepNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
 // of the high-water mark.
-func keepNumbers(c *liteConn, path string) error {
-	p := readHighWater(filepath.Dir(path))
-	err := c.exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.commits, p.nextSeq, p.nextEvent)
+func keepNumbers(c *sqlitedb.Conn, path string) error {
+	p := sqlitedb.ReadHighWater(filepath.Dir(path))
+	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.Commits, p.NextSeq, p.NextEvent)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Lstat(path); err != nil {
 		return nil
 	}
-	old, err := openConn(path, `query_only = 1`, `trusted_schema = 0`)
+	old, err := sqlitedb.Open(path, `query_only = 1`, `trusted_schema = 0`)
 	if err != nil {
 		return nil
 	}
-	defer old.close()
+	defer old.Close()
 	var epoch, seq, event int64
-	err = old.query(func(r row) (bool, error) {
-		epoch, seq, event = r.num(0), r.num(1), r.num(2)
+	err = old.Query(func(r database.Row) (bool, error) {
+		epoch, seq, event = r.Num(0), r.Num(1), r.Num(2)
 		return false, nil
 	}, `SELECT epoch, next_seq, next_event FROM meta`)
 	if err != nil {
 		return nil
 	}
-	err = c.exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
+	err = c.Exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
 		epoch, seq, event)
 	return err
 }
@@ -218,27 +220,27 @@ func keepNumbers(c *liteConn, path string) error {
 // steps, a service refuses to start, because the high-water mark shows that a database is missing. If the
 // process is killed between the steps, the user can run restore again.
 func installPrepared(dir, prepared, asideDir string, between func() error) error {
-	m, err := openHighWater(dir)
+	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {
-		err = m.file.Close()
+		err = m.File.Close()
 	}
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm", checkName} {
+	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.CheckName} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside: %w", err)
 		}
 	}
-	if err := errors.Join(syncDir(asideDir), syncDir(dir)); err != nil {
+	if err := errors.Join(sqlitedb.SyncDir(asideDir), sqlitedb.SyncDir(dir)); err != nil {
 		return err
 	}
 	if err := between(); err != nil {
 		return err
 	}
-	if err := os.Rename(prepared, filepath.Join(dir, databaseName)); err != nil {
+	if err := os.Rename(prepared, filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
 		return fmt.Errorf("cannot move the backup into place: %w", err)
 	}
-	return syncDir(dir)
+	return sqlitedb.SyncDir(dir)
 }

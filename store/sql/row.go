@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -143,21 +143,24 @@ func (t *texts) inline() any {
 	return t.input
 }
 
+// keptScratch is the size in bytes of the largest buffer that scratch keeps.
+const keptScratch = 64 << 10
+
 // scratch is a pool of buffers for reading texts.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
 // readTexts decodes a job's labels and settings and, if whole is set, its input.
-func readTexts(r row, whole bool, terms *queue.Execution) error {
+func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
 	buf := scratch.Get().(*[]byte)
 	defer func() {
-		if cap(*buf) <= keptTextMemory {
+		if cap(*buf) <= keptScratch {
 			scratch.Put(buf)
 		}
 	}()
-	text := append((*buf)[:0], r.view(headWidth+2)...)
+	text := append((*buf)[:0], r.View(headWidth+2)...)
 	// The settings and the input are two JSON objects. Join them into one, to decode only once.
 	if whole {
-		if input := r.view(headWidth + 3); len(input) > 0 {
+		if input := r.View(headWidth + 3); len(input) > 0 {
 			n := len(text) - 1
 			if n < 0 || text[n] != '}' || input[0] != '{' {
 				return errors.New("the stored text is not a JSON object")
@@ -167,7 +170,7 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 	}
 	*buf = text
 	err := quick.Unmarshal(text, terms, asWritten)
-	if labels := r.view(headWidth); err == nil && len(labels) > 0 {
+	if labels := r.View(headWidth); err == nil && len(labels) > 0 {
 		err = json.Unmarshal(labels, &terms.Labels)
 	}
 	return err
@@ -177,11 +180,11 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 var asWritten = compatible.FormatDurationAsNano(true)
 
 // readHead reads a job from a row of headColumns.
-func readHead(r row) queue.Job {
-	n, t := r.num, r.text
+func readHead(r database.Row) queue.Job {
+	n, t := r.Num, r.Text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	return queue.Job{
-		Demands: readDemands(r.view(laneColumn + 1)), Progress: readProgress(r.view(laneColumn + 2)),
+		Demands: readDemands(r.View(laneColumn + 1)), Progress: readProgress(r.View(laneColumn + 2)),
 		Schedule: t(laneColumn + 3),
 		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
@@ -223,12 +226,12 @@ func readDemands(text []byte) (list []queue.Demand) {
 
 // readJob reads a job from a row of columns that begin with headColumns. If the settings are damaged, it
 // returns an error and the job without its settings. The job's field Error then holds the same error.
-func readJob(r row, columns string) (queue.Job, error) {
+func readJob(r database.Row, columns string) (queue.Job, error) {
 	j := readHead(r)
 	if columns == headColumns {
 		return j, nil
 	}
-	j.Error = r.text(headWidth + 1)
+	j.Error = r.Text(headWidth + 1)
 	if err := readTexts(r, columns == wholeColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
 		err = fmt.Errorf("the settings of job %s are %w: %w", j.ID, errDamaged, err)
@@ -240,12 +243,12 @@ func readJob(r row, columns string) (queue.Job, error) {
 
 // readMoved reads a job, with its place in the queue, from a row of columns that begin with headColumns. It
 // sets Damaged if the settings are damaged.
-func readMoved(r row, columns string) rules.Job {
+func readMoved(r database.Row, columns string) rules.Job {
 	j, err := readJob(r, columns)
-	j.Rank = r.num(rankColumn)
+	j.Rank = r.Num(rankColumn)
 	return rules.Job{
-		Job: j, Slot: rules.Slot(r.num(placeColumn)), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14),
-		LastAttempt: r.text(laneColumn + 15), Stored: r.num(laneColumn + 16), Damaged: err != nil,
+		Job: j, Slot: rules.Slot(r.Num(placeColumn)), Lane: r.Num(laneColumn), Node: r.Num(laneColumn + 14),
+		LastAttempt: r.Text(laneColumn + 15), Stored: r.Num(laneColumn + 16), Damaged: err != nil,
 	}
 }
 
@@ -257,8 +260,8 @@ const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_
 var attemptWidth = strings.Count(attemptColumns, ",") + 1
 
 // readAttempt reads an attempt without its output from a row of attemptColumns.
-func readAttempt(r row) queue.Attempt {
-	n, t := r.num, r.text
+func readAttempt(r database.Row) queue.Attempt {
+	n, t := r.Num, r.Text
 	return queue.Attempt{
 		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
 		EndedAt:  queue.Millis(n(6)),
@@ -266,49 +269,4 @@ func readAttempt(r row) queue.Attempt {
 		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15),
 		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
 	}
-}
-
-// numbers parses meta.reserved or meta.users. It returns a map from each entry's first number to its second.
-// fieldOf reads the remaining numbers.
-func numbers(list string) (map[int64]int64, error) {
-	byNumber := map[int64]int64{}
-	for entry := range strings.FieldsSeq(list) {
-		first, second, _ := strings.Cut(entry, "/")
-		second, _, _ = strings.Cut(second, "/")
-		n, err := strconv.ParseInt(first, 10, 64)
-		m, err2 := strconv.ParseInt(second, 10, 64)
-		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf(`the database is damaged: cannot read a list of numbers in the table "meta": %w`, err)
-		}
-		byNumber[n] = m
-	}
-	return byNumber, nil
-}
-
-// fieldOf returns field i of each entry in a list that numbers can parse, by the entry's first number. It
-// skips entries without that field.
-func fieldOf(list string, i int) map[int64]int64 {
-	byNumber := map[int64]int64{}
-	for entry := range strings.FieldsSeq(list) {
-		if parts := strings.Split(entry, "/"); len(parts) > i {
-			first, _ := strconv.ParseInt(parts[0], 10, 64) // no error, because numbers has parsed the list before
-			byNumber[first], _ = strconv.ParseInt(parts[i], 10, 64)
-		}
-	}
-	return byNumber
-}
-
-// appendReserved adds a lease to meta.reserved.
-func appendReserved(list []byte, seq, fence, node int64) []byte {
-	list = appendNumbers(list, seq, fence)
-	if node != 0 {
-		list = append(strconv.AppendInt(append(list[:len(list)-1], '/'), node, 10), ' ')
-	}
-	return list
-}
-
-// appendNumbers adds an entry of two numbers to a list that numbers can parse.
-func appendNumbers(list []byte, first, second int64) []byte {
-	list = append(strconv.AppendInt(list, first, 10), '/')
-	return append(strconv.AppendInt(list, second, 10), ' ')
 }

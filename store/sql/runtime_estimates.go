@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -103,7 +104,7 @@ func (t *tx) writeEstimatesEachMinute() error {
 		e.written = minute
 		if list := e.take(); list != nil {
 			t.undo = append(t.undo, func() { e.markUnwritten() })
-			err := t.exec(putEstimates, list)
+			err := t.Exec(putEstimates, list)
 			return err
 		}
 	}
@@ -120,7 +121,7 @@ func (e *runtimeEstimates) markUnwritten() {
 // writeEstimates writes the estimates when the store is closed.
 func (s *engine) writeEstimates() (err error) {
 	if list := s.runtimeEstimates.take(); list != nil {
-		err = s.db.exec(putEstimates, list)
+		err = s.db.Exec(putEstimates, list)
 	}
 	return err
 }
@@ -128,8 +129,8 @@ func (s *engine) writeEstimates() (err error) {
 // loadEstimates reads the estimates. It skips damaged ones.
 func (s *engine) loadEstimates() error {
 	var b []byte
-	err := s.db.query(func(r row) (bool, error) {
-		b = bytes.Clone(r.view(0))
+	err := s.db.Query(func(r database.Row) (bool, error) {
+		b = bytes.Clone(r.View(0))
 		return false, nil
 	}, `SELECT list FROM usual`)
 	s.runtimeEstimates.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // maxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
@@ -76,7 +77,7 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 	}
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
 	if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
-		err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
+		err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }
@@ -123,8 +124,8 @@ func timedJobs(r *reader, rows int) ([]rankedJob, error) {
 
 // rankedBy returns the sort keys and numbers of the jobs that a statement selects.
 func (r *reader) rankedBy(sql string, args ...any) (list []rankedJob, err error) {
-	err = r.query(func(r row) (bool, error) {
-		list = append(list, rankedJob{r.num(0), r.num(1)})
+	err = r.Query(func(r database.Row) (bool, error) {
+		list = append(list, rankedJob{r.Num(0), r.Num(1)})
 		return true, nil
 	}, sql, args...)
 	return list, err

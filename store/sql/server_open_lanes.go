@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for
@@ -34,7 +36,7 @@ func (t *tx) openLanesOfUsers(q *queueState) error {
 		}
 		from, args = these, append(args, strings.Join(uids, " "))
 	}
-	return t.query(func(r row) (bool, error) {
+	return t.Query(func(r database.Row) (bool, error) {
 		l, err := readLane(r)
 		if err != nil {
 			return false, err

@@ -13,6 +13,8 @@ import (
 
 	"github.com/queuectl/queuectl/internal/folder"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
@@ -21,6 +23,7 @@ import (
 // compaction and for operations with wholeReserve, because these free space. Without them, a disk that the
 // database itself has filled would stay full.
 const (
+	reserve      = "reserve" // name of the file
 	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
 	// minFreeBytes is the free space in bytes below which new jobs are refused.
@@ -69,14 +72,14 @@ func (s *Store) SpaceError() error {
 		free = math.MaxInt64
 	}
 	inside := s.freeInside.Load()
-	maxSize, limited := fileLimit()
+	maxSize, limited := sqlitedb.FileLimit()
 	if refusal := s.noReserve.Load(); refusal != nil {
 		return *refusal
 	}
 	if free >= minFreeBytes && !limited {
 		return nil
 	}
-	now, err := statFiles(filepath.Join(s.dir, databaseName))
+	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
 	if err != nil {
 		return nil // the next commit reports the error
 	}
@@ -115,7 +118,7 @@ func checkFileLimit(path string) error {
 	if info, err := os.Stat(path); err == nil {
 		need = max(need, info.Size()+minFileGrowth)
 	}
-	if maxSize, limited := fileLimit(); limited && maxSize < need {
+	if maxSize, limited := sqlitedb.FileLimit(); limited && maxSize < need {
 		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit "+
 			"(LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
 	}
@@ -157,7 +160,7 @@ func (s *Store) Capacity() int64 {
 	if known := s.capacity.Load(); known != nil && time.Since(known.measured) < capacityAge {
 		return known.bytes
 	}
-	n, err := totalBytes(s.dir)
+	n, err := sqlitedb.TotalBytes(s.dir)
 	if err != nil {
 		return 0
 	}
@@ -184,7 +187,7 @@ func (s *Store) maintainReserve() {
 	switch {
 	case err == nil:
 		s.noReserve.Store(nil)
-	case errno != syscall.ENOSPC && !noSpace(errno):
+	case errno != syscall.ENOSPC && !sqlitedb.NoSpace(errno):
 		s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
@@ -193,7 +196,7 @@ func (s *Store) maintainReserve() {
 }
 
 func writeReserve(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|plainFile, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.PlainFile, 0o600)
 	if err != nil {
 		return err
 	}
@@ -228,7 +231,7 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
 	for told := false; ; {
-		err := folder.WaitForChange(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
+		err := folder.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
 		})
@@ -258,7 +261,7 @@ func (s *Store) Guard(ctx context.Context) {
 // sameFiles returns the current state of the database and its WAL. It returns an error if one of them was
 // deleted or replaced while it was open, because later writes to it would be lost.
 func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
-	if now, err = statFiles(filepath.Join(s.dir, databaseName)); err != nil {
+	if now, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
 		return now, err
 	}
 	for i := range now {
@@ -300,8 +303,8 @@ func (s *Store) checkFiles() (wal int64, err error) {
 // which may truncate the WAL, no frames are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames := int64(0)
-	err := s.conn.query(func(r row) (bool, error) {
-		frames = r.num(1)
+	err := s.conn.Query(func(r database.Row) (bool, error) {
+		frames = r.Num(1)
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+pageSize) {
@@ -320,7 +323,7 @@ const (
 // checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
 // program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
-	pages, err := s.conn.number(`PRAGMA page_count`)
+	pages, err := s.conn.Number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {
 		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
 			"few for its %d pages", s.dir, size, pages)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -64,14 +65,14 @@ func columnsOf(part rules.ReadScope) string {
 func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	found := false
 	columns := columnsOf(part)
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		found = true
-		t.readBytes += int(r.num(width(columns))) // a change makes SQLite move the whole row, so count all of it
+		t.readBytes += int(r.Num(width(columns))) // a change makes SQLite move the whole row, so count all of it
 		j = readMoved(r, columns)
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
-		err = missingJob(t.conn, seq)
+		err = missingJob(t.Conn, seq)
 	}
 	return j, err
 }
@@ -79,7 +80,7 @@ func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 // jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
 // table, its condition and its order.
 func (t *tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, readMoved(r, headColumns))
 		return len(list) < limit, nil
 	}, `SELECT `+headColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
@@ -95,7 +96,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	}
 	t.dropPrefetched()
 	j.Stored = text.size(j.Parents)
-	err = t.writeRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+	err = t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
@@ -104,7 +105,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored,
 		j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
-		err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
+		err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}
 	return err
 }
@@ -126,7 +127,7 @@ func (t *tx) Put(j *rules.Job) error {
 	t.noteWrite(j)
 	args := row.args(j.Seq)
 	if j.WriteScope == rules.WriteRow {
-		err := t.writeRow(set+` WHERE seq = ?37`, args...)
+		err := t.WriteRow(set+` WHERE seq = ?37`, args...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -134,7 +135,7 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	if j.WriteScope == rules.WriteTerms {
-		err = t.exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.terms)...)
+		err = t.Exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.terms)...)
 		return err
 	}
 	demands, err := demandsText(j.Demands)
@@ -142,7 +143,7 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	all := set + `, terms = ?38, labels = ?39, input = ?40, queue = ?41, demands = ?42, unique_key = ?43, unique_for = ?44, hooks = ?45, parents = ?46 WHERE seq = ?37`
-	if err = t.exec(all, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique,
+	if err = t.Exec(all, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique,
 		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (t *tx) PutProgress(j *rules.Job) error {
 		}
 		text = string(raw)
 	}
-	err := t.exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
+	err := t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
 	return err
 }
 
@@ -214,9 +215,9 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 		t.Hold(&with)
 	}
 	name, kept := "", false
-	err := t.query(func(r row) (bool, error) { // a removed job has no row and needs no change
-		name, kept = r.text(0), r.num(1) != 0
-		t.Holds(int(r.num(2)), 0, -bytes)
+	err := t.Query(func(r database.Row) (bool, error) { // a removed job has no row and needs no change
+		name, kept = r.Text(0), r.Num(1) != 0
+		t.Holds(int(r.Num(2)), 0, -bytes)
 		return false, nil
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
@@ -225,7 +226,7 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 	if kept {
 		t.countKept(name, queueCount{keptBytes: -bytes})
 	}
-	err = t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+	err = t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 	return err
 }
 
@@ -242,20 +243,20 @@ func demandsText(list []queue.Demand) (string, error) {
 // job's row.
 func (t *tx) writeInput(seq int64, text *texts) (err error) {
 	if text.inline() != nil {
-		err = t.exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+		err = t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 		return err
 	}
-	err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
+	err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
 		seq, text.input)
 	return err
 }
 
 // forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
 func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
-	if err := t.exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
+	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
-	return t.exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
+	return t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
 		seq)
 }
 
@@ -287,7 +288,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 
 // AddGarbage implements rules.Tx.
 func (t *tx) AddGarbage(ref, node string) error {
-	err := t.exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
+	err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 	return err
 }
 
@@ -302,7 +303,7 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	if uid := j.Private(); uid != nil {
 		private = int64(*uid)
 	}
-	err := t.writeRow(
+	err := t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 	return err

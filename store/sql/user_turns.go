@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -173,7 +174,7 @@ func (t *tx) openLanes(q *queueState) error {
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
 // returns nil if no user meets it.
 func (t *tx) nextOpenLanes(q *queueState, condition string, uidArg int) (uid *int, err error) {
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := readLane(r)
 		if err != nil || uid != nil && l.UID != *uid {
 			return false, err

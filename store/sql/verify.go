@@ -14,6 +14,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // rebuildAdvice is the advice for rows that contradict each other.
@@ -66,7 +68,7 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 	if err != nil {
 		return nil, err
 	}
-	err = s.withCopy(ctx, 0, each, func(c *liteConn, _ string) error {
+	err = s.withCopy(ctx, 0, each, func(c *sqlitedb.Conn, _ string) error {
 		list = verify(c, files, outputs, s.now())
 		return nil
 	}, nil)
@@ -77,7 +79,7 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 // all rows and output files.
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineDir(dir)
-	path := filepath.Join(dir, databaseName)
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
 	wrong := func(err error) []store.Finding {
 		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
 			Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
@@ -87,21 +89,21 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 		return append(list, store.Finding{Check: "database", Level: store.LevelFailure,
 			Message: fmt.Sprintf("%s is missing", path),
 			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
-				"empty queue, remove %s", filepath.Join(dir, highWaterName))})
+				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterName))})
 	case err != nil:
 		return wrong(err)
 	case info.Mode().IsRegular() && info.Size() == 0:
 		return append(list, findEmpty(dir, path))
 	}
-	c, err := openWriter(path)
+	c, err := sqlitedb.OpenWriter(path)
 	if err != nil {
-		return wrong(explain(path, err))
+		return wrong(sqlitedb.Explain(path, err))
 	}
-	defer c.close()
-	if err := checkHighWater(c, dir); err != nil {
+	defer c.Close()
+	if err := sqlitedb.CheckHighWater(c, dir); err != nil {
 		return wrong(err)
 	}
-	if n, err := c.number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
+	if n, err := c.Number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
 		return append(list, findEmpty(dir, path))
 	}
 	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
@@ -119,7 +121,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 // findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
 // held jobs.
 func findEmpty(dir, path string) store.Finding {
-	mark := filepath.Join(dir, highWaterName)
+	mark := filepath.Join(dir, sqlitedb.HighWaterName)
 	if _, err := os.Stat(mark); err == nil {
 		return store.Finding{Check: "database", Level: store.LevelFailure,
 			Message: path + " is empty, but contained jobs before",
@@ -136,23 +138,23 @@ func ExamineDir(dir string) (list []store.Finding) {
 	add := func(check string, level store.Level, next, format string, args ...any) {
 		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
 	}
-	system, err := fileSystemOf(dir)
+	system, err := sqlitedb.FileSystemOf(dir)
 	switch {
 	case err != nil:
 		add("file system", store.LevelFailure, "check that the directory exists and can be read", "%v", err)
-	case system.refuse(dir) != nil:
+	case system.Refuse(dir) != nil:
 		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl "+
-			"restore FILE with another --dir", "%v", system.refuse(dir))
-	case system.note != "":
+			"restore FILE with another --dir", "%v", system.Refuse(dir))
+	case system.Note != "":
 		add("file system", store.LevelWarning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir,
-			system.name, system.note)
+			system.Name, system.Note)
 	default:
 		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
-			system.name, refusedNames())
+			system.Name, sqlitedb.RefusedNames())
 	}
-	if free, err := freeBytes(dir); err != nil {
+	if free, err := sqlitedb.FreeBytes(dir); err != nil {
 		add("disk", store.LevelFailure, "check the disk", "%v", err)
-	} else if inodes := freeInodes(dir); inodes == 0 {
+	} else if inodes := sqlitedb.FreeInodes(dir); inodes == 0 {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
 	} else if free < minFreeBytes+reserveBytes {
 		add("disk", store.LevelFailure, "free some space",
@@ -162,7 +164,7 @@ func ExamineDir(dir string) (list []store.Finding) {
 		add("disk", store.LevelOK, "", "%d MiB are free", free>>20)
 	}
 	before := len(list)
-	for _, name := range []string{".", databaseName, databaseName + "-wal", databaseName + "-shm", highWaterName,
+	for _, name := range []string{".", sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.HighWaterName,
 		reserve} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
 		// The state directory may be a symbolic link. The mode of a link has no meaning, so Stat follows it.
@@ -175,12 +177,12 @@ func ExamineDir(dir string) (list []store.Finding) {
 			continue
 		}
 		if err == nil {
-			err = checkPrivate(path, info, open)
+			err = sqlitedb.CheckPrivate(path, info, open)
 		}
 		if err != nil {
 			add("permissions", store.LevelFailure, "make the service's account the owner of the queue's files, and give no "+
 				"other account access", "%v", err)
-		} else if err = checkWritable(path, info); err != nil {
+		} else if err = sqlitedb.CheckWritable(path, info); err != nil {
 			add("permissions", store.LevelFailure, "", "%v", err) // the error says what to do
 		}
 	}
@@ -192,7 +194,7 @@ func ExamineDir(dir string) (list []store.Finding) {
 
 // examineSchema compares the tables and indexes with those that the migrations create. It also checks that
 // the newest rows are not dated in the future.
-func examineSchema(c *liteConn) (list []store.Finding) {
+func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
 	wrong, err := schemaFaults(c)
 	if err != nil {
 		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
@@ -200,14 +202,14 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	for _, f := range wrong {
 		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text, Next: rebuildAdvice})
 	}
-	version, err := c.number(`PRAGMA user_version`)
+	version, err := c.Number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
 		list = append(list, store.Finding{Check: "database", Level: store.LevelOK,
 			Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`,
 		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
-		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
+		if at, err := c.Number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
 			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
 				Next:    "set the clock of the machine (dates that are already stored stay as they are)"})
@@ -217,10 +219,10 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 }
 
 // examineFrames reports jobs that were lost because parts of their batches were damaged.
-func examineFrames(c *liteConn) (list []store.Finding) {
+func examineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
-	err := c.query(func(r row) (bool, error) {
-		n, first, last = r.num(0), r.num(1), r.num(2)
+	err := c.Query(func(r database.Row) (bool, error) {
+		n, first, last = r.Num(0), r.Num(1), r.Num(2)
 		return false, nil
 	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
@@ -240,20 +242,20 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 type schemaFault struct{ text, create string }
 
 // schemaFaults compares the schema of a database with that of a new one.
-func schemaFaults(c *liteConn) (list []schemaFault, err error) {
-	fresh, err := openConn(":memory:")
+func schemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
+	fresh, err := sqlitedb.Open(":memory:")
 	if err != nil {
 		return nil, err
 	}
-	defer fresh.close()
-	if err := migrate(fresh, migrations); err != nil {
+	defer fresh.Close()
+	if err := sqlitedb.Migrate(fresh, database.Migrations); err != nil {
 		return nil, err
 	}
 	const all = `SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`
-	read := func(c *liteConn) (map[string]string, error) {
+	read := func(c *sqlitedb.Conn) (map[string]string, error) {
 		byName := map[string]string{}
-		err := c.query(func(r row) (bool, error) {
-			byName[r.text(0)] = strings.Join(strings.Fields(r.text(1)), " ")
+		err := c.Query(func(r database.Row) (bool, error) {
+			byName[r.Text(0)] = strings.Join(strings.Fields(r.Text(1)), " ")
 			return true, nil
 		}, all)
 		return byName, err
@@ -266,8 +268,8 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := c.number(`PRAGMA user_version`)
-	newer := version > int64(len(migrations)) // a newer version may have added objects
+	version, err := c.Number(`PRAGMA user_version`)
+	newer := version > int64(len(database.Migrations)) // a newer version may have added objects
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
@@ -285,7 +287,7 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 }
 
 // verify compares the rows of a copy with each other and with the output files.
-func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
+func verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
 		if err != nil { // the database is so damaged that its rows cannot be read
@@ -321,7 +323,7 @@ func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now qu
 const maxFaults = 10
 
 // rowFaults returns descriptions of rows that contradict each other or the clock.
-func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
+func rowFaults(c database.Conn, now queue.Millis) (faults []string, err error) {
 	future := int64(now.Add(maxClockAhead))
 	for _, q := range []struct {
 		text, sql string
@@ -363,8 +365,8 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 			`SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
 		n, example := int64(0), ""
-		err := c.query(func(r row) (bool, error) {
-			n, example = r.num(0), r.text(1)
+		err := c.Query(func(r database.Row) (bool, error) {
+			n, example = r.Num(0), r.Text(1)
 			return false, nil
 		}, q.sql, q.args...)
 		if err != nil {
@@ -433,7 +435,7 @@ func contentFault(path string, size int64) string {
 // outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
 // files. A leased attempt may already have a file without referring to it. Files in the table garbage will be
 // deleted soon. A file without an attempt is not a fault if it may belong to another store.
-func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) (faults []string, err error) {
+func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []string, err error) {
 	orphans := map[string]bool{}
 	for name := range files {
 		orphans[name] = true
@@ -458,8 +460,8 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 		return nil, err
 	}
 	known := func(q string) error {
-		return c.query(func(r row) (bool, error) {
-			delete(orphans, r.text(0))
+		return c.Query(func(r database.Row) (bool, error) {
+			delete(orphans, r.Text(0))
 			return true, nil
 		}, q)
 	}
@@ -468,14 +470,14 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 		return nil, err
 	}
 	reserved := ""
-	err = c.query(func(r row) (bool, error) {
-		reserved = r.text(0)
+	err = c.Query(func(r database.Row) (bool, error) {
+		reserved = r.Text(0)
 		return false, nil
 	}, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err
 	}
-	held, err := numbers(reserved)
+	held, err := database.ParseNumbers(reserved)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,14 @@
 package sql
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
 
 // planFaults checks that SQLite executes the most frequent queries with an index.
-func planFaults(c *liteConn) (faults []string, err error) {
+func planFaults(c *sqlitedb.Conn) (faults []string, err error) {
 	for _, q := range []string{
 		`SELECT seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = 0 AND (rank, seq) >= (0, 0) ORDER BY rank, seq`,
 		`SELECT id FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = 'x' AND uid > 1 ORDER BY uid, head_rank, head_seq`,
@@ -17,8 +22,8 @@ func planFaults(c *liteConn) (faults []string, err error) {
 		`SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = 'x' AND id <> CAST(seq AS TEXT)`,
 		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
 	} {
-		err := c.query(func(r row) (bool, error) {
-			if plan := r.text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
+		err := c.Query(func(r database.Row) (bool, error) {
+			if plan := r.Text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
 				faults = append(faults, plan+": "+q)
 			}
 			return true, nil
