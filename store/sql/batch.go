@@ -119,26 +119,8 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	for i := range r.Drafts {
 		names += bit(r.Drafts[i].ID != "")
 	}
-	switch {
-	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
-		return receipt, errDrafts(len(r.Drafts))
-	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
-		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
-			store.MaxStagedJobs)
-	case m.users[r.UID].names+names > store.MaxStagedNames:
-		return receipt, store.ErrManyNames
-	}
-	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+	if err := t.admitFrame(&r, list, &b, names); err != nil {
 		return receipt, err
-	}
-	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
-		return receipt, err
-	}
-	for i := range r.Drafts {
-		if r.Drafts[i].Unique != "" {
-			return receipt, queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one "+
-				"request (at most %d jobs)", queue.MaxBatch)
-		}
 	}
 	b.perQueue = maps.Clone(b.perQueue)
 	if b.perQueue == nil {
@@ -176,6 +158,34 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	b.lastFrameAt = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
+}
+
+// admitFrame returns an error if a request may not add its jobs to a batch. names is the number of these jobs
+// whose ids the user chose.
+func (t *tx) admitFrame(r *store.Request, list []texts, b *batch, names int64) error {
+	u := t.s.mem.users[r.UID]
+	switch {
+	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
+		return errDrafts(len(r.Drafts))
+	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
+		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
+			store.MaxStagedJobs)
+	case u.names+names > store.MaxStagedNames:
+		return store.ErrManyNames
+	}
+	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+		return err
+	}
+	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+		return err
+	}
+	for i := range r.Drafts {
+		if r.Drafts[i].Unique != "" {
+			return queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one "+
+				"request (at most %d jobs)", queue.MaxBatch)
+		}
+	}
+	return nil
 }
 
 // grownFrame is the maximum number of bytes that are allocated for a frame before its jobs are encoded.

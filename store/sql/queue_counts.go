@@ -23,7 +23,7 @@ type queueCount struct {
 	keptJobs, keptBytes int64
 }
 
-func (q *queueState) Count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
+func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
 
 func (q *queueState) setCount(c queueCount) {
 	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.waiting, c.uid, c.keptJobs, c.keptBytes
@@ -36,7 +36,7 @@ func (t *tx) queueToCount(name string) *queueState {
 		if t.queues == nil {
 			t.queues = map[*queueState]queueCount{}
 		}
-		t.queues[q] = q.Count()
+		t.queues[q] = q.count()
 	}
 	return q
 }
@@ -44,7 +44,7 @@ func (t *tx) queueToCount(name string) *queueState {
 // keptCounts returns the counts of a queue.
 func (t *tx) keptCounts(name string) queueCount {
 	if q := t.s.mem.lanes.queues[name]; q != nil {
-		return q.Count()
+		return q.count()
 	}
 	return queueCount{}
 }
@@ -78,7 +78,7 @@ func (t *tx) listQueues() error {
 	m := &t.s.mem
 	changed := false
 	for q, old := range t.queues {
-		if q.Count() == old {
+		if q.count() == old {
 			continue
 		}
 		changed = true
@@ -99,7 +99,7 @@ func (t *tx) listQueues() error {
 	}
 	var list []byte
 	for _, name := range m.listedQueues {
-		c := m.lanes.state(name).Count()
+		c := m.lanes.state(name).count()
 		list = append(append(list, name...), '=')
 		for _, n := range [...]int64{c.waiting, int64(c.uid), c.keptJobs} {
 			list = append(strconv.AppendInt(list, n, 10), '/')

@@ -35,7 +35,7 @@ func (t *tx) Attempt(part func() error) error {
 	m, s := t.s.mem, t.s
 	users, counts := maps.Clone(m.users), map[*queueState]queueCount{}
 	for _, q := range m.lanes.queues {
-		counts[q] = q.Count()
+		counts[q] = q.count()
 	}
 	was, undo := *t, len(t.undo)
 	back := s.rechecks.SaveDirtyGates()

@@ -25,44 +25,66 @@ const (
 // tx is the transaction of one group of operations. It begins a database transaction only with its first
 // statement. Operations that need only the writer's memory begin none.
 type tx struct {
-	turnsChanged []*queueState // queues whose turns of users have changed
 	database.Conn
 	hasBegun      bool
 	s             *engine
 	now           queue.Millis // time at the start of the transaction
+	rules         rules.Rules  // rules that carry out the operations
+	memoryAtStart memory       // copy of the writer's memory at the start; shares its leases
 	undo          []func()     // functions that restore the writer's memory
 	afterCommit   []func()     // functions to call after the commit
-	rules         rules.Rules  // rules that carry out the operations
 	drafts        []texts      // texts of the jobs that are being enqueued, by draft number
 	earliestTimer queue.Millis // earliest timer that was set; 0 if none
-	touchedJobs   []int64      // jobs that changed
+	firstErr      error        // first error of a method that cannot return one
+	cutShort      *waiter      // waiter that must claim again, because its claim was cut short
+	submission    int64        // number of the submission that is being enqueued
+
+	touchedJobs []int64 // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
-	measured       []rules.Measurement
-	memoryAtStart  memory                     // copy of the writer's memory at the start; shares its leases
-	users          map[int]user               // users that changed, as they were before the transaction
-	queues         map[*queueState]queueCount // queues that changed, with their counts before the transaction
-	removed        int                        // number of attempts and dependency rows removed
-	examined       int                        // number of outputs and inputs that TrimUser read to free space
-	cutShort       *waiter                    // waiter that must claim again, because its claim was cut short
-	readBytes      int                        // bytes of jobs that were read, or that SQLite will move
-	carriedAtStart int64                      // conn.argumentBytes when the transaction got its turn
-	leased         bool                       // leases changed
-	leases         []int64                    // jobs whose leases changed
-	leasedBy       []int64                    // nodes whose reserved leases (not known to have started) changed
-	gateJobs       map[namedGate]int64        // change in the number of jobs per gate, not written yet
-	delta          *pendingDelta              // parts of the cache delta; nil if no other node is active
-	submission     int64                      // number of the submission that is being enqueued
-	firstErr       error                      // first error of a method that cannot return one
-	endedAttempts  []store.Settlement         // ends of attempts that the first operation will record
+	measured     []rules.Measurement
+	users        map[int]user               // users that changed, as they were before the transaction
+	queues       map[*queueState]queueCount // queues that changed, with their counts before the transaction
+	turnsChanged []*queueState              // queues whose turns of users have changed
+	gateJobs     map[namedGate]int64        // change in the number of jobs per gate, not written yet
+
+	leaseChanges
+	firstOperation
+	txWork
+	laneCache
+	serverTx
+}
+
+// leaseChanges are the leases that a transaction has changed.
+type leaseChanges struct {
+	leased   bool    // leases changed
+	leases   []int64 // jobs whose leases changed
+	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
+}
+
+// firstOperation is what a transaction knows of its first operation before that runs.
+type firstOperation struct {
+	endedAttempts []store.Settlement // ends of attempts that the operation will record
 	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
-	quota         int64
-	wantedJobs    int            // number of jobs that the first operation wants, if known
+	quota      int64
+	wantedJobs int // number of jobs that the operation wants, if known
+}
+
+// txWork measures how much work a transaction has done.
+type txWork struct {
+	removed        int   // number of attempts and dependency rows removed
+	examined       int   // number of outputs and inputs that TrimUser read to free space
+	readBytes      int   // bytes of jobs that were read, or that SQLite will move
+	carriedAtStart int64 // Conn.ArgumentBytes when the transaction got its turn
+}
+
+// serverTx is the part of a transaction that only a store on a server uses.
+type serverTx struct {
+	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
 	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
 	// server.
 	readAhead *readAhead
-	laneCache
-	prewrite *prewrite // rows that were written before the writer lock was held; nil if none
+	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
 // commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
@@ -213,7 +235,8 @@ func (s *engine) startClock() (stop func()) {
 // nil.
 func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
-	t := &tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem, leases: s.leaseBuffer[:0]}
+	t := &tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem,
+		leaseChanges: leaseChanges{leases: s.leaseBuffer[:0]}}
 	t.rules.Init(t, &s.rechecks)
 	defer func() {
 		if err != nil {
