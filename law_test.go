@@ -47,13 +47,15 @@ var law = map[string][]string{
 	"store":               {"queue"},
 	"control": {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe",
 		"internal/sockpath"},
-	"store/rules":    {"store", "queue"},
-	"store/database": {"store", "queue"},
-	"store/sqlitedb": {"store", "store/database", "queue", "internal/failpoint"},
-	"store/pgdb":     {"store", "store/database", "queue"},
-	"store/move":     {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
-	"store/sql": {"store", "store/database", "store/sqlitedb", "store/pgdb", "store/rules", "queue", "output",
-		"internal/failpoint", "internal/folder"},
+	"store/rules":     {"store", "queue"},
+	"store/database":  {"store", "queue"},
+	"store/sqlitedb":  {"store", "store/database", "queue", "internal/failpoint"},
+	"store/pgdb":      {"store", "store/database", "queue"},
+	"store/move":      {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
+	"store/records":   {"store", "store/database", "store/rules", "queue"},
+	"store/integrity": {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output"},
+	"store/sql": {"store", "store/database", "store/integrity", "store/pgdb", "store/records", "store/rules",
+		"store/sqlitedb", "queue", "output", "internal/failpoint", "internal/folder"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
@@ -82,7 +84,7 @@ var law = map[string][]string{
 	"service/handlers": {"queue", "output", "config", "store", "control", "schedule", "dashboard", "runner",
 		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
 		"service/doctor", "internal/accounts", "internal/logs", "internal/systemd", "internal/termtext", "internal/zone"},
-	"service": {"queue", "config", "store", "control", "store/move", "store/pgdb", "store/sql",
+	"service": {"queue", "config", "store", "control", "store/integrity", "store/move", "store/pgdb", "store/sql",
 		"store/sqlitedb", "traces", "runner", "runner/launcher",
 		"runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster", "service/hooks",
 		"service/doctor", "service/handlers", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe",
@@ -215,7 +217,7 @@ func TestOnePlaceForEach(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/move"} {
+		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/integrity", "store/move"} {
 			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
 				t.Errorf("%s names an engine", file)
 			}
@@ -289,8 +291,8 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/sqlitedb/high_water.go": "the mark",
 		"store/move/move.go":           "a copy",
 		"store/sqlitedb/file.go":       "a database that does not exist yet",
-		"store/sql/restore.go":         "a copy",
-		"store/sql/verify.go":          "an output file",
+		"store/integrity/restore.go":   "a copy",
+		"store/integrity/verify.go":    "an output file",
 		"store/sqlitedb/os_unix.go":    "a folder",
 		"store/sqlitedb/fs_windows.go": "a folder",
 		"store/sql/sqlite.go":          "a database that does not exist yet",

@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/move"
 	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/sql"
@@ -15,10 +16,10 @@ import (
 // These are the functions of the storage engine. Only this file names the package that implements the
 // engine.
 var (
-	restoreEngine   = sql.Restore
-	examineEngine   = sql.ExamineStopped
+	restoreEngine   = integrity.Restore
+	examineEngine   = integrity.ExamineStopped
 	examineServer   = pgdb.Examine
-	examineStoreDir = sql.ExamineDir
+	examineStoreDir = integrity.ExamineDir
 	fileID          = sqlitedb.FileID
 	errCopied       = sql.ErrDirCopied
 )

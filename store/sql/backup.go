@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -15,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -58,7 +58,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
-		if err := integrity(c); err != nil {
+		if err := integrity.CheckPages(c); err != nil {
 			return fmt.Errorf("the backup copy is damaged, so the database may be damaged too; check the database with: "+
 				"queuectl doctor --verify: %w", err)
 		}
@@ -143,7 +143,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 
 // minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
 // new jobs would be refused, and running jobs could lose output.
-const minFreeAfterCopy = minFreeBytes + copyStep*pageSize
+const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
 
 // checkCopySpace returns an error once a copy takes disk space that the queue needs.
 func (s *Store) checkCopySpace() error {
@@ -200,7 +200,7 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 			err = s.checkCopySpace()
 		}
 		if err == nil {
-			err = each((total-remaining)*pageSize, total*pageSize)
+			err = each((total-remaining)*sqlitedb.PageSize, total*sqlitedb.PageSize)
 		}
 	}
 	// The backup must end before the target connection is closed, even if ctx has ended or the store has
@@ -210,9 +210,6 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 	s.writerToken <- struct{}{}
 	return err
 }
-
-// pageSize is the page size of the database in bytes, SQLite's default.
-const pageSize = 4096
 
 // endBackup ends a running backup. The caller holds writerToken.
 func (s *Store) endBackup() {
@@ -230,7 +227,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 			return err
 		}
 	}
-	err := eachRef(c, func(ref string, size int64) error {
+	err := integrity.EachOutput(c, func(ref string, size int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -266,47 +263,6 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 	}
 	err = c.Exec(`COMMIT`)
 	return err
-}
-
-// refStep is how many names of output files are read per query.
-const refStep = 1000
-
-// eachRef calls the callback for every output file that a copy refers to, with its name and size in bytes.
-func eachRef(c *sqlitedb.Conn, each func(ref string, size int64) error) error {
-	seq, n := int64(0), int64(0)
-	for {
-		var refs []string
-		var sizes []int64
-		err := c.Query(func(r database.Row) (bool, error) {
-			seq, n = r.Num(0), r.Num(1)
-			refs, sizes = append(refs, r.Text(2)), append(sizes, r.Num(3))
-			return len(refs) < refStep, nil
-		}, `SELECT seq, n, output_ref, output_bytes FROM attempts WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n`, seq, n)
-		if err != nil || len(refs) == 0 {
-			return err
-		}
-		for i, ref := range refs {
-			if err := each(ref, sizes[i]); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// integrity returns an error if SQLite finds the database damaged.
-func integrity(c *sqlitedb.Conn) error {
-	var verdict []string
-	err := c.Query(func(r database.Row) (bool, error) {
-		verdict = append(verdict, r.Text(0))
-		return true, nil
-	}, `PRAGMA integrity_check(5)`)
-	if err != nil {
-		return err
-	}
-	if text := strings.Join(verdict, "; "); text != "ok" {
-		return errors.New(text)
-	}
-	return nil
 }
 
 // sweepCopies deletes the unfinished copies of a service that was killed.

@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -103,7 +104,7 @@ func (m *memory) openBatch(uid int, name string) (batch, bool) {
 	return m.first(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
-func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
+func (t *tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, open := m.openBatch(r.UID, r.Batch)
 	if !open {
@@ -117,7 +118,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	names := int64(0)
 	for i := range r.Drafts {
-		names += bit(r.Drafts[i].ID != "")
+		names += records.Bit(r.Drafts[i].ID != "")
 	}
 	if err := t.admitFrame(&r, list, &b, names); err != nil {
 		return receipt, err
@@ -154,7 +155,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	b.jobs += int64(len(r.Drafts))
 	b.givenIDs += names
-	b.bytes += totalSize(r.Drafts, list)
+	b.bytes += records.TotalSize(r.Drafts, list)
 	b.lastFrameAt = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
@@ -162,7 +163,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 
 // admitFrame returns an error if a request may not add its jobs to a batch. names is the number of these jobs
 // whose ids the user chose.
-func (t *tx) admitFrame(r *store.Request, list []texts, b *batch, names int64) error {
+func (t *tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
 	u := t.s.mem.users[r.UID]
 	switch {
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
@@ -176,7 +177,7 @@ func (t *tx) admitFrame(r *store.Request, list []texts, b *batch, names int64) e
 	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return err
 	}
-	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return err
 	}
 	for i := range r.Drafts {
@@ -192,18 +193,18 @@ func (t *tx) admitFrame(r *store.Request, list []texts, b *batch, names int64) e
 const grownFrame = 512 << 10
 
 // addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
-func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
+func (t *tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
 		j := &drafts[i]
-		f := stagedJob{receipt.Seqs[i], withParentSeqs(j, receipt.Seqs), j.ID, list[i]}
-		if frame, err = f.append(frame); err != nil {
+		f := records.StagedJob{Seq: receipt.Seqs[i], Draft: withParentSeqs(j, receipt.Seqs), ID: j.ID, Texts: list[i]}
+		if frame, err = f.Append(frame); err != nil {
 			return err
 		}
 		if i == 0 { // allocate once for all drafts: jobs of a batch have similar sizes
 			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
 		}
-		if !f.named() {
+		if !f.Named() {
 			continue
 		}
 		if err := t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
@@ -211,7 +212,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 		}
 	}
 	err = t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
-		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], totalSize(drafts, list), frame)
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 	return err
 }
 
@@ -247,7 +248,7 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 
 // commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
 // ApplyBatch moves them there.
-func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
+func (t *tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.openBatch(r.UID, r.Batch)
 	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
@@ -299,16 +300,16 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if !found {
 		return false, t.dropEmpty(b.n)
 	}
-	t.drafts = make([]texts, len(f.jobs))
+	t.drafts = make([]records.Texts, len(f.jobs))
 	for i := range f.jobs {
 		j := &f.jobs[i]
-		j.draft.UID = b.uid
-		t.drafts[i] = j.texts
-		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, cmp.Or(j.id, strconv.FormatInt(j.seq, 10))); err != nil {
+		j.Draft.UID = b.uid
+		t.drafts[i] = j.Texts
+		if err := t.rules.Insert(&j.Draft, i, b.uid, j.Seq, cmp.Or(j.ID, strconv.FormatInt(j.Seq, 10))); err != nil {
 			return false, err
 		}
 		if b.uid < 0 { // the batch's owner was disowned after the batch was committed
-			stored, err := t.Job(j.seq, rules.ReadSummary)
+			stored, err := t.Job(j.Seq, rules.ReadSummary)
 			if err == nil {
 				err = t.rules.Disown(&stored, b.uid)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -252,7 +253,7 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	if err != nil {
 		return err
 	}
-	queuesListed, err := queueCounts(n.QueueList)
+	queuesListed, err := records.ParseQueueCounts(n.QueueList)
 	if err != nil {
 		return err
 	}
@@ -304,7 +305,8 @@ func (s *engine) applyCounts(n *cacheDelta) {
 	for _, changed := range n.Queues {
 		q := m.lanes.state(changed.Name)
 		m.keptJobs += changed.KeptJobs - q.keptJobs
-		q.setCount(queueCount{changed.Waiting, changed.UID, changed.KeptJobs, changed.KeptBytes})
+		q.setCount(records.QueueCount{Waiting: changed.Waiting, UID: changed.UID, KeptJobs: changed.KeptJobs,
+			KeptBytes: changed.KeptBytes})
 		q.lanes = changed.Lanes
 		for _, uid := range changed.StaleUsers {
 			m.lanes.markStaleUser(q, uid)

@@ -4,6 +4,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -37,7 +38,7 @@ func (s *Server) prefetchClaim(t *tx) error {
 		endedLeases: map[int64]bool{}}
 	if t.prewrite != nil || len(t.endedAttempts) == 0 {
 		t.claimPrefetch = e
-		return e.conn.StartQuery(findJobs(wholeColumns), e.args...)
+		return e.conn.StartQuery(findJobs(records.WholeColumns), e.args...)
 	}
 	// This transaction still has to write the ended attempts, and the server executes these writes only
 	// after the client has read the rows. So read them immediately.
@@ -45,7 +46,7 @@ func (s *Server) prefetchClaim(t *tx) error {
 	err := e.conn.Query(func(r database.Row) (bool, error) {
 		e.rows = append(e.rows, r.(*pgdb.Row).Clone())
 		return true, nil
-	}, findJobs(wholeColumns), e.args...)
+	}, findJobs(records.WholeColumns), e.args...)
 	t.claimPrefetch = e
 	return err
 }

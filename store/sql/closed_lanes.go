@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -72,7 +73,7 @@ func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, 
 // are closed only for this node.
 func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.Lane, err error) {
 	best := func(r database.Row) (bool, error) {
-		l, err := readLane(r)
+		l, err := records.ReadLane(r)
 		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
 			l.ClosedBy = search.gate
 			list = []rules.Lane{l}
@@ -81,14 +82,14 @@ func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.La
 	}
 	switch {
 	case closedHere != "":
-		err = t.Query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.IsOneOf("id")+` AND queue = ?`, closedHere,
+		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.IsOneOf("id")+` AND queue = ?`, closedHere,
 			search.queue)
 	case search.allUsers:
-		err = t.Query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut
+		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			search.gate, search.queue)
 	default:
-		err = t.Query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user
+		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut_user
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			search.gate, search.queue, int64(search.uid))
 	}
@@ -154,11 +155,11 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 	}
 	if closedHere != "" {
 		err = t.Query(func(r database.Row) (bool, error) {
-			l, err := readLane(r)
+			l, err := records.ReadLane(r)
 			l.ClosedBy = gate
 			list = append(list, l)
 			return true, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.IsOneOf("id"), closedHere)
+		}, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.IsOneOf("id"), closedHere)
 	} else {
 		for last := after; len(list) < maxLists; last = list[len(list)-1].List() {
 			l, found, err := t.listAfter(gate, last)
@@ -183,11 +184,11 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 // lanes of the last list.
 func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
 	first := func(r database.Row) (bool, error) {
-		l, err = readLane(r)
+		l, err = records.ReadLane(r)
 		found = err == nil
 		return false, err
 	}
-	const shut = `SELECT ` + laneColumns + ` FROM lanes INDEXED BY lanes_shut_user
+	const shut = `SELECT ` + records.LaneColumns + ` FROM lanes INDEXED BY lanes_shut_user
 		WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if last != (rules.List{}) {
 		err = t.Query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,

@@ -18,6 +18,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // sideConn is a connection to the server that is separate from the writer's connection. A node has two of
@@ -250,7 +251,7 @@ func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool)
 	var n int64
 	err = s.messageConn.do(ctx, func(c *pgdb.Conn) (err error) {
 		n, err = c.Number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node,
-			bit(slow), string(request))
+			records.Bit(slow), string(request))
 		return err
 	})
 	if err != nil {
@@ -310,7 +311,7 @@ func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.
 		return c.Query(func(r database.Row) (bool, error) {
 			list = append(list, store.NodeRequest{N: r.Num(0), Payload: []byte(r.Text(1))})
 			return true, nil
-		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, s.node, bit(slow), take, int64(limit))
+		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, s.node, records.Bit(slow), take, int64(limit))
 	})
 	if err != nil { // the server may have marked requests as taken, but the reply was lost
 		s.lostTakes, list = append(s.lostTakes[max(0, len(s.lostTakes)-maxLostTakes+1):], take), nil

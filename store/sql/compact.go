@@ -3,12 +3,10 @@ package sql
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -31,8 +29,8 @@ const (
 	compactPauseFactor = 3                    // the pause after a step, as a multiple of the step's duration
 	compactIdlePause   = 30 * time.Second     // the pause when there is nothing to do
 	compactRetryPause  = 100 * time.Millisecond
-	compactMinFree     = 16 << 20 / pageSize // a file with fewer free pages is never considered mostly free
-	compactMinCut      = 1 << 20 / pageSize  // a step for fewer free pages is not worth it, even on a full disk
+	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages is never considered mostly free
+	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // a step for fewer free pages is not worth it, even on a full disk
 	// compactMaxBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
 	// not been checkpointed.
 	compactMaxBacklog = 16 << 20
@@ -46,16 +44,6 @@ type compaction struct {
 	cut        int64 // bytes cut from the end that no checkpoint has returned to the disk yet
 	// pause is the time until the next attempt to empty the log, after a reader prevented the last one.
 	pause time.Duration
-}
-
-// pageCounts holds the number of pages of the database, and how many of them are free.
-type pageCounts struct{ all, free int64 }
-
-func countPages(c *sqlitedb.Conn) (p pageCounts, err error) {
-	if p.all, err = c.Number(`PRAGMA page_count`); err == nil {
-		p.free, err = c.Number(`PRAGMA freelist_count`)
-	}
-	return p, err
 }
 
 // Compact returns free space inside the database to the disk while most of the file is free or the disk is
@@ -145,7 +133,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if cut == 0 { // no page could be cut, because the file was created without auto_vacuum
 		return s.finishCompaction(missing)
 	}
-	s.compaction.cut += cut * pageSize
+	s.compaction.cut += cut * sqlitedb.PageSize
 	if missing > 0 && s.compaction.cut >= missing {
 		return s.finishCompaction(missing)
 	}
@@ -156,16 +144,16 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 }
 
 // pagesToCut returns how many pages the next step should cut from the end of the file.
-func (s *Store) pagesToCut(pages pageCounts, missing int64) int64 {
+func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
 	c := &s.compaction
 	switch {
-	case pages.free >= compactMinFree && 2*pages.free > pages.all:
+	case pages.Free >= compactMinFree && 2*pages.Free > pages.All:
 		c.mostlyFree = true
-	case 8*pages.free <= pages.all:
+	case 8*pages.Free <= pages.All:
 		c.mostlyFree = false
 	}
-	if c.mostlyFree || missing > c.cut && pages.free > compactMinCut {
-		return min(pages.free, compactPages)
+	if c.mostlyFree || missing > c.cut && pages.Free > compactMinCut {
+		return min(pages.Free, compactPages)
 	}
 	return 0
 }
@@ -177,18 +165,18 @@ func (s *Store) missingSpace() int64 {
 	if err != nil {
 		return 0
 	}
-	need := int64(minFreeBytes + reserveBytes) // doctor reports a failure if less space is free
-	if info, err := os.Stat(filepath.Join(s.dir, reserve)); err != nil || info.Size() < reserveBytes {
-		need += reserveBytes
+	need := int64(sqlitedb.MinFreeBytes + sqlitedb.ReserveBytes) // doctor reports a failure if less space is free
+	if info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName)); err != nil || info.Size() < sqlitedb.ReserveBytes {
+		need += sqlitedb.ReserveBytes
 	}
 	return max(0, need-free)
 }
 
 // countFree counts pages, and stores for Room how many bytes are free inside the file.
-func (s *Store) countFree() (pageCounts, error) {
-	pages, err := countPages(s.conn)
+func (s *Store) countFree() (sqlitedb.PageCounts, error) {
+	pages, err := sqlitedb.CountPages(s.conn)
 	if err == nil {
-		s.freeInside.Store(pages.free * pageSize)
+		s.freeInside.Store(pages.Free * sqlitedb.PageSize)
 	}
 	return pages, err
 }
@@ -219,7 +207,7 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 // log as well.
 func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
 	c := &s.compaction
-	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*pageSize) {
+	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*sqlitedb.PageSize) {
 		c.pause = 0
 		return compactIdlePause, nil
 	}
@@ -239,19 +227,8 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 // logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
 func (s *Store) logBacklog() (bytes int64, err error) {
 	err = s.conn.Query(func(r database.Row) (bool, error) {
-		bytes = (r.Num(1) - r.Num(2)) * pageSize
+		bytes = (r.Num(1) - r.Num(2)) * sqlitedb.PageSize
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	return bytes, err
-}
-
-// examineSize reports the size of the database and how much of it is free.
-func examineSize(c *sqlitedb.Conn) []store.Finding {
-	pages, err := countPages(c)
-	if err != nil {
-		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
-	}
-	return []store.Finding{{Check: "size", Level: store.LevelOK,
-		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
-			pages.all*pageSize>>20, pages.free*pageSize>>20)}}
 }

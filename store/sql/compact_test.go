@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -102,9 +103,9 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	compactOnce(t, s)
-	now, err := countPages(s.conn)
-	if err != nil || before-now.all < 1 || before-now.all > compactPages {
-		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.all, err, compactPages)
+	now, err := sqlitedb.CountPages(s.conn)
+	if err != nil || before-now.All < 1 || before-now.All > compactPages {
+		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.All, err, compactPages)
 	}
 	if seen, err := old.Number(`PRAGMA page_count`); err != nil || seen != before {
 		t.Errorf("a reader that began before sees %d pages, %v; want %d", seen, err, before)
@@ -114,7 +115,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	if size := fileSize(t, s, ""); size > was/8 {
 		t.Errorf("the file has %d bytes of %d", size, was)
 	}
-	if err := integrity(s.conn); err != nil {
+	if err := integrity.CheckPages(s.conn); err != nil {
 		t.Error(err)
 	}
 	for _, id := range kept.IDs {
@@ -181,7 +182,7 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 		}
 	}
 	disk := func() int64 { return fileSize(t, s, "") + fileSize(t, s, "-wal") }
-	all := disk() + minFreeBytes
+	all := disk() + sqlitedb.MinFreeBytes
 	s.freeSpace = func() (int64, error) { return all - disk(), nil }
 	purgeAll(t, s)
 	if s.missingSpace() == 0 {
@@ -191,7 +192,7 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 	if left := s.missingSpace(); left > 0 {
 		t.Errorf("%d bytes are still missing", left)
 	}
-	if err := integrity(s.conn); err != nil {
+	if err := integrity.CheckPages(s.conn); err != nil {
 		t.Error(err)
 	}
 }
@@ -203,7 +204,7 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 	if size := fileSize(t, s, "-wal"); size < 1<<20 {
 		t.Fatalf("the log has only %d bytes", size)
 	}
-	s.freeSpace = func() (int64, error) { return minFreeBytes, nil }
+	s.freeSpace = func() (int64, error) { return sqlitedb.MinFreeBytes, nil }
 	compactAll(t, s)
 	if size := fileSize(t, s, "-wal"); size > 0 {
 		t.Errorf("the log has %d bytes, want none", size)
@@ -217,7 +218,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	full := &sqlitedb.Error{Code: sqlite3.SQLITE_FULL}
 	s.freeSpace = func() (int64, error) { return 0, nil }
 	left := func() int64 {
-		info, err := os.Stat(filepath.Join(s.dir, reserve))
+		info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName))
 		if err != nil {
 			return 0
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/rules"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -199,7 +200,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, reserve: nil}
+	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, sqlitedb.ReserveName: nil}
 	if doubt {
 		files[sqlitedb.CheckName] = nil
 	}
@@ -264,7 +265,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
 				err := s.do(t.Context(), urgent, func(tx *tx) error {
-					faults, err := schemaFaults(s.conn)
+					faults, err := integrity.SchemaFaults(s.conn)
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
 					}
@@ -373,7 +374,7 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page := int64(4); page < 140; page++ {
-		if _, err := f.WriteAt(make([]byte, pageSize), page*pageSize); err != nil {
+		if _, err := f.WriteAt(make([]byte, sqlitedb.PageSize), page*sqlitedb.PageSize); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -408,7 +409,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.WriteAt(make([]byte, pageSize), 120*pageSize)
+	_, err = f.WriteAt(make([]byte, sqlitedb.PageSize), 120*sqlitedb.PageSize)
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}

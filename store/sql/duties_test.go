@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -165,7 +166,7 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	c, err := sqlitedb.Open(filepath.Join(dir, sqlitedb.DatabaseName))
 	if err == nil {
 		err = errors.Join(c.Exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
-			count), recount(c), c.Close())
+			count), integrity.Recount(c), c.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +224,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 		}
 		var faults []string
 		err := s.do(t.Context(), urgent, func(t *tx) (err error) {
-			faults, err = counterFaults(t.Conn)
+			faults, err = integrity.CounterFaults(t.Conn)
 			return err
 		})
 		if err = errors.Join(err, s.Close()); err != nil || len(faults) > 0 {

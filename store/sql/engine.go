@@ -22,6 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -280,11 +281,11 @@ func (s *engine) loadHeads() error {
 	s.readMeta(&first, &meta)
 	reserved := ""
 	leased := func(r database.Row) (bool, error) {
-		j := readMoved(r, headColumns)
+		j := records.ReadMoved(r, records.HeadColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 		return true, nil
 	}
-	first.Add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
 	s.backend.readReserved(&first, func(r database.Row) (bool, error) {
 		reserved += r.Text(0)
 		return true, nil
@@ -349,7 +350,7 @@ func (s *engine) loadReserved(reserved string, leased func(database.Row) (bool, 
 	for seq := range fences {
 		list = append(strconv.AppendInt(list, seq, 10), ' ')
 	}
-	if err := s.db.Query(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
+	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
 		strings.TrimSpace(string(list))); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -251,7 +252,7 @@ func everyOperation(t *testing.T, s *Store) {
 	}
 	turned, err := s.Exchange(ctx, store.Report{Want: 4})
 	must(err)
-	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", maxInline+1) }
+	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInline+1) }
 	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large,
 		func(j *queue.Job) { j.Delay = time.Hour })}})
 	must(err)

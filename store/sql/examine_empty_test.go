@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -42,7 +43,7 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 			}
 			for _, thorough := range []bool{false, true} {
 				var found []store.Finding
-				for _, f := range ExamineStopped(dir, store.OutputDirs{}, thorough) {
+				for _, f := range integrity.ExamineStopped(dir, store.OutputDirs{}, thorough) {
 					if f.Check == "database" || f.Check == "batches" || f.Check == "clock" || f.Check == "integrity" {
 						found = append(found, f)
 					}

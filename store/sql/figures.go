@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -54,7 +55,7 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 		if err != nil {
 			return err
 		}
-		others = bit(!named)
+		others = records.Bit(!named)
 	}
 	err = t.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed, failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled,
@@ -470,7 +471,7 @@ func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
 		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
 	}
 	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
-		return cmp.Or(cmp.Compare(bit(a.Queue == store.OtherQueues), bit(b.Queue == store.OtherQueues)),
+		return cmp.Or(cmp.Compare(records.Bit(a.Queue == store.OtherQueues), records.Bit(b.Queue == store.OtherQueues)),
 			strings.Compare(a.Queue, b.Queue))
 	})
 	return list

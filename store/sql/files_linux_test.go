@@ -17,6 +17,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -72,7 +73,7 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	expectRefused(t, dir, "cannot be written")
 	want := path(dir) + " cannot be written: permission denied; allow the account that the service runs as to write to it"
 	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
-	if got := ExamineDir(dir); !slices.ContainsFunc(got, reported) {
+	if got := integrity.ExamineDir(dir); !slices.ContainsFunc(got, reported) {
 		t.Errorf("doctor reports %+v, want %q among them", got, want)
 	}
 }
@@ -209,9 +210,9 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 	}{
 		"wal, by half":         {"-wal", func(size int64) int64 { return size / 2 }},
 		"wal, all of it":       {"-wal", func(int64) int64 { return 0 }},
-		"wal, the last change": {"-wal", func(size int64) int64 { return size - pageSize }},
-		"database, by half":    {"", func(size int64) int64 { return size / 2 / pageSize * pageSize }},
-		"database, a page":     {"", func(size int64) int64 { return size - pageSize }},
+		"wal, the last change": {"-wal", func(size int64) int64 { return size - sqlitedb.PageSize }},
+		"database, by half":    {"", func(size int64) int64 { return size / 2 / sqlitedb.PageSize * sqlitedb.PageSize }},
+		"database, a page":     {"", func(size int64) int64 { return size - sqlitedb.PageSize }},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -288,7 +289,7 @@ func TestExamineFollowsDirectoryLink(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range ExamineStopped(link, store.OutputDirs{}, false) {
+	for _, f := range integrity.ExamineStopped(link, store.OutputDirs{}, false) {
 		if f.Check == "permissions" && f.Level != store.LevelOK {
 			t.Errorf("%+v", f)
 		}

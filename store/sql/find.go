@@ -5,6 +5,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -16,11 +17,11 @@ func (t *tx) Find(l *rules.LaneScan) error {
 	enough, full := false, false
 	more := func() bool { l.Exhausted, enough = false, true; return false }
 	each := func(r database.Row, passed bool) (bool, error) {
-		p := rules.Position{Rank: r.Num(rankColumn), Seq: r.Num(0)}
+		p := rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
 		leased := passed || t.s.mem.leases[p.Seq] != nil
 		if p.After(l.StopAt) {
 			if l.Next = p; !leased {
-				l.NextPriority = headPriority(r.Num(stateColumn), r.Num(priorityColumn), r.Num(expiresColumn))
+				l.NextPriority = headPriority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))
 			}
 			return more(), nil
 		}
@@ -28,7 +29,7 @@ func (t *tx) Find(l *rules.LaneScan) error {
 		if leased {
 			return true, nil
 		}
-		j := readMoved(r, columnsOf(l.Scope))
+		j := records.ReadMoved(r, records.ColumnsOf(l.Scope))
 		if j.Damaged || !j.State.Runnable() {
 			l.Damaged = append(l.Damaged, j)
 			return len(l.Damaged) < l.Steps || more(), nil
@@ -130,6 +131,6 @@ func (t *tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (
 	if t.remote() && l.Upcoming != nil {
 		return t.findAhead(l, each)
 	}
-	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, findJobs(columnsOf(l.Scope)), args...)
+	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, findJobs(records.ColumnsOf(l.Scope)), args...)
 	return rows < piece, err
 }

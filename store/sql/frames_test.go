@@ -11,6 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // damageRow executes a statement that simulates damage, and checks that it changes a row.
@@ -44,26 +46,28 @@ func detachDamagedFrame(t *testing.T, s *Store) {
 // jobs.
 func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	var frame []byte
-	var want []stagedJob
+	var want []records.StagedJob
 	var ends []int
 	for i := range 5 {
-		f := stagedJob{
-			int64(i + 1000), queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9,
+		f := records.StagedJob{
+			Seq: int64(i + 1000),
+			Draft: queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9,
 				ExpiresAt: 1 << 40},
-			fmt.Sprint("job", i), texts{`{"a":"b"}`, `{"command":"` + strings.Repeat("x", 50*i) + `"}`, ""},
+			ID:    fmt.Sprint("job", i),
+			Texts: records.Texts{Labels: `{"a":"b"}`, Terms: `{"command":"` + strings.Repeat("x", 50*i) + `"}`},
 		}
-		frame, _ = f.append(frame)
+		frame, _ = f.Append(frame)
 		want, ends = append(want, f), append(ends, len(frame))
 	}
-	same := func(a, b stagedJob) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-	if got, whole := readFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
+	same := func(a, b records.StagedJob) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	if got, whole := records.ReadFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
 		t.Fatalf("got %v, %t", got, whole)
 	}
 	for at := range frame {
 		for bit := range 8 {
 			damaged := bytes.Clone(frame)
 			damaged[at] ^= 1 << bit
-			got, whole := readFrame(damaged)
+			got, whole := records.ReadFrame(damaged)
 			if whole || len(got) == len(want) {
 				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
 			}
@@ -83,7 +87,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 		}
 	}
 	for n := range frame {
-		if got, whole := readFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
+		if got, whole := records.ReadFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
 			t.Fatalf("cut after %d bytes: %d, %t", n, len(got), whole)
 		}
 	}
@@ -149,7 +153,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 				t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
-			if err := recount(s.conn); err != nil {
+			if err := integrity.Recount(s.conn); err != nil {
 				t.Fatal(err)
 			}
 			expectNoFaults(t, s, "after restoring")

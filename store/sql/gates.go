@@ -10,6 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -466,9 +467,9 @@ func (t *tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 		}
 		var lane rules.Lane
 		err := t.Query(func(r database.Row) (_ bool, err error) {
-			lane, err = readLane(r)
+			lane, err = records.ReadLane(r)
 			return false, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
+		}, `SELECT `+records.LaneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
 		if err == nil && lane.ID == 0 {
 			lane, err = t.Lane(&l.Job)
 		}

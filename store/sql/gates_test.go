@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -226,7 +227,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.mended {
 			continue
 		}
-		if err := recount(s.conn); err != nil { // as a restore does before it moves the database into place
+		if err := integrity.Recount(s.conn); err != nil { // as a restore does before it moves the database into place
 			t.Fatal(err)
 		}
 		s.Close()

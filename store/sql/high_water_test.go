@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -97,7 +98,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 				t.Fatalf("it opens: %v", err)
 			}
 			said := ""
-			for _, f := range ExamineStopped(dir, store.OutputDirs{}, false) {
+			for _, f := range integrity.ExamineStopped(dir, store.OutputDirs{}, false) {
 				if f.Level == store.LevelFailure && f.Check == "database" {
 					said += f.Message
 				}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
@@ -250,11 +251,11 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var free atomic.Int64
-	free.Store(minFreeBytes - 1)
+	free.Store(sqlitedb.MinFreeBytes - 1)
 	s.freeSpace = func() (int64, error) { return free.Load(), nil }
 	s.do(t.Context(), urgent, func(tx *tx) error { // insert a job as if it was enqueued earlier
 		j := draft()
-		tx.drafts = []texts{{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
+		tx.drafts = []records.Texts{{Terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
 		return tx.rules.Insert(&j, 0, 0, 1000, "old")
 	})
 	add := func() error {
@@ -276,7 +277,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if c := s.Counts().States; c[queue.Completed] != 1 {
 		t.Errorf("got states %v, want one completed", c)
 	}
-	free.Store(minFreeBytes)
+	free.Store(sqlitedb.MinFreeBytes)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if err = add(); err == nil || time.Now().After(deadline) {
 			break

@@ -3,15 +3,13 @@ package sql
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -107,7 +105,7 @@ func (t *tx) SetLane(l rules.Lane) error {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
 		m.lanes.updateHeap(cached)
 	})
-	m.emptyLanes += bit(l.ClosedBy == rules.Empty) - bit(old.ClosedBy == rules.Empty)
+	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 	m.lanes.updateHeap(cached)
 	return nil
@@ -127,7 +125,7 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 		}
 		old.ClosedBy = shut
 	}
-	m.emptyLanes += bit(l.ClosedBy == rules.Empty) - bit(old.ClosedBy == rules.Empty)
+	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
 	m.lanes.countOverQuota(old.ClosedBy, -1)
 	m.lanes.countOverQuota(stored, 1)
@@ -189,31 +187,8 @@ func (ls *lanes) countOverQuota(shut int64, n int) {
 	}
 }
 
-// laneColumns are the columns that readLane reads, in its order.
-const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
-
-const laneWidth = 8
-
 // firstOfLane selects the first job of a lane.
 const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
-
-// readLane converts a row of laneColumns.
-func readLane(r database.Row) (rules.Lane, error) {
-	l := rules.Lane{ID: r.Num(0), Queue: r.Text(1), UID: int(r.Num(2)),
-		Head: rules.Position{Rank: r.Num(4), Seq: r.Num(5)}, ClosedBy: r.Num(6), Priority: r.Num(7), HeapIndex: -1}
-	for need := range strings.FieldsSeq(r.Text(3)) {
-		gate, rest, _ := strings.Cut(need, "/")
-		kind, units, _ := strings.Cut(rest, "/")
-		id, err := strconv.ParseInt(gate, 10, 64)
-		k, err2 := strconv.Atoi(kind)
-		n, err3 := strconv.Atoi(units)
-		if errors.Join(err, err2, err3) != nil || n < 1 {
-			return l, database.Damage(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
-		}
-		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
-	}
-	return l, nil
-}
 
 // Lane implements rules.Tx.
 func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
@@ -237,9 +212,9 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job is about to enter or leave the lane
 	var l rules.Lane
 	err := t.Query(func(r database.Row) (_ bool, err error) {
-		l, err = readLane(r)
+		l, err = records.ReadLane(r)
 		return false, err
-	}, `SELECT `+laneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
+	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || l.ID != 0 {
 		if gate, shut := ls.closedHere[l.ID]; shut && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
@@ -334,12 +309,12 @@ func (t *tx) tidyLanes() (more bool, err error) {
 	}
 	var empty []rules.Lane
 	err = t.Query(func(r database.Row) (bool, error) {
-		l, err := readLane(r)
+		l, err := records.ReadLane(r)
 		if !leased[l.ID] {
 			empty = append(empty, l)
 		}
 		return len(empty) < moveStep-n, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
+	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
 		rules.Empty, int64(moveStep+len(leased)))
 	for i := 0; i < len(empty) && err == nil; i++ {
 		m.emptyLanes--
@@ -379,11 +354,11 @@ func (s *engine) readLanes(all *database.Batch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
 	all.Add(func(r database.Row) (bool, error) {
-		l, err := readLane(r)
-		l.Head, l.Priority = rules.Position{Rank: r.Num(laneWidth), Seq: r.Num(laneWidth + 1)}, rules.UnknownPriority
+		l, err := records.ReadLane(r)
+		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneWidth), Seq: r.Num(records.LaneWidth + 1)}, rules.UnknownPriority
 		plain = append(plain, l)
 		return true, err
-	}, `SELECT `+laneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
+	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
 	all.Add(func(r database.Row) (bool, error) {
 		q := ls.state(r.Text(0))
 		q.lanes += int(r.Num(1))

@@ -10,6 +10,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -285,7 +287,7 @@ func TestUsersAreCounted(t *testing.T) {
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		for uid := range 2 * maxListed {
 			j := draft(ofUser(uid))
-			tx.drafts = []texts{{terms: "{}"}}
+			tx.drafts = []records.Texts{{Terms: "{}"}}
 			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
 			}
@@ -373,7 +375,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		}
 	}
 	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
-	if err := recount(s.conn); err != nil {
+	if err := integrity.Recount(s.conn); err != nil {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)

@@ -153,7 +153,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 				t.Errorf("%s: %v", step.name, err)
 			}
 		})
-		if grown := walSize(t, s) - wal; pages > 20 || grown > 20*pageSize {
+		if grown := walSize(t, s) - wal; pages > 20 || grown > 20*sqlitedb.PageSize {
 			t.Errorf("%s: %d pages were read and %d bytes written", step.name, pages, grown)
 		}
 	}

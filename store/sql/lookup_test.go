@@ -15,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -30,7 +31,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		pages := []int{roots["jobs"], roots["jobs_id"]}
-		if root := whole[(roots["jobs_id"]-1)*pageSize:][:pageSize]; root[0] == 2 { // an interior page of an index
+		if root := whole[(roots["jobs_id"]-1)*sqlitedb.PageSize:][:sqlitedb.PageSize]; root[0] == 2 { // an interior page of an index
 			first := int(binary.BigEndian.Uint16(root[12:]))
 			pages = append(pages[1:], int(binary.BigEndian.Uint32(root[first:])), int(binary.BigEndian.Uint32(root[8:])))
 		}
@@ -39,8 +40,8 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 		}
 		found, refused := 0, 0
 		for _, page := range pages {
-			start := (page - 1) * pageSize
-			for at := range pageSize {
+			start := (page - 1) * sqlitedb.PageSize
+			for at := range sqlitedb.PageSize {
 				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
 				if at > 16 { // a sample of the bytes is enough for the entries
 					masks = []byte{0x11}
@@ -106,7 +107,7 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
 			continue
 		}
-		_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, hasIDArgs(id)...)
+		_, is, err := (&reader{c, t.Context()}).job(nil, records.JobColumns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !is {
 			err = checkMissing(c, id)
 		}

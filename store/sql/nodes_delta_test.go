@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -250,7 +251,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			a, b := openNode(t, url, "a"), openNode(t, url, "b")
 			for _, s := range []*Server{a, b} {
 				if err := s.SetNode(t.Context(), store.Node{Name: s.mem.lanes.node.Name,
-					Resources: map[string]int{"gpu": 2 * int(bit(s == a))}}); err != nil {
+					Resources: map[string]int{"gpu": 2 * int(records.Bit(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}

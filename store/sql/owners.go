@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -179,11 +180,11 @@ func (t *tx) disownStep(d *disownment) error {
 			return false, nil
 		}
 		scanned++
-		if m.leases[r.Num(0)] == nil && r.Num(uidColumn) == int64(d.uid) {
-			list = append(list, readMoved(r, headColumns))
+		if m.leases[r.Num(0)] == nil && r.Num(records.UidColumn) == int64(d.uid) {
+			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return true, nil
-	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
+	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
 		int64(disownReads+1))
 	if err != nil {
 		return err

@@ -93,7 +93,7 @@ func (t *tx) endedCount(queueName string) int64 {
 	if queueName == "" {
 		return store.Counts{States: m.counts, UnderOwnRetention: m.keptJobs}.Bounded()
 	}
-	return t.keptCounts(queueName).keptJobs
+	return t.keptCounts(queueName).KeptJobs
 }
 
 // CountEnded returns how many jobs ended in these states before a given time.
@@ -211,7 +211,7 @@ func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		excess := t.keptCounts(name).keptBytes - keep
+		excess := t.keptCounts(name).KeptBytes - keep
 		if excess <= 0 {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -29,17 +30,17 @@ func (s *engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, e
 }
 
 // allTexts returns the encoded texts of each draft.
-func allTexts(drafts []queue.Job) (list []texts, err error) {
-	list = make([]texts, len(drafts))
+func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
+	list = make([]records.Texts, len(drafts))
 	for i := range drafts {
-		if list[i], err = textsOf(drafts[i].Execution); err != nil {
+		if list[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
+func (t *tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
 		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
 	}
@@ -64,7 +65,7 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 }
 
 // enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
-func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
+func (t *tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
 		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
@@ -79,7 +80,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return receipt, err
 	}
 	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
@@ -102,7 +103,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 }
 
 // insertAll stores the drafts as jobs, except those whose unique key another job already has.
-func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) error {
+func (t *tx) insertAll(r store.Request, list []records.Texts, receipt store.Receipt) error {
 	t.drafts = list
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {

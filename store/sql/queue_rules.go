@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // SetQueue implements store.Store. It sets the rule of a queue.
@@ -43,7 +44,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	m.lastPass = 0
 	q.lastTurns, q.fixedTurns = nil, m.turnCount
 	t.publishTurns(q)
-	m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
+	m.lanes.weights += int(records.Bit(rule.Weight != 1) - records.Bit(q.Weight != 1))
 	q.setRule(rule)
 	m.lanes.updateQueue(q)
 	t.wakeAt(rule.Until)

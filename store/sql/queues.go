@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -398,7 +399,7 @@ func (s *engine) readQueues(all *database.Batch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.state(r.Text(0))
-		q.setCount(queueCount{r.Num(1), int(r.Num(2)), r.Num(3), r.Num(4)})
+		q.setCount(records.QueueCount{Waiting: r.Num(1), UID: int(r.Num(2)), KeptJobs: r.Num(3), KeptBytes: r.Num(4)})
 		rule := store.DefaultQueueRule
 		if text := r.View(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
@@ -406,7 +407,7 @@ func (s *engine) readQueues(all *database.Batch) {
 					errors.Join(err, database.Damage(`the column "rule" of the table "queues" is damaged`)))
 			}
 		}
-		m.lanes.weights += int(bit(rule.Weight != 1))
+		m.lanes.weights += int(records.Bit(rule.Weight != 1))
 		q.setRule(rule)
 		return true, nil
 	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)

@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // job reads the job that the condition where selects. found is false if no job matches. reserved holds the
@@ -19,7 +20,7 @@ import (
 func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
 	err error) {
 	err = r.Query(func(r database.Row) (bool, error) {
-		j, _ = readJob(r, columns) // the Error of a damaged job describes the damage
+		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
 		found = true
 		return false, nil
 	}, `SELECT `+columns+` FROM jobs `+where, args...)
@@ -81,12 +82,12 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 
 // Get reads a job by its id, without env and stdin.
 func (s *engine) Get(ctx context.Context, id string) (queue.Job, error) {
-	return s.byID(ctx, id, jobColumns)
+	return s.byID(ctx, id, records.JobColumns)
 }
 
 // GetFull reads a job by its id, with env and stdin.
 func (s *engine) GetFull(ctx context.Context, id string) (queue.Job, error) {
-	return s.byID(ctx, id, wholeColumns)
+	return s.byID(ctx, id, records.WholeColumns)
 }
 
 // History reads a page of a job's attempts, without their output.
@@ -109,13 +110,13 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 		}
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
-			a := readAttempt(r)
+			a := records.ReadAttempt(r)
 			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
 				return false, nil
 			}
 			list = append(list, a)
 			return len(list) < limit, nil
-		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
+		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
 			int64(limit))
 	})
 	slices.Reverse(list)
@@ -139,11 +140,11 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 		}
 		found := false
 		err = r.Query(func(r database.Row) (bool, error) {
-			a, found = readAttempt(r), true
-			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(attemptWidth)), r.Text(attemptWidth+1),
-				bytes.Clone(r.View(attemptWidth+2))
+			a, found = records.ReadAttempt(r), true
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptWidth)), r.Text(records.AttemptWidth+1),
+				bytes.Clone(r.View(records.AttemptWidth+2))
 			return false, nil
-		}, `SELECT `+attemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
+		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "the job has no attempt %d", n)
 		}
@@ -158,9 +159,9 @@ func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	there := false
 	err = r.Query(func(r database.Row) (bool, error) {
 		there = true
-		a, found = readJobAttempt(r)
+		a, found = records.ReadJobAttempt(r)
 		return false, nil
-	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+	}, `SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
 		err = missingJob(r.Statements, seq)
 	}
@@ -185,7 +186,7 @@ func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {
-			j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, ref.Seq)
+			j, found, err := r.job(reserved, records.JobColumns, `WHERE seq = ?`, ref.Seq)
 			if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
 				err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
 			}
@@ -284,7 +285,7 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 // state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises Next to the position where it stopped.
 func (m *matcher) state(r *reader, state queue.State, result *store.Selected) error {
-	from, args := `WHERE`, []any{bit(len(m.parts) > 0)}
+	from, args := `WHERE`, []any{records.Bit(len(m.parts) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}

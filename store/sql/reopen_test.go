@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -95,7 +96,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
-		tx.drafts = []texts{{terms: "{}"}}
+		tx.drafts = []records.Texts{{Terms: "{}"}}
 		if err := tx.rules.Insert(&j, 0, 0, tx.s.mem.nextSeq, "undone"); err != nil {
 			t.Error(err)
 		}
@@ -217,7 +218,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	}
 	before := s.UserBytes(0)
 	s.Close()
-	full := filepath.Join(dir, reserve) // a directory with this name prevents creating the reserve
+	full := filepath.Join(dir, sqlitedb.ReserveName) // a directory with this name prevents creating the reserve
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +326,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 		}
 		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
 			n, err = tx.Number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
-				bit(s.Order() == byPriority))
+				records.Bit(s.Order() == byPriority))
 			return err
 		})
 		if err != nil {

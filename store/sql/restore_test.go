@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -50,7 +51,7 @@ func backup(t *testing.T, s *Store) (file string) {
 }
 
 func restore(dir, file string) error {
-	_, replace, err := Restore(dir, file, func(string) (io.WriteCloser, error) {
+	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
 			errors.New("no outputs here")
 	}, func(int64, int64) {})
@@ -68,8 +69,8 @@ func restore(dir, file string) error {
 // journal to the new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
-	killed := filepath.Join(t.TempDir(), preparedName)
-	if err := copyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
+	killed := filepath.Join(t.TempDir(), integrity.PreparedName)
+	if err := integrity.CopyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := sqlitedb.Open(killed, `journal_mode = delete`, `cache_size = 2`)
@@ -82,7 +83,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 		}
 	}
 	for _, end := range []string{"", "-journal"} {
-		if err := copyFile(filepath.Join(dir, preparedName+end), killed+end, func(int64, int64) {}); err != nil {
+		if err := integrity.CopyFile(filepath.Join(dir, integrity.PreparedName+end), killed+end, func(int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +102,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 			t.Fatalf("job %s is of another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, preparedName+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedName+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -62,7 +63,7 @@ type keptDraft struct {
 
 // draftTexts encodes the draft of a schedule's jobs.
 func draftTexts(j queue.Job) (draft, input string, err error) {
-	input = inputOf(&j.Execution)
+	input = records.InputOf(&j.Execution)
 	j.Env, j.Stdin = nil, ""
 	kept := keptDraft{Job: j}
 	for _, d := range j.DependsOn {
@@ -118,7 +119,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
 			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp),
-			string(put.Overlap), bit(put.AtBoot), put.Boot,
+			string(put.Overlap), records.Bit(put.AtBoot), put.Boot,
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
 			bytes); err != nil {
 			return err
@@ -384,7 +385,7 @@ func (t *tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 	if err := rules.Admit(t, draft.UID, 1, f.MaxPending, f.MaxPendingUser); err != nil {
 		return 0, "", err
 	}
-	if err := rules.AdmitBytes(t, draft.UID, totalSize(drafts, list), f.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, draft.UID, records.TotalSize(drafts, list), f.MaxBytesUser); err != nil {
 		return 0, "", err
 	}
 	if err := t.admitQueues(draft.UID, rules.PerQueue(drafts)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // maxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
@@ -71,9 +72,9 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 
 // forScreen reads a job. It omits the job's settings if submitter is set and the job belongs to another user.
 func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
-	columns, args := jobColumns, []any{seq}
+	columns, args := records.JobColumns, []any{seq}
 	if submitter != nil {
-		columns, args = ownColumns, []any{int64(*submitter), seq}
+		columns, args = records.OwnColumns, []any{int64(*submitter), seq}
 	}
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
 	if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -33,7 +34,7 @@ type readAhead struct {
 // laneRows holds consecutive jobs of a lane.
 type laneRows struct {
 	from rules.Position
-	rows []pgdb.Row // with wholeColumns
+	rows []pgdb.Row // with WholeColumns
 	next *laneHead  // the job after the last row; nil at the end of the lane
 	size int        // how many jobs the query asked for
 }
@@ -92,15 +93,15 @@ func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bo
 	for i := range l.rows {
 		r := &l.rows[i]
 		if at := position(r); !from.After(at) {
-			return &laneHead{at, headPriority(r.Num(stateColumn), r.Num(priorityColumn), r.Num(expiresColumn))}, true
+			return &laneHead{at, headPriority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))}, true
 		}
 	}
 	return l.next, true
 }
 
-// position returns the lane position of a row that was read with wholeColumns.
+// position returns the lane position of a row that was read with WholeColumns.
 func position(r database.Row) rules.Position {
-	return rules.Position{Rank: r.Num(rankColumn), Seq: r.Num(0)}
+	return rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
 }
 
 // covers reports whether l includes a lane's first job at or after a position.
@@ -166,10 +167,10 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 	args := []any{strings.Join(ids, " "), strings.Join(ranks, " "), strings.Join(seqs, " "), int64(size)}
 	var batch database.Batch
 	batch.Add(func(r database.Row) (bool, error) {
-		rows := lanes[r.Num(laneColumn)]
+		rows := lanes[r.Num(records.LaneColumn)]
 		rows.rows = append(rows.rows, r.(*pgdb.Row).Clone())
 		return true, nil
-	}, `SELECT j.*`+from+wholeColumns+where+`LIMIT ?4) AS j`, args...)
+	}, `SELECT j.*`+from+records.WholeColumns+where+`LIMIT ?4) AS j`, args...)
 	batch.Add(func(r database.Row) (bool, error) {
 		lanes[r.Num(0)].next = new(readLaneHead(r))
 		return true, nil

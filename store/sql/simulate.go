@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
@@ -33,7 +34,7 @@ func (t *tx) Attempt(part func() error) error {
 		return err
 	}
 	m, s := t.s.mem, t.s
-	users, counts := maps.Clone(m.users), map[*queueState]queueCount{}
+	users, counts := maps.Clone(m.users), map[*queueState]records.QueueCount{}
 	for _, q := range m.lanes.queues {
 		counts[q] = q.count()
 	}

@@ -23,11 +23,7 @@ import (
 // compaction and for operations with wholeReserve, because these free space. Without them, a disk that the
 // database itself has filled would stay full.
 const (
-	reserve      = "reserve" // name of the file
-	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
-	// minFreeBytes is the free space in bytes below which new jobs are refused.
-	minFreeBytes = 4 << 20
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
@@ -76,7 +72,7 @@ func (s *Store) SpaceError() error {
 	if refusal := s.noReserve.Load(); refusal != nil {
 		return *refusal
 	}
-	if free >= minFreeBytes && !limited {
+	if free >= sqlitedb.MinFreeBytes && !limited {
 		return nil
 	}
 	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
@@ -85,10 +81,10 @@ func (s *Store) SpaceError() error {
 	}
 	size := sizesOf(now)
 	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
-	if free < minFreeBytes && (inside < minFreeBytes || free+size.wal < minFreeBytes) {
+	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.wal < sqlitedb.MinFreeBytes) {
 		return s.noSpaceError()
 	}
-	if limited && size.database+size.wal-inside > maxSize-reserveBytes-minFreeBytes {
+	if limited && size.database+size.wal-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
 			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir,
 			queue.DescribeSize(maxSize))
@@ -99,7 +95,7 @@ func (s *Store) SpaceError() error {
 func (s *Store) noSpaceError() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; "+
 		"running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)",
-		queue.FormatSize(minFreeBytes), s.dir)
+		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
 }
 
 // withoutReserve makes Room refuse new jobs with this error until the reserve exists again.
@@ -130,8 +126,8 @@ func (s *Store) releaseReserve(whole bool) bool {
 	s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
-		s.dir, queue.FormatSize(reserveBytes+minFreeBytes)))
-	path := filepath.Join(s.dir, reserve)
+		s.dir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
+	path := filepath.Join(s.dir, sqlitedb.ReserveName)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -173,13 +169,13 @@ func (s *Store) onSpaceFreed() { poke(s.needsSpace) }
 
 // maintainReserve implements backend. It creates the reserve if it is missing and there is space for it.
 func (s *Store) maintainReserve() {
-	path := filepath.Join(s.dir, reserve)
-	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
+	path := filepath.Join(s.dir, sqlitedb.ReserveName)
+	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
 		s.noReserve.Store(nil)
 		return
 	}
 	free, err := s.freeSpace()
-	if err != nil || free < reserveBytes+minFreeBytes {
+	if err != nil || free < sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes {
 		return
 	}
 	err = writeReserve(path)
@@ -200,7 +196,7 @@ func writeReserve(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyN(f, zeros{}, reserveBytes)
+	_, err = io.CopyN(f, zeros{}, sqlitedb.ReserveBytes)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		os.Remove(path) // an incomplete reserve is useless
 	}
@@ -307,7 +303,7 @@ func (s *Store) checkWAL(size int64) error {
 		frames = r.Num(1)
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
-	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+pageSize) {
+	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
 		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
 			"bytes, too few for its %d changed pages", s.dir, size, frames)
 	}
@@ -324,7 +320,7 @@ const (
 // program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.conn.Number(`PRAGMA page_count`)
-	if err == nil && size < pages*pageSize {
+	if err == nil && size < pages*sqlitedb.PageSize {
 		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
 			"few for its %d pages", s.dir, size, pages)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -137,7 +138,7 @@ func (s *Store) open(path string) (err error) {
 		return err
 	}
 	sweepCopies(s.dir)
-	sweepRestoring(filepath.Join(s.dir, preparedName))
+	integrity.SweepRestoring(filepath.Join(s.dir, integrity.PreparedName))
 	if err = s.load(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -174,10 +175,10 @@ func (t *tx) cancelExpired() (n int, err error) {
 	var list []rules.Job
 	err = t.Query(func(r database.Row) (bool, error) {
 		if t.s.mem.leases[r.Num(0)] == nil {
-			list = append(list, readMoved(r, headColumns))
+			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return len(list) < moveStep, nil
-	}, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
+	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
 	if err != nil {
 		return 0, err
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 	"github.com/queuectl/queuectl/store/storetest"
@@ -43,16 +45,16 @@ func (s *engine) laneFaults() error {
 func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
 	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
-		l, err := readLane(r)
-		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.Text(laneWidth) == "" && own != nil {
+		l, err := records.ReadLane(r)
+		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.Text(records.LaneWidth) == "" && own != nil {
 			l = *own
 		}
 		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
-		lanes[l.ID], demands[l.ID] = l, r.Text(laneWidth)
+		lanes[l.ID], demands[l.ID] = l, r.Text(records.LaneWidth)
 		return true, err
-	}, `SELECT `+laneColumns+`, demands FROM lanes`)
+	}, `SELECT `+records.LaneColumns+`, demands FROM lanes`)
 	return lanes, demands, err
 }
 
@@ -62,7 +64,7 @@ func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 	var wrong error
 	err := t.Query(func(r database.Row) (bool, error) {
 		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
-		made := readDemands(r.View(5))
+		made := records.ReadDemands(r.View(5))
 		switch {
 		case t.s.mem.leases[p.Seq] != nil:
 		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.DemandsText(made):
@@ -127,7 +129,7 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(waiting) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
 	}
-	for _, fault := range queueFaults(t.Conn) {
+	for _, fault := range integrity.QueueFaults(t.Conn) {
 		wrong = errors.Join(wrong, errors.New(fault))
 	}
 	empties, over := int64(0), map[int64]int{}
@@ -161,8 +163,8 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(users) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
 	}
-	rows, err2 := rowFaults(verified{t.Conn}, t.now)
-	gates, err3 := gateFaults(t.Conn)
+	rows, err2 := integrity.RowFaults(verified{t.Conn}, t.now)
+	gates, err3 := integrity.GateFaults(t.Conn)
 	for _, text := range append(rows, gates...) {
 		wrong = errors.Join(wrong, errors.New(text))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -28,24 +29,24 @@ type tx struct {
 	database.Conn
 	hasBegun      bool
 	s             *engine
-	now           queue.Millis // time at the start of the transaction
-	rules         rules.Rules  // rules that carry out the operations
-	memoryAtStart memory       // copy of the writer's memory at the start; shares its leases
-	undo          []func()     // functions that restore the writer's memory
-	afterCommit   []func()     // functions to call after the commit
-	drafts        []texts      // texts of the jobs that are being enqueued, by draft number
-	earliestTimer queue.Millis // earliest timer that was set; 0 if none
-	firstErr      error        // first error of a method that cannot return one
-	cutShort      *waiter      // waiter that must claim again, because its claim was cut short
-	submission    int64        // number of the submission that is being enqueued
+	now           queue.Millis    // time at the start of the transaction
+	rules         rules.Rules     // rules that carry out the operations
+	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
+	undo          []func()        // functions that restore the writer's memory
+	afterCommit   []func()        // functions to call after the commit
+	drafts        []records.Texts // texts of the jobs that are being enqueued, by draft number
+	earliestTimer queue.Millis    // earliest timer that was set; 0 if none
+	firstErr      error           // first error of a method that cannot return one
+	cutShort      *waiter         // waiter that must claim again, because its claim was cut short
+	submission    int64           // number of the submission that is being enqueued
 
 	touchedJobs []int64 // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
 	measured     []rules.Measurement
-	users        map[int]user               // users that changed, as they were before the transaction
-	queues       map[*queueState]queueCount // queues that changed, with their counts before the transaction
-	turnsChanged []*queueState              // queues whose turns of users have changed
-	gateJobs     map[namedGate]int64        // change in the number of jobs per gate, not written yet
+	users        map[int]user                       // users that changed, as they were before the transaction
+	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
+	turnsChanged []*queueState                      // queues whose turns of users have changed
+	gateJobs     map[namedGate]int64                // change in the number of jobs per gate, not written yet
 
 	leaseChanges
 	firstOperation
@@ -421,7 +422,7 @@ func (t *tx) writeMeta() error {
 	m.commits++
 	c := &m.counts
 	err := t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed),
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.Bit(changed),
 		inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
 		m.outputs)

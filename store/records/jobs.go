@@ -1,4 +1,7 @@
-package sql
+// Package records converts rows of the database's tables to jobs, attempts, lanes and counts, and back.
+//
+// Start with ReadJob and JobRow.
+package records
 
 import (
 	"encoding/json"
@@ -18,89 +21,89 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// headColumns are the short columns of a job, in the order of readHead. jobColumns also contain the labels,
-// the error and the settings. wholeColumns also contain the input: env and stdin.
+// HeadColumns are the short columns of a job, in the order of readHead. JobColumns also contain the labels,
+// the error and the settings. WholeColumns also contain the input: env and stdin.
 const (
-	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
+	HeadColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored, input_gone`
-	jobColumns = headColumns + `, labels, error, terms`
-	// ownColumns are like jobColumns, but contain the settings only of one user's jobs.
-	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
-	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing +
+	JobColumns = HeadColumns + `, labels, error, terms`
+	// OwnColumns are like JobColumns, but contain the settings only of one user's jobs.
+	OwnColumns   = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
+	WholeColumns = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing +
 		`')`
 )
 
-// width returns the number of columns.
-func width(columns string) int {
+// Width returns the number of columns.
+func Width(columns string) int {
 	switch columns {
-	case headColumns:
+	case HeadColumns:
 		return headWidth
-	case jobColumns, ownColumns:
+	case JobColumns, OwnColumns:
 		return headWidth + 3
 	}
 	return headWidth + 4
 }
 
-// headWidth is the number of headColumns.
-var headWidth = strings.Count(headColumns, ",") + 1
+// headWidth is the number of HeadColumns.
+var headWidth = strings.Count(HeadColumns, ",") + 1
 
 // missing replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
 const missing = `{`
 
-// Indexes of some of the headColumns.
+// Indexes of some of the HeadColumns.
 const (
-	uidColumn      = 3
-	stateColumn    = 4
-	priorityColumn = 5
-	expiresColumn  = 16
+	UidColumn      = 3
+	StateColumn    = 4
+	PriorityColumn = 5
+	ExpiresColumn  = 16
 	placeColumn    = 28
-	rankColumn     = 29
-	laneColumn     = 30
+	RankColumn     = 29
+	LaneColumn     = 30
 )
 
-// maxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
+// MaxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
 // inputs.
-const maxInline = store.KeptInput
+const MaxInline = store.KeptInput
 
 // errDamaged marks the error of a row whose texts cannot be decoded.
 var errDamaged = errors.New("damaged")
 
-// texts holds a job's labels, settings and input, encoded as its row and its input store them.
-type texts struct{ labels, terms, input string }
+// Texts holds a job's labels, settings and input, encoded as its row and its input store them.
+type Texts struct{ Labels, Terms, Input string }
 
-// size returns the number of bytes charged to the user for a job with these texts and dependencies.
-func (t *texts) size(dependencies int) int64 {
-	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
+// Size returns the number of bytes charged to the user for a job with these texts and dependencies.
+func (t *Texts) Size(dependencies int) int64 {
+	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// totalSize returns how many bytes the jobs made from the drafts add to their user's total. The parameter
+// TotalSize returns how many bytes the jobs made from the drafts add to their user's total. The parameter
 // list holds the drafts' texts.
-func totalSize(drafts []queue.Job, list []texts) (n int64) {
+func TotalSize(drafts []queue.Job, list []Texts) (n int64) {
 	for i := range list {
-		n += list[i].size(len(drafts[i].DependsOn))
+		n += list[i].Size(len(drafts[i].DependsOn))
 	}
 	return n
 }
 
-// textsOf encodes the settings of a job.
-func textsOf(terms queue.Execution) (t texts, err error) {
+// EncodeTexts encodes the settings of a job.
+func EncodeTexts(terms queue.Execution) (t Texts, err error) {
 	var labels []byte
 	if len(terms.Labels) > 0 {
 		labels, err = json.Marshal(terms.Labels)
 	}
-	t.labels, t.input = string(labels), inputOf(&terms)
+	t.Labels, t.Input = string(labels), InputOf(&terms)
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
 	raw, err2 := json.Marshal(&terms)
 	if err = errors.Join(err, err2); err != nil {
-		return texts{}, fmt.Errorf("cannot encode the settings of a job: %w", err)
+		return Texts{}, fmt.Errorf("cannot encode the settings of a job: %w", err)
 	}
-	t.terms = string(raw)
+	t.Terms = string(raw)
 	return t, nil
 }
 
-// inputOf encodes env and stdin as a JSON object, or returns "" if the job has neither.
-func inputOf(terms *queue.Execution) string {
+// InputOf encodes env and stdin as a JSON object, or returns "" if the job has neither.
+func InputOf(terms *queue.Execution) string {
 	if len(terms.Env) == 0 && terms.Stdin == "" {
 		return ""
 	}
@@ -135,12 +138,12 @@ func appendText(b []byte, text string) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// inline returns the input as the job's row stores it. It returns nil if the input is too long for the row.
-func (t *texts) inline() any {
-	if len(t.input) > maxInline {
+// Inline returns the input as the job's row stores it. It returns nil if the input is too long for the row.
+func (t *Texts) Inline() any {
+	if len(t.Input) > MaxInline {
 		return nil
 	}
-	return t.input
+	return t.Input
 }
 
 // keptScratch is the size in bytes of the largest buffer that scratch keeps.
@@ -179,24 +182,24 @@ func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
 // asWritten decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.
 var asWritten = compatible.FormatDurationAsNano(true)
 
-// readHead reads a job from a row of headColumns.
+// readHead reads a job from a row of HeadColumns.
 func readHead(r database.Row) queue.Job {
 	n, t := r.Num, r.Text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	return queue.Job{
-		Demands: readDemands(r.View(laneColumn + 1)), Progress: readProgress(r.View(laneColumn + 2)),
-		Schedule: t(laneColumn + 3),
+		Demands: ReadDemands(r.View(LaneColumn + 1)), Progress: readProgress(r.View(LaneColumn + 2)),
+		Schedule: t(LaneColumn + 3),
 		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
-		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
-		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)),
-		Parents: int(n(laneColumn + 10)), OwnRetention: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12),
-		HookUID:      int(n(laneColumn + 13)),
-		InputRemoved: queue.InputParts(n(laneColumn + 17)),
+		Unique: t(LaneColumn + 4), UniqueFor: time.Duration(n(LaneColumn+5)) * time.Millisecond, Units: t(LaneColumn + 6),
+		PausedAt: m(LaneColumn + 7), PausedBy: int(n(LaneColumn + 8)), Hooks: queue.HookSet(n(LaneColumn + 9)),
+		Parents: int(n(LaneColumn + 10)), OwnRetention: n(LaneColumn+11) != 0, Outputs: n(LaneColumn + 12),
+		HookUID:      int(n(LaneColumn + 13)),
+		InputRemoved: queue.InputParts(n(LaneColumn + 17)),
 	}
 }
 
@@ -212,9 +215,9 @@ func readProgress(text []byte) *queue.Progress {
 	return p
 }
 
-// readDemands decodes what demandsText wrote. It replaces damaged demands by a lock that is never free,
+// ReadDemands decodes what DemandsText wrote. It replaces damaged demands by a lock that is never free,
 // because the job must not run without its gates.
-func readDemands(text []byte) (list []queue.Demand) {
+func ReadDemands(text []byte) (list []queue.Demand) {
 	if len(text) == 0 {
 		return nil
 	}
@@ -224,15 +227,15 @@ func readDemands(text []byte) (list []queue.Demand) {
 	return list
 }
 
-// readJob reads a job from a row of columns that begin with headColumns. If the settings are damaged, it
+// ReadJob reads a job from a row of columns that begin with HeadColumns. If the settings are damaged, it
 // returns an error and the job without its settings. The job's field Error then holds the same error.
-func readJob(r database.Row, columns string) (queue.Job, error) {
+func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	j := readHead(r)
-	if columns == headColumns {
+	if columns == HeadColumns {
 		return j, nil
 	}
 	j.Error = r.Text(headWidth + 1)
-	if err := readTexts(r, columns == wholeColumns, &j.Execution); err != nil {
+	if err := readTexts(r, columns == WholeColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
 		err = fmt.Errorf("the settings of job %s are %w: %w", j.ID, errDamaged, err)
 		j.Error = err.Error()
@@ -241,26 +244,26 @@ func readJob(r database.Row, columns string) (queue.Job, error) {
 	return j, nil
 }
 
-// readMoved reads a job, with its place in the queue, from a row of columns that begin with headColumns. It
+// ReadMoved reads a job, with its place in the queue, from a row of columns that begin with HeadColumns. It
 // sets Damaged if the settings are damaged.
-func readMoved(r database.Row, columns string) rules.Job {
-	j, err := readJob(r, columns)
-	j.Rank = r.Num(rankColumn)
+func ReadMoved(r database.Row, columns string) rules.Job {
+	j, err := ReadJob(r, columns)
+	j.Rank = r.Num(RankColumn)
 	return rules.Job{
-		Job: j, Slot: rules.Slot(r.Num(placeColumn)), Lane: r.Num(laneColumn), Node: r.Num(laneColumn + 14),
-		LastAttempt: r.Text(laneColumn + 15), Stored: r.Num(laneColumn + 16), Damaged: err != nil,
+		Job: j, Slot: rules.Slot(r.Num(placeColumn)), Lane: r.Num(LaneColumn), Node: r.Num(LaneColumn + 14),
+		LastAttempt: r.Text(LaneColumn + 15), Stored: r.Num(LaneColumn + 16), Damaged: err != nil,
 	}
 }
 
-// attemptColumns are the columns of an attempt, in the order of readAttempt.
-const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
+// AttemptColumns are the columns of an attempt, in the order of ReadAttempt.
+const AttemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
 	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
 
-// attemptWidth is the number of attemptColumns.
-var attemptWidth = strings.Count(attemptColumns, ",") + 1
+// AttemptWidth is the number of AttemptColumns.
+var AttemptWidth = strings.Count(AttemptColumns, ",") + 1
 
-// readAttempt reads an attempt without its output from a row of attemptColumns.
-func readAttempt(r database.Row) queue.Attempt {
+// ReadAttempt reads an attempt without its output from a row of AttemptColumns.
+func ReadAttempt(r database.Row) queue.Attempt {
 	n, t := r.Num, r.Text
 	return queue.Attempt{
 		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),

@@ -1,7 +1,10 @@
-package sql
+// Package integrity checks the SQLite file of a queue and its output files, recounts the rows, and restores
+// backups.
+//
+// Start with Verify, ExamineStopped and Restore.
+package integrity
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,52 +31,6 @@ const replaceAdvice = "stop the service, copy the database's directory, then res
 
 // maxClockAhead is how far in the future a stored time may be without being reported.
 const maxClockAhead = time.Minute
-
-// Examine checks the database, its directory and its disk, for doctor. It is fast and safe for concurrent
-// use.
-func (s *Store) Examine(ctx context.Context) []store.Finding {
-	list := ExamineDir(s.dir)
-	if err := s.SpaceError(); err != nil {
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error(),
-			Next: "free some space"})
-	}
-	wait := slowCommit // how long to wait for the writer, which may hang in a commit
-	if s.SlowCommitError() != nil {
-		wait = 0
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	err := s.betweenTx(ctx, func() error {
-		list = append(append(list, examineSchema(s.conn)...), examineFrames(s.conn)...)
-		list = append(list, examineSize(s.conn)...)
-		return nil
-	})
-	switch slow := s.SlowCommitError(); {
-	case slow != nil:
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
-			Next: "check the disk"})
-	case err != nil:
-		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
-			Next: "see the service's log"})
-	}
-	return list
-}
-
-// Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
-// output files in the directories. It reports the progress of the copy to the callback each.
-func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
-	each func(done, total int64) error) (list []store.Finding, err error) {
-	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
-	files, err := outputFiles(outputs.Dirs)
-	if err != nil {
-		return nil, err
-	}
-	err = s.withCopy(ctx, 0, each, func(c *sqlitedb.Conn, _ string) error {
-		list = verify(c, files, outputs, s.now())
-		return nil
-	}, nil)
-	return list, err
-}
 
 // ExamineStopped checks the database in a directory that no service uses. If thorough is set, it also checks
 // all rows and output files.
@@ -106,16 +63,16 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	if n, err := c.Number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
 		return append(list, findEmpty(dir, path))
 	}
-	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
-	list = append(list, examineSize(c)...)
+	list = append(append(list, ExamineSchema(c)...), ExamineFrames(c)...)
+	list = append(list, ExamineSize(c)...)
 	if !thorough {
 		return list
 	}
-	files, err := outputFiles(outputs.Dirs)
+	files, err := OutputFiles(outputs.Dirs)
 	if err != nil {
 		return wrong(err)
 	}
-	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
+	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
 // findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
@@ -156,16 +113,16 @@ func ExamineDir(dir string) (list []store.Finding) {
 		add("disk", store.LevelFailure, "check the disk", "%v", err)
 	} else if inodes := sqlitedb.FreeInodes(dir); inodes == 0 {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
-	} else if free < minFreeBytes+reserveBytes {
+	} else if free < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
 		add("disk", store.LevelFailure, "free some space",
 			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir,
-			queue.FormatSize(minFreeBytes))
+			queue.FormatSize(sqlitedb.MinFreeBytes))
 	} else {
 		add("disk", store.LevelOK, "", "%d MiB are free", free>>20)
 	}
 	before := len(list)
 	for _, name := range []string{".", sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.HighWaterName,
-		reserve} {
+		sqlitedb.ReserveName} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
 		// The state directory may be a symbolic link. The mode of a link has no meaning, so Stat follows it.
 		// Other accounts may pass through the directory to reach a socket.
@@ -192,10 +149,10 @@ func ExamineDir(dir string) (list []store.Finding) {
 	return list
 }
 
-// examineSchema compares the tables and indexes with those that the migrations create. It also checks that
+// ExamineSchema compares the tables and indexes with those that the migrations create. It also checks that
 // the newest rows are not dated in the future.
-func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
-	wrong, err := schemaFaults(c)
+func ExamineSchema(c *sqlitedb.Conn) (list []store.Finding) {
+	wrong, err := SchemaFaults(c)
 	if err != nil {
 		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
 	}
@@ -218,8 +175,8 @@ func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
 	return list
 }
 
-// examineFrames reports jobs that were lost because parts of their batches were damaged.
-func examineFrames(c *sqlitedb.Conn) (list []store.Finding) {
+// ExamineFrames reports jobs that were lost because parts of their batches were damaged.
+func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
 	err := c.Query(func(r database.Row) (bool, error) {
 		n, first, last = r.Num(0), r.Num(1), r.Num(2)
@@ -241,8 +198,8 @@ func examineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 // field create is the statement that creates the object, if it is missing.
 type schemaFault struct{ text, create string }
 
-// schemaFaults compares the schema of a database with that of a new one.
-func schemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
+// SchemaFaults compares the schema of a database with that of a new one.
+func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	fresh, err := sqlitedb.Open(":memory:")
 	if err != nil {
 		return nil, err
@@ -286,8 +243,8 @@ func schemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	return list, err
 }
 
-// verify compares the rows of a copy with each other and with the output files.
-func verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
+// Verify compares the rows of a copy with each other and with the output files.
+func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
 		if err != nil { // the database is so damaged that its rows cannot be read
@@ -305,12 +262,12 @@ func verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 			list = append(list, store.Finding{Check: name, Level: store.LevelOK, Message: fine})
 		}
 	}
-	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, integrity(c) })
-	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return counterFaults(c) })
+	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, CheckPages(c) })
+	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return CounterFaults(c) })
 	check("rows", "all rows are consistent", "if the message names a date in the future, set the clock; otherwise this "+
 		"is a bug: keep a copy "+
-		"(queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
-	list = append(list, examineFrames(c)...)
+		"(queuectl backup FILE) and report it", func() ([]string, error) { return RowFaults(c, now) })
+	list = append(list, ExamineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
 		len(files)), "if a file is damaged: check the disk; if a file belongs to no attempt: delete it. Missing or damaged "+
@@ -322,8 +279,8 @@ func verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 // maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
 
-// rowFaults returns descriptions of rows that contradict each other or the clock.
-func rowFaults(c database.Conn, now queue.Millis) (faults []string, err error) {
+// RowFaults returns descriptions of rows that contradict each other or the clock.
+func RowFaults(c database.Conn, now queue.Millis) (faults []string, err error) {
 	future := int64(now.Add(maxClockAhead))
 	for _, q := range []struct {
 		text, sql string
@@ -379,8 +336,8 @@ func rowFaults(c database.Conn, now queue.Millis) (faults []string, err error) {
 	return faults, nil
 }
 
-// outputFiles returns the names of the files in the output directories.
-func outputFiles(dirs []string) (map[string]bool, error) {
+// OutputFiles returns the names of the files in the output directories.
+func OutputFiles(dirs []string) (map[string]bool, error) {
 	files := map[string]bool{}
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
@@ -440,7 +397,7 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 	for name := range files {
 		orphans[name] = true
 	}
-	err = eachRef(c, func(ref string, size int64) error {
+	err = EachOutput(c, func(ref string, size int64) error {
 		delete(orphans, ref)
 		if size < 0 { // removed to free space
 			return nil

@@ -1,4 +1,4 @@
-package sql
+package integrity
 
 import (
 	"cmp"
@@ -9,14 +9,15 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // This file compares the counts that are stored in the database with the rows that they count, and counts the
 // rows again.
 
-// counterFaults compares the stored counts with the rows.
-func counterFaults(c database.Conn) (faults []string, err error) {
+// CounterFaults compares the stored counts with the rows.
+func CounterFaults(c database.Conn) (faults []string, err error) {
 	for _, state := range queue.States() {
 		kept, err := c.Number(`SELECT ` + state.String() + ` FROM meta`)
 		if err != nil {
@@ -42,12 +43,12 @@ func counterFaults(c database.Conn) (faults []string, err error) {
 		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output", kept,
 			sum))
 	}
-	gates, err := gateFaults(c)
-	return slices.Concat(faults, userFaults(c), queueFaults(c), gates), err
+	gates, err := GateFaults(c)
+	return slices.Concat(faults, userFaults(c), QueueFaults(c), gates), err
 }
 
-// gateFaults compares the counts of lanes and jobs that gates store with the rows.
-func gateFaults(c database.Conn) (faults []string, err error) {
+// GateFaults compares the counts of lanes and jobs that gates store with the rows.
+func GateFaults(c database.Conn) (faults []string, err error) {
 	needed, named, err := gateUse(c)
 	if err != nil {
 		return nil, err
@@ -77,17 +78,17 @@ type gateName struct {
 func gateUse(c database.Conn) (needed map[int64]int64, named map[gateName]int64, err error) {
 	needed, named = map[int64]int64{}, map[gateName]int64{}
 	err = c.Query(func(r database.Row) (bool, error) {
-		l, err := readLane(r)
+		l, err := records.ReadLane(r)
 		for _, n := range l.Needs {
 			needed[n.Gate]++
 		}
 		return true, err
-	}, `SELECT `+laneColumns+` FROM lanes WHERE demands <> ''`)
+	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
 	if err != nil {
 		return nil, nil, err
 	}
 	err = c.Query(func(r database.Row) (bool, error) {
-		for _, d := range readDemands(r.View(1)) {
+		for _, d := range records.ReadDemands(r.View(1)) {
 			if d.HasLimit() {
 				named[nameOf(d, int(r.Num(0)))]++
 			}
@@ -137,7 +138,7 @@ func (g *gateCounts) read() error {
 		return err
 	}
 	return g.conn.Query(func(r database.Row) (bool, error) {
-		for _, d := range readDemands(r.View(1)) {
+		for _, d := range records.ReadDemands(r.View(1)) {
 			gate := nameOf(d, int(r.Num(0)))
 			g.words[gate] = d
 			if d.HasLimit() {
@@ -244,25 +245,25 @@ func userFaults(c database.Conn) (faults []string) {
 	return slices.Concat(waiting, bytes, outputs)
 }
 
-// queueFaults compares the stored counts of queues with the rows.
-func queueFaults(c database.Conn) (faults []string) {
+// QueueFaults compares the stored counts of queues with the rows.
+func QueueFaults(c database.Conn) (faults []string) {
 	for _, of := range []struct {
-		member func(queueCount) int64
+		member func(records.QueueCount) int64
 		countSource
 	}{
-		{func(c queueCount) int64 { return c.waiting },
+		{func(c records.QueueCount) int64 { return c.Waiting },
 			countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
 				rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptJobs },
+		{func(c records.QueueCount) int64 { return c.KeptJobs },
 			countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
 				rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptBytes },
+		{func(c records.QueueCount) int64 { return c.KeptBytes },
 			countSource{subject: "output bytes of the jobs kept after their end (retention) in queue",
 				table: `SELECT name, kept_bytes FROM queues`,
 				rows:  `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
 		listed := func(list string) (map[string]int64, error) {
-			counts, err := queueCounts(list)
+			counts, err := records.ParseQueueCounts(list)
 			numbers := map[string]int64{}
 			for name, c := range counts {
 				numbers[name] = of.member(c)
@@ -319,10 +320,10 @@ func countFaults[K cmp.Ordered](c database.Conn, key func(database.Row, int) K, 
 	return faults
 }
 
-// recount repairs a backup: it counts the rows again, creates missing indexes and removes damaged parts of
+// Recount repairs a backup: it counts the rows again, creates missing indexes and removes damaged parts of
 // batches.
-func recount(c *sqlitedb.Conn) error {
-	wrong, err := schemaFaults(c)
+func Recount(c *sqlitedb.Conn) error {
+	wrong, err := SchemaFaults(c)
 	if err != nil {
 		return err
 	}

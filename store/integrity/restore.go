@@ -1,4 +1,4 @@
-package sql
+package integrity
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ type Restored struct {
 	Outputs int64
 }
 
-// preparedName is the file name of the database while it is prepared.
-const preparedName = "restore.tmp"
+// PreparedName is the file name of the database while it is prepared.
+const PreparedName = "restore.tmp"
 
 // Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. It
 // calls save to create each output file, and reports the bytes copied so far and the size of the backup to
@@ -30,14 +30,14 @@ const preparedName = "restore.tmp"
 // still be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	each func(done, total int64)) (done Restored, replace func(asideDir string, between func() error) error, err error) {
-	path := filepath.Join(dir, preparedName)
-	sweepRestoring(path) // SQLite would apply an old journal to the new file
+	path := filepath.Join(dir, PreparedName)
+	SweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {
 		if err != nil {
-			sweepRestoring(path)
+			SweepRestoring(path)
 		}
 	}()
-	if err := copyFile(path, file, each); err != nil {
+	if err := CopyFile(path, file, each); err != nil {
 		return done, nil, err
 	}
 	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
@@ -67,8 +67,8 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	}, nil
 }
 
-// sweepRestoring deletes the files of a Restore that was killed.
-func sweepRestoring(path string) {
+// SweepRestoring deletes the files of a Restore that was killed.
+func SweepRestoring(path string) {
 	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
 		os.Remove(path + end)
 	}
@@ -83,7 +83,10 @@ func notBackup(file string, err error) error {
 	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)
 }
 
-func copyFile(to, from string, each func(done, total int64)) error {
+// copyPiece is how many bytes are copied between two reports of progress.
+const copyPiece = 1 << 20
+
+func CopyFile(to, from string, each func(done, total int64)) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -96,7 +99,7 @@ func copyFile(to, from string, each func(done, total int64)) error {
 	info, err := in.Stat()
 	for done := int64(0); err == nil; {
 		var n int64
-		n, err = io.CopyN(out, in, outputPiece)
+		n, err = io.CopyN(out, in, copyPiece)
 		done += n
 		if err == nil || err == io.EOF {
 			each(done, info.Size())
@@ -117,7 +120,7 @@ func syncFile(path string) error {
 }
 
 func checkBackup(c *sqlitedb.Conn) error {
-	if err := integrity(c); err != nil {
+	if err := CheckPages(c); err != nil {
 		return err
 	}
 	next, err := c.Number(`SELECT next_seq FROM meta`)
@@ -128,12 +131,12 @@ func checkBackup(c *sqlitedb.Conn) error {
 		err = sqlitedb.Migrate(c, database.Migrations)
 	}
 	if err == nil {
-		err = recount(c)
+		err = Recount(c)
 	}
 	if err != nil {
 		return err
 	}
-	wrong, err := schemaFaults(c)
+	wrong, err := SchemaFaults(c)
 	if err == nil && len(wrong) > 0 {
 		err = errors.New(wrong[0].text)
 	}
