@@ -22,6 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/estimates"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -91,8 +92,8 @@ type reused struct {
 
 // statistics caches statistics.
 type statistics struct {
-	minute           minuteStatistics // statistics of the current minute; writer only
-	runtimeEstimates runtimeEstimates // typical run times of commands
+	minute           minuteStatistics    // statistics of the current minute; writer only
+	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
 // foreignWork holds what this node must still do because of the changes of other nodes. Only the writer uses
@@ -259,7 +260,7 @@ func (s *engine) load() error {
 	if err := s.loadHeads(); err != nil {
 		return err
 	}
-	if err := s.loadEstimates(); err != nil {
+	if err := s.runtimeEstimates.Load(s.db); err != nil {
 		return err
 	}
 	s.publishCounts()

@@ -39,7 +39,7 @@ func (s *Server) ExtendLease(ctx context.Context, load store.Load) (m store.Memb
 	if err != nil {
 		return m, err
 	}
-	err = s.leaseConn.do(ctx, func(c *pgdb.Conn) error {
+	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
 		m = store.Membership{}
 		found := false
 		err := c.Query(func(r database.Row) (bool, error) {
@@ -240,7 +240,7 @@ func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 
 // IsDrained implements store.Cluster.
 func (s *Server) IsDrained(ctx context.Context) (drained bool, err error) {
-	err = s.leaseConn.do(ctx, func(c *pgdb.Conn) error {
+	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
 		n, err := c.Number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
 		drained = n > 0
 		return err
@@ -295,7 +295,7 @@ func (s *Server) leave(ctx context.Context) error {
 	if s.node == 0 {
 		return nil
 	}
-	return s.leaseConn.do(ctx, func(c *pgdb.Conn) error {
+	return s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
 		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
 	})
 }

@@ -34,7 +34,7 @@ func openNode(t *testing.T, url, name string) *Server {
 // expireLease makes a node's lease expire.
 func expireLease(t *testing.T, by *Server, name string) {
 	t.Helper()
-	err := by.leaseConn.do(t.Context(), func(c *pgdb.Conn) error {
+	err := by.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
 		return c.Exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
 	})
 	if err != nil {
@@ -368,7 +368,7 @@ func TestNodesExchangeRequests(t *testing.T) {
 	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody is asked: %v", err)
 	}
-	err := a.leaseConn.do(t.Context(), func(c *pgdb.Conn) error {
+	err := a.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
 		n, err := c.Number(`SELECT count(*) FROM asks`)
 		if n != 0 {
 			t.Errorf("%d asks are left", n)

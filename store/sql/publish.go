@@ -13,7 +13,7 @@ func (t *tx) publish(grant *claimResult) {
 	for _, f := range t.afterCommit {
 		f()
 	}
-	s.runtimeEstimates.note(t.measured)
+	s.runtimeEstimates.Note(t.measured)
 	s.jobsReadied = false
 	foreign := s.foreignChanges
 	if s.foreignChanges = (foreignChanges{}); foreign.any {

@@ -15,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/noderequests"
 	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -23,6 +24,7 @@ import (
 // OpenServer opens a Server.
 type Server struct {
 	*engine
+	*noderequests.Requests
 	config      *pgdb.Address
 	writer      *pgdb.Conn
 	writerStart string // start time of the server process of the writer's connection
@@ -37,19 +39,13 @@ type Server struct {
 	prefetchThreshold int   // a claim that wants at least this number of jobs sends its query early
 	incarnation       int64 // number of this service start; rises with each start of the node's service
 	lease             time.Duration
-	otherNodes        atomic.Int64 // number of other active nodes, as of the last transaction
-	appliedCommits    atomic.Int64 // meta.commits as of the last transaction
-	replies           broadcast
-	leaseConn         *sideConn // connection for the node lease
-	messageConn       *sideConn // connection for requests between nodes
+	otherNodes        atomic.Int64   // number of other active nodes, as of the last transaction
+	appliedCommits    atomic.Int64   // meta.commits as of the last transaction
+	leaseConn         *pgdb.SideConn // connection for the node lease
 	changes           chan struct{}
-	commitMade        chan struct{} // makes notifyCommits notify the other nodes
-	// lostTakes holds the numbers of calls of Asked whose results were lost, newest last. Only the caller of
-	// Asked uses it.
-	lostTakes     []int64
-	hints         chan struct{}
-	stopListening context.CancelFunc // stops notifyCommits and listenForCommits
-	background    sync.WaitGroup     // waits for notifyCommits and listenForCommits
+	commitMade        chan struct{}      // makes notifyCommits notify the other nodes
+	stopListening     context.CancelFunc // stops notifyCommits and listenForCommits
+	background        sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
 
 // sizeInterval is how often the size of the database is read.
@@ -64,10 +60,10 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &sideConn{config: config},
-		messageConn: &sideConn{config: config}, changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1),
-		hints: make(chan struct{}, 1)}
+	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &pgdb.SideConn{Config: config},
+		changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1)}
 	s.engine = newEngine(s, s, o.Order, o.Log)
+	s.Requests = noderequests.New(config, func() int64 { return s.node })
 	s.hasInbox = true
 	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }
 	if err := s.connect(ctx); err != nil {
@@ -370,7 +366,7 @@ func (s *Server) close() error {
 		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error",
 			leaveErr)
 	}
-	for _, c := range []interface{ Close() error }{s.leaseConn, s.messageConn, s.writer} {
+	for _, c := range []interface{ Close() error }{s.leaseConn, s.Requests.Conn, s.writer} {
 		c.Close() // errors are ignored: the server detects closed connections itself
 	}
 	return nil

@@ -1,4 +1,7 @@
-package sql
+// Package estimates keeps how long commands usually run, and encodes it for the database.
+//
+// Start with Estimates.
+package estimates
 
 import (
 	"bytes"
@@ -14,10 +17,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// runtimeEstimates holds how long commands usually run, with the most recently completed first. It is updated
-// after each commit and written to the database at most once a minute; see writeEstimatesEachMinute. The zero
+// Estimates holds how long commands usually run, with the most recently completed first. It is updated
+// after each commit and written to the database at most once a minute; see Due. The zero
 // value holds no estimates.
-type runtimeEstimates struct {
+type Estimates struct {
 	mu            sync.Mutex
 	order         list.List                // list of *estimate, the most recently completed first; guarded by mu
 	byFingerprint map[uint64]*list.Element // by fingerprint; guarded by mu
@@ -31,12 +34,12 @@ type estimate struct {
 	store.Estimate
 }
 
-// estimateSize is the size in bytes of an estimate in the table usual: fingerprint, logarithm and number of
+// EstimateSize is the size in bytes of an estimate in the table usual: fingerprint, logarithm and number of
 // runs.
-const estimateSize = 8 + 8 + 1
+const EstimateSize = 8 + 8 + 1
 
-// note adds completed attempts to the estimates.
-func (e *runtimeEstimates) note(measured []rules.Measurement) {
+// Note adds completed attempts to the estimates.
+func (e *Estimates) Note(measured []rules.Measurement) {
 	for i := range measured {
 		if m := &measured[i]; m.Fingerprint != 0 {
 			e.mu.Lock()
@@ -50,7 +53,7 @@ func (e *runtimeEstimates) note(measured []rules.Measurement) {
 
 // entry returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
 // holds mu.
-func (e *runtimeEstimates) entry(fingerprint uint64) *estimate {
+func (e *Estimates) entry(fingerprint uint64) *estimate {
 	if known := e.byFingerprint[fingerprint]; known != nil {
 		e.order.MoveToFront(known)
 		return known.Value.(*estimate)
@@ -69,17 +72,24 @@ func (e *runtimeEstimates) entry(fingerprint uint64) *estimate {
 }
 
 // Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
-func (s *engine) Usual(fingerprint uint64) time.Duration {
-	s.runtimeEstimates.mu.Lock()
-	defer s.runtimeEstimates.mu.Unlock()
-	if known := s.runtimeEstimates.byFingerprint[fingerprint]; known != nil {
+func (e *Estimates) Usual(fingerprint uint64) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.byFingerprint[fingerprint]; known != nil {
 		return known.Value.(*estimate).TypicalRuntime()
 	}
 	return 0
 }
 
-// take returns the encoded estimates for writing, or nil if nothing has changed.
-func (e *runtimeEstimates) take() (b []byte) {
+// Due reports whether the estimates have not been written in this minute yet. Only the writer calls it.
+func (e *Estimates) Due(minute queue.Millis) bool {
+	due := e.written != minute
+	e.written = minute
+	return due
+}
+
+// Encode returns the encoded estimates for writing, or nil if nothing has changed.
+func (e *Estimates) Encode() (b []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.changed {
@@ -95,51 +105,30 @@ func (e *runtimeEstimates) take() (b []byte) {
 	return b
 }
 
-const putEstimates = `INSERT INTO usual (one, list) VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET list = excluded.list`
+// PutEstimates stores encoded estimates.
+const PutEstimates = `INSERT INTO usual (one, list) VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET list = excluded.list`
 
-// writeEstimatesEachMinute writes the estimates at most once a minute.
-func (t *tx) writeEstimatesEachMinute() error {
-	e := &t.s.runtimeEstimates
-	if minute := store.Minute.Floor(t.now); e.written != minute {
-		e.written = minute
-		if list := e.take(); list != nil {
-			t.undo = append(t.undo, func() { e.markUnwritten() })
-			err := t.Exec(putEstimates, list)
-			return err
-		}
-	}
-	return nil
-}
-
-// markUnwritten marks the estimates as not written, because the transaction that wrote them was undone.
-func (e *runtimeEstimates) markUnwritten() {
+// MarkUnwritten marks the estimates as not written, because the transaction that wrote them was undone.
+func (e *Estimates) MarkUnwritten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changed, e.written = true, 0
 }
 
-// writeEstimates writes the estimates when the store is closed.
-func (s *engine) writeEstimates() (err error) {
-	if list := s.runtimeEstimates.take(); list != nil {
-		err = s.db.Exec(putEstimates, list)
-	}
-	return err
-}
-
-// loadEstimates reads the estimates. It skips damaged ones.
-func (s *engine) loadEstimates() error {
+// Load reads the estimates from the database. It skips damaged ones.
+func (e *Estimates) Load(c database.Statements) error {
 	var b []byte
-	err := s.db.Query(func(r database.Row) (bool, error) {
+	err := c.Query(func(r database.Row) (bool, error) {
 		b = bytes.Clone(r.View(0))
 		return false, nil
 	}, `SELECT list FROM usual`)
-	s.runtimeEstimates.mu.Lock()
-	defer s.runtimeEstimates.mu.Unlock()
-	for ; len(b) >= estimateSize; b = b[estimateSize:] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ; len(b) >= EstimateSize; b = b[EstimateSize:] {
 		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
 		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) &&
 			runs > 0 {
-			s.runtimeEstimates.entry(fingerprint).Estimate = store.Estimate{Log: log, Runs: runs}
+			e.entry(fingerprint).Estimate = store.Estimate{Log: log, Runs: runs}
 		}
 	}
 	return err
