@@ -12,7 +12,7 @@ import (
 
 // SideConn is a connection to the server that is separate from the writer's connection. A node has two of
 // them. One renews the node lease, so that the renewal need not wait for transactions. The other one carries
-// messages between nodes, so that messages do not delay the renewal. A sideConn connects at its first use,
+// messages between nodes, so that messages do not delay the renewal. A SideConn connects at its first use,
 // and again after the connection was lost.
 type SideConn struct {
 	Config *Address

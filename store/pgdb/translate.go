@@ -15,6 +15,7 @@ import (
 // Lost is the error of a connection that is lost, or of a server that is shutting down.
 type Lost struct{ error }
 
+// Kind returns Busy, because a new connection may succeed.
 func (Lost) Kind() database.Kind { return database.Busy }
 
 // Error returns the message in one line, even if several addresses were tried.

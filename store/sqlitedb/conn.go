@@ -115,6 +115,7 @@ func (c *Conn) grow(n int) error {
 	return nil
 }
 
+// Close closes the connection and its statements.
 func (c *Conn) Close() error {
 	for _, p := range c.Stmts {
 		sqlite3.Xsqlite3_finalize(c.TLS, p) // returns the error of the last step again
@@ -352,6 +353,7 @@ type Error struct {
 	noSpace bool // the system refused a write for lack of space, with ENOSPC or another code
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	name := sqlite.ErrorCodeString[e.Code&0xff]
 	if _, word, ok := strings.Cut(name, "("); ok {

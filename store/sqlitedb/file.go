@@ -27,6 +27,7 @@ const (
 // truncates the WAL.
 const WALKeep = 64 << 20
 
+// BusyTimeout is the pragma of the writer's connection for waiting.
 const BusyTimeout = `busy_timeout = 5000` // ms that the writer waits for other programs' locks
 
 // OpenWriter opens a database for writing. It also creates every database file of a queue: an empty file gets

@@ -11,6 +11,7 @@ const (
 // PageCounts holds the number of pages of the database, and how many of them are free.
 type PageCounts struct{ All, Free int64 }
 
+// CountPages counts the pages of a database.
 func CountPages(c *Conn) (p PageCounts, err error) {
 	if p.All, err = c.Number(`PRAGMA page_count`); err == nil {
 		p.Free, err = c.Number(`PRAGMA freelist_count`)

@@ -122,6 +122,7 @@ func Migrate(c *Conn, steps [][]string) error {
 	return nil
 }
 
+// MigrateOne updates the schema from one version to the next.
 func MigrateOne(c *Conn, from int, statements []string) error {
 	return ExecAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
 		fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
