@@ -86,7 +86,7 @@ func notBackup(file string, err error) error {
 // copyPiece is how many bytes are copied between two reports of progress.
 const copyPiece = 1 << 20
 
-// CopyFile copies a file to a new one. It reports the bytes copied so far and the total to each.
+// CopyFile copies a file to a new one. It reports to each how many bytes are copied, and the total.
 func CopyFile(to, from string, each func(done, total int64)) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -44,7 +44,7 @@ const Channel = "queuectl_asks"
 // replyInterval is the time between two queries for an answer.
 const replyInterval = 250 * time.Millisecond
 
-// Wake makes the node look for requests and answers.
+// Wake makes the node read its requests and answers.
 func (r *Requests) Wake() {
 	select {
 	case r.hints <- struct{}{}:

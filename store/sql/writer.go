@@ -62,7 +62,7 @@ type leaseChanges struct {
 	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
 }
 
-// firstOperation is what a transaction knows of its first operation before that runs.
+// firstOperation holds properties of the first operation that are known before the operation runs.
 type firstOperation struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
 	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
