@@ -11,7 +11,7 @@ import (
 // turns, a claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait
 // for the same gates. The cache saves a database query for each job.
 //
-// Changed lanes are written before the next statement that may read them, by exec, count, query and number.
+// Changed lanes are written before the next statement that may read them, by Exec, Count, Query and Number.
 // The method WriteRow does not write them, since it only writes rows of other tables. Neither does fillAhead,
 // which only reads jobs.
 type laneCache struct {
