@@ -46,14 +46,24 @@ var law = map[string][]string{
 	"runner/privdir":      {"runner/runas"},
 	"runner/process": {"queue", "output", "internal/cleanstart", "internal/termtext", "runner/cmdline",
 		"runner/privdir", "runner/procfs", "runner/runas", "internal/tune"},
-	"config":           {"queue"},
-	"config/tomlfile":  {"queue", "config"},
-	"store":            {"queue"},
-	"control":          {"queue", "control/fair", "control/socket", "internal/failpoint", "internal/dir"},
-	"control/fair":     {"queue"},
-	"control/socket":   {"queue", "internal/accounts", "internal/dir", "internal/pipe", "internal/sockpath"},
-	"store/rules":      {"store", "queue"},
-	"store/sql":        {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/dir"},
+	"config":             {"queue"},
+	"config/tomlfile":    {"queue", "config"},
+	"store":              {"queue"},
+	"control":            {"queue", "control/fair", "control/socket", "internal/failpoint", "internal/dir"},
+	"control/fair":       {"queue"},
+	"control/socket":     {"queue", "internal/accounts", "internal/dir", "internal/pipe", "internal/sockpath"},
+	"store/rules":        {"store", "queue"},
+	"store/database":     {"store", "queue"},
+	"store/sqlitedb":     {"store", "store/database", "queue", "internal/failpoint"},
+	"store/pgdb":         {"store", "store/database", "queue"},
+	"store/estimates":    {"store", "store/database", "store/rules", "queue"},
+	"store/noderequests": {"store", "store/database", "store/pgdb", "store/records", "queue"},
+	"store/move":         {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
+	"store/records":      {"store", "store/database", "store/rules", "queue"},
+	"store/integrity":    {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output"},
+	"store/sql": {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/dir",
+		"store/database", "store/estimates", "store/integrity", "store/noderequests", "store/pgdb",
+		"store/records", "store/sqlitedb"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
@@ -93,7 +103,7 @@ var law = map[string][]string{
 		"runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access",
 		"service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts",
 		"internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir",
-		"internal/systemd", "service/submissions"},
+		"internal/systemd", "service/submissions", "store/integrity", "store/move", "store/pgdb", "store/sqlitedb"},
 	"internal/osservice/install": {"config", "queue", "packaging", "internal/accounts", "internal/copies",
 		"internal/osservice"},
 	"internal/statedir": {"queue", "internal/accounts"},
@@ -145,6 +155,7 @@ var testLaw = map[string][]string{
 	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
 	"service":            {"runner/daemon"},                                                         // the tests start runners
 	"service/handlers":   {"store/sql", "runner/launcher", "control/socket"},                        // the tests serve a queue in SQLite
+	"store/sql":          {"store/move"},                                                            // the tests move queues
 	"bench":              {"store", "store/sql"},                                                    // the tests fill the tables directly
 	"bench/postgres":     {"store", "store/sql"},                                                    // the benchmark measures these packages
 	"control":            {"internal/accounts", "internal/pipe"},                                    // the tests compare the peer with this process

@@ -6,31 +6,40 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/move"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/sql"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // These are the functions of the storage engine. Only this file names the package that implements the
 // engine.
 var (
-	restoreEngine   = sql.Restore
-	examineEngine   = sql.ExamineStopped
-	moveEngine      = sql.Move
-	examineServer   = sql.ExamineServer
-	examineStoreDir = sql.ExamineDir
-	fileID          = sql.FileID
+	restoreEngine   = integrity.Restore
+	examineEngine   = integrity.ExamineStopped
+	examineServer   = pgdb.Examine
+	examineStoreDir = integrity.ExamineDir
+	fileID          = sqlitedb.FileID
 	errCopied       = sql.ErrDirCopied
 )
 
 // storeLocation says where an engine keeps a queue. Migrated describes what a migration has moved, and from
 // where to where.
 type (
-	storeLocation = sql.Location
+	storeLocation = move.Location
 	Migrated      struct {
-		sql.MoveResult
+		move.Result
 		From string `json:"from"`
 		To   string `json:"to"`
 	}
 )
+
+// moveEngine moves a queue between two locations. m is the node of the state directory.
+func moveEngine(ctx context.Context, from, to storeLocation, m member,
+	each func(table string, rows int64)) (move.Result, error) {
+	return move.Move(ctx, from, to, move.Member{Name: m.Name, DirID: m.DirID}, each)
+}
 
 // opener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
 // ranked.

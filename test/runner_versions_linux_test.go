@@ -16,7 +16,7 @@ import (
 // frames with current runners. That is the commit that last changed the schema or the frames. It returns ""
 // without a git history.
 func oldestCompatible() string {
-	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go",
+	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/database/schema.go",
 		"runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 )
 
 // An attempt without output or errors is stored in its job's row while the job stays completed. It is
@@ -61,7 +62,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		if page, err := s.History(t.Context(), seq, 0, 1); err != nil || len(page) != 1 || page[0].N != len(want) {
 			t.Errorf("the newest one is %+v, %v", page, err)
 		}
-		if faults, err := rowFaults(s.db); err != nil || len(faults) > 0 {
+		if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) > 0 {
 			t.Errorf("faults: %q, %v", faults, err)
 		}
 	}
@@ -94,7 +95,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		last.PeakRSS != 0 {
 		t.Errorf("of a damaged attempt is told %+v, %v", last, err)
 	}
-	if faults, err := rowFaults(s.db); err != nil || len(faults) != 1 ||
+	if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) != 1 ||
 		!strings.Contains(faults[0], "cannot be read") {
 		t.Errorf("faults: %q, %v", faults, err)
 	}

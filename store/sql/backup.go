@@ -7,13 +7,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // A backup is one SQLite file: the database and, in an additional table, the output files that it refers to.
@@ -52,11 +54,11 @@ func (c *madeCopy) Close() error {
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
 	error) {
 	var made *madeCopy
-	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *liteConn, path string) error {
+	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *sqlitedb.Conn, path string) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
-		if err := integrity(c); err != nil {
+		if err := integrity.CheckPages(c); err != nil {
 			return fmt.Errorf("the backup copy is damaged (%w), so the database may be damaged too; check the database with: "+
 				"queuectl doctor --verify", err)
 		}
@@ -85,7 +87,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 // parameter added is the number of bytes that inspect will add. When ctx ends, running statements on the copy
 // are interrupted.
 func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error,
-	inspect func(c *liteConn, path string) error, use func(path string) error) (err error) {
+	inspect func(c *sqlitedb.Conn, path string) error, use func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
@@ -112,15 +114,15 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 			os.Remove(path)
 		}
 	}()
-	c, err := openConn(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
+	c, err := sqlitedb.Open(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
 	if err != nil {
 		return copySpaceError(err)
 	}
-	release := c.interruptWhenDone(ctx)
+	release := c.InterruptWhenDone(ctx)
 	err = s.copyPages(ctx, c, each)
 	if err == nil {
 		// Without a WAL, the copy is a single file that can be read even from a read-only directory.
-		err = c.exec(`PRAGMA journal_mode = delete`)
+		err = c.Exec(`PRAGMA journal_mode = delete`)
 	}
 	if err == nil {
 		err = inspect(c, path)
@@ -129,7 +131,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 	if ctx.Err() != nil {
 		err = ctx.Err() // report that ctx ended, not the interrupted statement's error
 	}
-	if err = copySpaceError(errors.Join(err, c.close())); err != nil || use == nil {
+	if err = copySpaceError(errors.Join(err, c.Close())); err != nil || use == nil {
 		return err
 	}
 	if err := use(path); err != nil {
@@ -141,7 +143,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 
 // minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
 // new jobs would be refused, and running jobs could lose output.
-const minFreeAfterCopy = minFreeBytes + copyStep*pageSize
+const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
 
 // checkCopySpace returns an error once a copy takes disk space that the queue needs.
 func (s *Store) checkCopySpace() error {
@@ -156,7 +158,7 @@ var errNoCopySpace = queue.Errorf(queue.CodeNoSpace,
 
 // copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
 func copySpaceError(err error) error {
-	if err != nil && kindOf(err) == full {
+	if err != nil && database.KindOf(err) == database.Full {
 		return errNoCopySpace
 	}
 	return err
@@ -164,15 +166,15 @@ func copySpaceError(err error) error {
 
 // copyPages copies all pages of the database into an empty one. The writer can commit between two steps of
 // copyStep pages.
-func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, total int64) error) error {
+func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done, total int64) error) error {
 	main, err := libc.CString("main")
 	if err != nil {
 		return err
 	}
-	defer libc.Xfree(to.tls, main)
+	defer libc.Xfree(to.TLS, main)
 	err = s.betweenTx(ctx, func() error {
-		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.tls, to.db, main, s.conn.db, main); s.backup == 0 {
-			return to.failed(sqlite3.Xsqlite3_errcode(s.conn.tls, to.db))
+		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.TLS, to.DB, main, s.conn.DB, main); s.backup == 0 {
+			return to.Failed(sqlite3.Xsqlite3_errcode(s.conn.TLS, to.DB))
 		}
 		return nil
 	})
@@ -185,12 +187,12 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, tot
 			if s.backup == 0 {
 				return errClosed
 			}
-			rc := sqlite3.Xsqlite3_backup_step(s.conn.tls, s.backup, copyStep)
-			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.tls, s.backup)),
-				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.tls, s.backup))
+			rc := sqlite3.Xsqlite3_backup_step(s.conn.TLS, s.backup, copyStep)
+			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.TLS, s.backup)),
+				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.TLS, s.backup))
 			more = rc == sqlite3.SQLITE_OK
 			if !more && rc != sqlite3.SQLITE_DONE {
-				return &sqliteError{code: int(rc)}
+				return &sqlitedb.Error{Code: int(rc)}
 			}
 			return nil
 		})
@@ -198,7 +200,7 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, tot
 			err = s.checkCopySpace()
 		}
 		if err == nil {
-			err = each((total-remaining)*pageSize, total*pageSize)
+			err = each((total-remaining)*sqlitedb.PageSize, total*sqlitedb.PageSize)
 		}
 	}
 	// The backup must end before the target connection is closed, even if ctx has ended or the store has
@@ -209,26 +211,23 @@ func (s *Store) copyPages(ctx context.Context, to *liteConn, each func(done, tot
 	return err
 }
 
-// pageSize is the page size of the database in bytes, SQLite's default.
-const pageSize = 4096
-
 // endBackup ends a running backup. The caller holds writerToken.
 func (s *Store) endBackup() {
 	if s.backup != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.conn.tls, s.backup) // returns the error of a step again
+		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // returns the error of a step again
 		s.backup = 0
 	}
 }
 
 // addOutputs stores the output files that a copy refers to in the copy.
-func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outputs) error {
+func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.Outputs) error {
 	statements := []string{`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`, `BEGIN`}
 	for _, q := range statements {
-		if err := c.exec(q); err != nil {
+		if err := c.Exec(q); err != nil {
 			return err
 		}
 	}
-	err := eachRef(c, func(ref string, size int64) error {
+	err := integrity.EachOutput(c, func(ref string, size int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -247,7 +246,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 				return failed
 			}
 			if got > 0 {
-				if failed := c.exec(`INSERT INTO outputs (ref, n, bytes) VALUES (?, ?, ?)`, ref, n, piece[:got]); failed != nil {
+				if failed := c.Exec(`INSERT INTO outputs (ref, n, bytes) VALUES (?, ?, ?)`, ref, n, piece[:got]); failed != nil {
 					return failed
 				}
 			}
@@ -262,49 +261,8 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 	if err != nil {
 		return err
 	}
-	err = c.exec(`COMMIT`)
+	err = c.Exec(`COMMIT`)
 	return err
-}
-
-// refStep is how many names of output files are read per query.
-const refStep = 1000
-
-// eachRef calls the callback for every output file that a copy refers to, with its name and size in bytes.
-func eachRef(c *liteConn, each func(ref string, size int64) error) error {
-	seq, n := int64(0), int64(0)
-	for {
-		var refs []string
-		var sizes []int64
-		err := c.query(func(r row) (bool, error) {
-			seq, n = r.num(0), r.num(1)
-			refs, sizes = append(refs, r.text(2)), append(sizes, r.num(3))
-			return len(refs) < refStep, nil
-		}, `SELECT seq, n, output_ref, output_bytes FROM attempts WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n`, seq, n)
-		if err != nil || len(refs) == 0 {
-			return err
-		}
-		for i, ref := range refs {
-			if err := each(ref, sizes[i]); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// integrity returns an error if SQLite finds the database damaged.
-func integrity(c *liteConn) error {
-	var verdict []string
-	err := c.query(func(r row) (bool, error) {
-		verdict = append(verdict, r.text(0))
-		return true, nil
-	}, `PRAGMA integrity_check(5)`)
-	if err != nil {
-		return err
-	}
-	if text := strings.Join(verdict, "; "); text != "ok" {
-		return errors.New(text)
-	}
-	return nil
 }
 
 // sweepCopies deletes the unfinished copies of a service that was killed.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // withOutput returns a store with one job whose output is in a file and has the given size in bytes.
@@ -55,7 +56,7 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	free := int64(1 << 30)
 	s.freeSpace = func() (int64, error) { return free, nil }
 	taken := func(string) (io.ReadCloser, error) {
-		free = minFreeBytes
+		free = sqlitedb.MinFreeBytes
 		return outputs("")
 	}
 	if _, err := s.Backup(t.Context(), taken, progress); !errors.Is(err, queue.ErrNoSpace) {

@@ -120,7 +120,7 @@ func TestBarredJobsCostNothing(t *testing.T) {
 		runBlocks(t, s, 20) // prepares the statements
 		all := func() (n int64) {
 			inTransaction(t, s, func() error {
-				for q := range s.conn.stmts {
+				for q := range s.conn.Stmts {
 					n += timesRun(s.conn, q)
 				}
 				return nil

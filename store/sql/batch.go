@@ -13,6 +13,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -102,7 +104,7 @@ func (m *memory) openBatch(uid int, name string) (batch, bool) {
 	return m.first(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
-func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
+func (t *tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, open := m.openBatch(r.UID, r.Batch)
 	if !open {
@@ -116,28 +118,10 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	names := int64(0)
 	for i := range r.Drafts {
-		names += bit(r.Drafts[i].ID != "")
+		names += records.Bit(r.Drafts[i].ID != "")
 	}
-	switch {
-	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
-		return receipt, errDrafts(len(r.Drafts))
-	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
-		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
-			store.MaxStagedJobs)
-	case m.users[r.UID].names+names > store.MaxStagedNames:
-		return receipt, store.ErrManyNames
-	}
-	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+	if err := t.admitFrame(&r, list, &b, names); err != nil {
 		return receipt, err
-	}
-	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
-		return receipt, err
-	}
-	for i := range r.Drafts {
-		if r.Drafts[i].Unique != "" {
-			return receipt, queue.Invalid("unique", "a batch that is sent in several requests cannot contain unique keys; "+
-				"enqueue at most %d jobs at once, or leave the unique keys out", queue.MaxBatch)
-		}
 	}
 	b.perQueue = maps.Clone(b.perQueue)
 	if b.perQueue == nil {
@@ -171,43 +155,71 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	b.jobs += int64(len(r.Drafts))
 	b.givenIDs += names
-	b.bytes += totalSize(r.Drafts, list)
+	b.bytes += records.TotalSize(r.Drafts, list)
 	b.lastFrameAt = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
+}
+
+// admitFrame returns an error if a request may not add its jobs to a batch. names is the number of these jobs
+// whose ids the user chose.
+func (t *tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
+	u := t.s.mem.users[r.UID]
+	switch {
+	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
+		return errDrafts(len(r.Drafts))
+	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
+		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
+			store.MaxStagedJobs)
+	case u.names+names > store.MaxStagedNames:
+		return store.ErrManyNames
+	}
+	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+		return err
+	}
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+		return err
+	}
+	for i := range r.Drafts {
+		if r.Drafts[i].Unique != "" {
+			return queue.Invalid("unique", "a batch that is sent in several requests cannot contain unique keys; "+
+				"enqueue at most %d jobs at once, or leave the unique keys out", queue.MaxBatch)
+		}
+	}
+	return nil
 }
 
 // grownFrame is the maximum number of bytes that are allocated for a frame before its jobs are encoded.
 const grownFrame = 512 << 10
 
 // addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
-func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
+func (t *tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
 		j := &drafts[i]
-		f := stagedJob{receipt.Seqs[i], withParentSeqs(j, receipt.Seqs), j.ID, list[i]}
-		if frame, err = f.append(frame); err != nil {
+		f := records.StagedJob{Seq: receipt.Seqs[i], Draft: withParentSeqs(j, receipt.Seqs), ID: j.ID, Texts: list[i]}
+		if frame, err = f.Append(frame); err != nil {
 			return err
 		}
 		if i == 0 { // allocate once for all drafts: jobs of a batch have similar sizes
 			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
 		}
-		if !f.named() {
+		if !f.Named() {
 			continue
 		}
-		if err := t.exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
+		if err := t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
 			return err
 		}
 	}
-	err = t.exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
-		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], totalSize(drafts, list), frame)
+	err = t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 	return err
 }
 
 // checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
 // began a new batch of the same name instead, it would commit that batch without the forgotten frames.
 func (t *tx) checkNotForgotten(r store.Request) error {
-	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
+	forgotten, err := t.Number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
 		r.Batch)
 	if err == nil && forgotten != 0 {
 		err = store.ErrBatchDiscarded
@@ -217,7 +229,7 @@ func (t *tx) checkNotForgotten(r store.Request) error {
 
 func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 	b.node = t.s.node
-	if n, err = t.number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
+	if n, err = t.Number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
 		int64(b.uid), b.name, int64(t.now), b.node); err != nil {
 		return 0, err
 	}
@@ -236,7 +248,7 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 
 // commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
 // ApplyBatch moves them there.
-func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
+func (t *tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.openBatch(r.UID, r.Batch)
 	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
@@ -253,92 +265,13 @@ func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, 
 	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := t.exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), b.n); err != nil {
+	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), b.n); err != nil {
 		return receipt, err
 	}
 	b.committed = true
 	t.setBatch(b.n, b)
 	receipt.Staged, receipt.Batch = true, b.n
 	return receipt, nil
-}
-
-// AbortBatch removes a batch that was not committed.
-func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
-	var n int64
-	err := s.do(ctx, prompt, func(t *tx) error {
-		b, open := t.s.mem.openBatch(uid, name)
-		if n = b.n; !open {
-			return nil
-		}
-		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {
-			return err
-		}
-		return t.drop(b)
-	})
-	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
-		err = s.do(ctx, normal, func(t *tx) (err error) {
-			more, err = t.dropStep(n)
-			return err
-		})
-	}
-	return err
-}
-
-// forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
-// are rejected.
-func (t *tx) forget(b batch) error {
-	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
-		int64(t.now)); err != nil {
-		return err
-	}
-	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
-		return err
-	}
-	return t.drop(b)
-}
-
-// drop marks a batch as removed; dropStep removes its frames.
-func (t *tx) drop(b batch) error {
-	if err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
-		return err
-	}
-	b.dropped, b.jobs, b.bytes = true, 0, 0
-	t.setBatch(b.n, b)
-	t.wakeAt(t.now)
-	return nil
-}
-
-// dropStep removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
-// removes the batch. It reports whether there is more to remove.
-func (t *tx) dropStep(n int64) (more bool, err error) {
-	f, found, err := t.firstFrame(n)
-	if err != nil {
-		return false, err
-	}
-	if !found {
-		return false, t.dropEmpty(n)
-	}
-	if !f.complete { // some of the frame's ids are unreadable
-		if err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
-			return false, err
-		}
-	}
-	return true, t.dropFrame(&f)
-}
-
-// dropEmpty removes a batch that has no frames. If a damaged frame was detached from the batch, it also
-// removes the ids that could not be read from that frame.
-func (t *tx) dropEmpty(n int64) error {
-	detached, err := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
-	if err == nil && detached != 0 {
-		err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
-	}
-	if err != nil {
-		return err
-	}
-	t.setBatch(n, batch{})
-	err = t.exec(`DELETE FROM batches WHERE n = ?`, n)
-	return err
 }
 
 // ApplyBatch moves the next frame of a committed batch into the queue.
@@ -367,16 +300,16 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if !found {
 		return false, t.dropEmpty(b.n)
 	}
-	t.drafts = make([]texts, len(f.jobs))
+	t.drafts = make([]records.Texts, len(f.jobs))
 	for i := range f.jobs {
 		j := &f.jobs[i]
-		j.draft.UID = b.uid
-		t.drafts[i] = j.texts
-		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, cmp.Or(j.id, strconv.FormatInt(j.seq, 10))); err != nil {
+		j.Draft.UID = b.uid
+		t.drafts[i] = j.Texts
+		if err := t.rules.Insert(&j.Draft, i, b.uid, j.Seq, cmp.Or(j.ID, strconv.FormatInt(j.Seq, 10))); err != nil {
 			return false, err
 		}
 		if b.uid < 0 { // the batch's owner was disowned after the batch was committed
-			stored, err := t.Job(j.seq, rules.ReadSummary)
+			stored, err := t.Job(j.Seq, rules.ReadSummary)
 			if err == nil {
 				err = t.rules.Disown(&stored, b.uid)
 			}
@@ -394,48 +327,20 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	return true, t.dropFrame(&f)
 }
 
-// tidyBatches does one step of upkeep: it removes a frame of a dropped batch, forgets a batch whose client
-// has stopped sending, or moves a frame of a committed batch into the queue. It reports whether there is
-// more to do.
-func (t *tx) tidyBatches() (more bool, err error) {
-	m := &t.s.mem
-	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
-		_, err := t.dropStep(b.n)
-		return true, err
-	}
-	silent := func(b *batch) bool { return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.now }
-	if b, found := m.first(silent); found {
-		return true, t.forget(b)
-	}
-	if err := t.exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
-		int64(t.now.Add(-store.ForgottenMemory))); err != nil {
-		return false, err
-	}
-	b, found := m.first(func(b *batch) bool { return b.committed })
-	if !found {
-		return false, nil
-	}
-	_, err = t.enqueueFirstFrame(b)
-	if errors.Is(err, queue.ErrNoSpace) {
-		return false, nil // the next upkeep tries again
-	}
-	return true, err
-}
-
 // readBatches adds the statements that read all batches, and the number and size of the jobs in their
 // frames.
-func (s *engine) readBatches(all *queryBatch) {
+func (s *engine) readBatches(all *database.Batch) {
 	m := &s.mem
-	all.add(func(r row) (bool, error) {
-		if stage := r.num(3); stage != 2 {
-			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), node: r.num(4), committed: stage == 1,
+	all.Add(func(r database.Row) (bool, error) {
+		if stage := r.Num(3); stage != 2 {
+			m.batches[r.Num(0)] = batch{n: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4), committed: stage == 1,
 				dropped: stage == 3}
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage, node FROM batches`)
-	all.add(func(r row) (bool, error) {
-		if b, there := m.batches[r.num(0)]; there && !b.dropped {
-			b.jobs, b.bytes = r.num(1), r.num(2)
+	all.Add(func(r database.Row) (bool, error) {
+		if b, there := m.batches[r.Num(0)]; there && !b.dropped {
+			b.jobs, b.bytes = r.Num(1), r.Num(2)
 			m.batches[b.n] = b
 		}
 		return true, nil
@@ -506,7 +411,7 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 	}
 	column, list := `id = ?`, strings.Join(ids, " ")
 	if len(ids) > 1 {
-		column = t.isOneOfWords("id")
+		column = t.IsOneOfWords("id")
 	}
 	of, args := givenIDs(column), append(make([]any, 0, 5), list)
 	var numbers []byte // ids that are the seq of a job created earlier, as text separated by spaces
@@ -516,7 +421,7 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 		}
 	}
 	if len(numbers) > 0 {
-		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.isOneOf("seq")+` AND id = CAST(seq AS TEXT)`,
+		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.IsOneOf("seq")+` AND id = CAST(seq AS TEXT)`,
 			append(args, string(bytes.TrimSpace(numbers)))
 	}
 	if len(m.batches) > 0 {
@@ -526,8 +431,8 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
 			append(args, list, t.submission)
 	}
-	err := t.query(func(r row) (bool, error) {
-		there[r.text(0)] = true
+	err := t.Query(func(r database.Row) (bool, error) {
+		there[r.Text(0)] = true
 		return true, nil
 	}, of, args...)
 	if err != nil || len(m.batches) == 0 {
@@ -539,7 +444,7 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 			continue
 		}
 		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
-		last, err := t.number(
+		last, err := t.Number(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 		if err != nil {
 			return there, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -74,14 +75,14 @@ type bestSearch struct {
 // takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job
 // found.
 func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
-	return b.reader.query(func(r row) (bool, error) {
-		p := rules.Position{Rank: r.num(0), Seq: r.num(1)}
+	return b.reader.Query(func(r database.Row) (bool, error) {
+		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
 		if _, leased := b.leased[p.Seq]; leased {
 			return true, nil
 		}
 		if !b.found || b.best.After(p) {
 			b.found, b.best = true, p
-			b.priority, b.arrival, b.since = r.num(2), r.num(3), queue.Millis(r.num(4))
+			b.priority, b.arrival, b.since = r.Num(2), r.Num(3), queue.Millis(r.Num(4))
 		}
 		return false, nil
 	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+rows+` ORDER BY rank, seq LIMIT ?`,
@@ -101,8 +102,8 @@ func (b *bestSearch) searchLane(id int64) error {
 // searchPlainLanes searches the lanes without demands, whose rows do not store a head.
 func (b *bestSearch) searchPlainLanes() error {
 	var lanes []int64
-	err := b.reader.query(func(r row) (bool, error) {
-		lanes = append(lanes, r.num(0))
+	err := b.reader.Query(func(r database.Row) (bool, error) {
+		lanes = append(lanes, r.Num(0))
 		return true, nil
 	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(maxBestLanes+1))
 	if len(lanes) > maxBestLanes {
@@ -123,8 +124,8 @@ func (b *bestSearch) searchDemandLanes() error {
 	var last rules.Position
 	for offset := 0; offset < maxBestLanes; offset += bestLanesPage {
 		var page []laneHead
-		err := b.reader.query(func(r row) (bool, error) {
-			page = append(page, laneHead{r.num(0), rules.Position{Rank: r.num(1), Seq: r.num(2)}})
+		err := b.reader.Query(func(r database.Row) (bool, error) {
+			page = append(page, laneHead{r.Num(0), rules.Position{Rank: r.Num(1), Seq: r.Num(2)}})
 			return true, nil
 		}, `SELECT id, head_rank, head_seq FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = ? AND shut <> ?
 			ORDER BY head_rank, head_seq LIMIT ? OFFSET ?`, b.uid, rules.Empty, int64(bestLanesPage), int64(offset))

@@ -79,7 +79,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			enqueueLocked(t, s, 1, c.many)
 			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
 			err := s.do(t.Context(), urgent, func(t *tx) error {
-				return t.exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
+				return t.Exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -24,7 +24,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	var begun int
 	clock := s.now
 	hook := func() queue.Millis { // each transaction begins by reading the clock
-		n, err := s.conn.number(`SELECT total_changes()`)
+		n, err := s.conn.Number(`SELECT total_changes()`)
 		if err != nil {
 			t.Error(err)
 		}
@@ -68,7 +68,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.do(t.Context(), urgent, func(t *tx) error {
 			b, _ := t.s.mem.openBatch(0, "e")
-			err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
+			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
 			return err
 		})
 	}
@@ -233,7 +233,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s = openStore(t, dir)
 	var left int64
 	err = s.do(t.Context(), urgent, func(t *tx) (err error) {
-		left, err = t.number(
+		left, err = t.Number(
 			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})

@@ -11,6 +11,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -247,11 +249,11 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	if n.Version != deltaVersion {
 		return errDeltaVersion
 	}
-	usersListed, err := numbers(n.UserList)
+	usersListed, err := database.ParseNumbers(n.UserList)
 	if err != nil {
 		return err
 	}
-	queuesListed, err := queueCounts(n.QueueList)
+	queuesListed, err := records.ParseQueueCounts(n.QueueList)
 	if err != nil {
 		return err
 	}
@@ -264,39 +266,14 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	for uid := range usersListed {
 		m.listedUsers = append(m.listedUsers, int(uid))
 	}
-	for _, changed := range n.Users {
-		u := m.users[changed.UID]
-		u.waiting, u.hooks, u.bytes, u.outputs = changed.Waiting, changed.Hooks, changed.Bytes, changed.Outputs
-		m.putUser(changed.UID, u)
-		s.foreignChanges.uids = append(s.foreignChanges.uids, changed.UID)
-	}
-	for _, changed := range n.Queues {
-		q := ls.state(changed.Name)
-		m.keptJobs += changed.KeptJobs - q.keptJobs
-		q.setCount(queueCount{changed.Waiting, changed.UID, changed.KeptJobs, changed.KeptBytes})
-		q.lanes = changed.Lanes
-		for _, uid := range changed.StaleUsers {
-			ls.markStaleUser(q, uid)
-		}
-	}
+	s.applyCounts(&n)
 	for i := range n.Lanes {
 		ls.applyLane(&n.Lanes[i])
 	}
 	for i := range n.Leases {
 		t.applyLeases(&n.Leases[i])
 	}
-	hadNeeds := false
-	for _, seq := range n.EndedLeases {
-		if l := m.leases[seq]; l != nil {
-			hadNeeds = hadNeeds || len(l.Needs) > 0
-			t.countUse(l, -1)
-			m.countLease(l.Job.UID, l.Job.Queue, -1)
-			delete(m.leases, seq)
-			if m.maxLeasedPerUser > 0 {
-				t.rules.Recheck(rules.UserGate(l.Job.UID))
-			}
-		}
-	}
+	hadNeeds := t.applyEndedLeases(n.EndedLeases)
 	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, n.EndedLeases...), n.ChangedJobs...)
 	m.reservedInMeta, m.emptyLanes, ls.hasGates, ls.overQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
 	if ls.overQuota == nil {
@@ -314,6 +291,44 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 		s.foreignChanges = foreignChanges{any: true}
 	}
 	return nil
+}
+
+// applyCounts sets the counts of users and queues to the values that another node reported.
+func (s *engine) applyCounts(n *cacheDelta) {
+	m := &s.mem
+	for _, changed := range n.Users {
+		u := m.users[changed.UID]
+		u.waiting, u.hooks, u.bytes, u.outputs = changed.Waiting, changed.Hooks, changed.Bytes, changed.Outputs
+		m.putUser(changed.UID, u)
+		s.foreignChanges.uids = append(s.foreignChanges.uids, changed.UID)
+	}
+	for _, changed := range n.Queues {
+		q := m.lanes.state(changed.Name)
+		m.keptJobs += changed.KeptJobs - q.keptJobs
+		q.setCount(records.QueueCount{Waiting: changed.Waiting, UID: changed.UID, KeptJobs: changed.KeptJobs,
+			KeptBytes: changed.KeptBytes})
+		q.lanes = changed.Lanes
+		for _, uid := range changed.StaleUsers {
+			m.lanes.markStaleUser(q, uid)
+		}
+	}
+}
+
+// applyEndedLeases removes leases that another node has ended. It reports whether one of them had needs.
+func (t *tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
+	m := &t.s.mem
+	for _, seq := range seqs {
+		if l := m.leases[seq]; l != nil {
+			hadNeeds = hadNeeds || len(l.Needs) > 0
+			t.countUse(l, -1)
+			m.countLease(l.Job.UID, l.Job.Queue, -1)
+			delete(m.leases, seq)
+			if m.maxLeasedPerUser > 0 {
+				t.rules.Recheck(rules.UserGate(l.Job.UID))
+			}
+		}
+	}
+	return hadNeeds
 }
 
 // watchForeignTimer sets a timer that fires foreignTimerGrace after a timer of another node is due, at most

@@ -2,6 +2,9 @@ package sql
 
 import (
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -13,10 +16,10 @@ import (
 // invalidate the prefetched rows; noteWrite keeps track of them.
 // See docs/decisions/0028.
 type claimPrefetch struct {
-	conn        *serverConn
+	conn        *pgdb.Conn
 	args        []any
 	endedLeases map[int64]bool // jobs whose leases have ended since the query was sent
-	rows        []serverRow    // the rows, if they were read immediately; nil if the claim will read them
+	rows        []pgdb.Row     // the rows, if they were read immediately; nil if the claim will read them
 }
 
 // minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
@@ -31,30 +34,30 @@ func (s *Server) prefetchClaim(t *tx) error {
 		return nil
 	}
 	lane := q.openLanes[0]
-	e := &claimPrefetch{conn: s.writer, args: findArgs(lane.ID, lane.Head, t.readLimit(t.wantedJobs, s.typicalJobBytes)),
+	e := &claimPrefetch{conn: s.writer, args: findArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
 	if t.prewrite != nil || len(t.endedAttempts) == 0 {
 		t.claimPrefetch = e
-		return e.conn.startQuery(findJobs(wholeColumns), e.args...)
+		return e.conn.StartQuery(findJobs(records.WholeColumns), e.args...)
 	}
 	// This transaction still has to write the ended attempts, and the server executes these writes only
 	// after the client has read the rows. So read them immediately.
-	e.rows = make([]serverRow, 0, t.wantedJobs)
-	err := e.conn.query(func(r row) (bool, error) {
-		e.rows = append(e.rows, r.server.clone())
+	e.rows = make([]pgdb.Row, 0, t.wantedJobs)
+	err := e.conn.Query(func(r database.Row) (bool, error) {
+		e.rows = append(e.rows, r.(*pgdb.Row).Clone())
 		return true, nil
-	}, findJobs(wholeColumns), e.args...)
+	}, findJobs(records.WholeColumns), e.args...)
 	t.claimPrefetch = e
 	return err
 }
 
 // eachRow passes the prefetched rows to the callback each. ok is false if the rows are lost.
-func (e *claimPrefetch) eachRow(each func(r row) (more bool, err error)) (ok bool, err error) {
+func (e *claimPrefetch) eachRow(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
-		return e.conn.finishQuery(each)
+		return e.conn.FinishQuery(each)
 	}
 	for i := range e.rows {
-		if more, err := each(row{server: &e.rows[i]}); !more || err != nil {
+		if more, err := each(&e.rows[i]); !more || err != nil {
 			return true, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -32,7 +33,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 				store.Change{Verb: queue.VerbCancel})
 		}},
 		"a statement": {want: []int64{1, 5}, do: func(t *tx) error {
-			return t.exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
+			return t.Exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
 		}},
 	}
 	for n := range 2 * len(cases) {
@@ -103,28 +104,28 @@ func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 	enqueueOn(t, s, draft(), draft())
 	c := adminConn(t, s)
 	for _, later := range []bool{false, true} {
-		if err := c.begin(); err != nil {
+		if err := c.Begin(); err != nil {
 			t.Fatal(err)
 		}
-		err := c.startQuery(`SELECT seq FROM jobs WHERE seq > ? ORDER BY seq`, int64(0))
+		err := c.StartQuery(`SELECT seq FROM jobs WHERE seq > ? ORDER BY seq`, int64(0))
 		if err == nil {
-			err = c.exec(`UPDATE jobs SET seq = -seq WHERE seq = 2`)
+			err = c.Exec(`UPDATE jobs SET seq = -seq WHERE seq = 2`)
 		}
 		if err == nil && later {
-			_, err = c.number(`SELECT seq FROM jobs WHERE seq < 0`)
+			_, err = c.Number(`SELECT seq FROM jobs WHERE seq < 0`)
 		}
 		var got []int64
 		ok := false
 		if err == nil {
-			ok, err = c.finishQuery(func(r row) (bool, error) { got = append(got, r.num(0)); return true, nil })
+			ok, err = c.FinishQuery(func(r database.Row) (bool, error) { got = append(got, r.Num(0)); return true, nil })
 		}
 		n := int64(0)
 		if err == nil {
-			n, err = c.number(`SELECT count(*) FROM jobs WHERE seq < 0`)
+			n, err = c.Number(`SELECT count(*) FROM jobs WHERE seq < 0`)
 		}
 		if err != nil || ok == later || !later && !slices.Equal(got, []int64{1, 2}) || n != 1 {
 			t.Errorf("after the answer to a later one: %v: %v, %v, %d changed, %v", later, ok, got, n, err)
 		}
-		c.rollback()
+		c.Rollback()
 	}
 }

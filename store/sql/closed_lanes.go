@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -70,8 +72,8 @@ func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, 
 // findClosed finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that
 // are closed only for this node.
 func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.Lane, err error) {
-	best := func(r row) (bool, error) {
-		l, err := readLane(r)
+	best := func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
 		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
 			l.ClosedBy = search.gate
 			list = []rules.Lane{l}
@@ -80,14 +82,14 @@ func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.La
 	}
 	switch {
 	case closedHere != "":
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id")+` AND queue = ?`, closedHere,
+		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.IsOneOf("id")+` AND queue = ?`, closedHere,
 			search.queue)
 	case search.allUsers:
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut
+		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			search.gate, search.queue)
 	default:
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user
+		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut_user
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			search.gate, search.queue, int64(search.uid))
 	}
@@ -152,12 +154,12 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 		return known, len(known) == maxLists && closedHere == "", nil
 	}
 	if closedHere != "" {
-		err = t.query(func(r row) (bool, error) {
-			l, err := readLane(r)
+		err = t.Query(func(r database.Row) (bool, error) {
+			l, err := records.ReadLane(r)
 			l.ClosedBy = gate
 			list = append(list, l)
 			return true, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.isOneOf("id"), closedHere)
+		}, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.IsOneOf("id"), closedHere)
 	} else {
 		for last := after; len(list) < maxLists; last = list[len(list)-1].List() {
 			l, found, err := t.listAfter(gate, last)
@@ -181,19 +183,19 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 // single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
 // lanes of the last list.
 func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
-	first := func(r row) (bool, error) {
-		l, err = readLane(r)
+	first := func(r database.Row) (bool, error) {
+		l, err = records.ReadLane(r)
 		found = err == nil
 		return false, err
 	}
-	const shut = `SELECT ` + laneColumns + ` FROM lanes INDEXED BY lanes_shut_user
+	const shut = `SELECT ` + records.LaneColumns + ` FROM lanes INDEXED BY lanes_shut_user
 		WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if last != (rules.List{}) {
-		err = t.query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
+		err = t.Query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
 			gate, last.Queue, int64(last.UID))
 	}
 	if err == nil && !found {
-		err = t.query(first, shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue)
+		err = t.Query(first, shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue)
 	}
 	return l, found, err
 }

@@ -1,90 +1,28 @@
 package sql
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/noderequests"
+	"github.com/queuectl/queuectl/store/pgdb"
 )
-
-// sideConn is a connection to the server that is separate from the writer's connection. A node has two of
-// them. One renews the node lease, so that the renewal need not wait for transactions. The other one carries
-// messages between nodes, so that messages do not delay the renewal. A sideConn connects at its first use,
-// and again after the connection was lost.
-type sideConn struct {
-	config *serverAddress
-	mu     sync.Mutex
-	conn   *serverConn // guarded by mu
-}
-
-// sideConnTimeout limits how long one use of the connection may take.
-const sideConnTimeout = 5 * time.Second
-
-// do calls f with the connection, and once more if the connection had been lost before the call.
-func (k *sideConn) do(ctx context.Context, f func(*serverConn) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, sideConnTimeout)
-	defer cancel()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for range 2 {
-		fresh := k.conn == nil || k.conn.pg.IsClosed()
-		if fresh {
-			if k.conn, err = connectServer(ctx, k.config); err != nil {
-				return unavailable(err)
-			}
-		}
-		release := k.conn.interruptWhenDone(ctx)
-		err = f(k.conn)
-		release()
-		if fresh || !k.conn.pg.IsClosed() {
-			break
-		}
-	}
-	return unavailable(err)
-}
-
-// unavailable turns an error of the connection that may be temporary into one that asks the caller to try
-// again.
-func unavailable(err error) error {
-	if errors.As(err, new(serverLost)) || errors.As(err, new(serverRefused)) && kindOf(err) == busy {
-		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
-	}
-	return err
-}
-
-// close closes the connection.
-func (k *sideConn) close() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.conn == nil {
-		return nil
-	}
-	return k.conn.close()
-}
 
 // The channels on which nodes notify each other with NOTIFY. A notification is only a hint and may be lost;
 // polling guarantees progress.
 const (
-	commitsChannel  = "queuectl_commits" // the payload is the node that has committed
-	requestsChannel = "queuectl_asks"    // the payload is the node that received a request or an answer
+	commitsChannel = "queuectl_commits" // the payload is the node that has committed
 )
 
 // Intervals of the communication between nodes.
 const (
 	notifyInterval = 10 * time.Millisecond // the shortest time between two notifications of one node
 	pollInterval   = time.Second           // the shortest poll interval; a random part of up to half of it is added
-	replyInterval  = 250 * time.Millisecond
 )
 
 // notifyCommits notifies the other nodes of commits, outside of all transactions. Within a transaction,
@@ -96,20 +34,13 @@ func (s *Server) notifyCommits(ctx context.Context) {
 			return
 		case <-s.commitMade:
 		}
-		s.notify(ctx, commitsChannel, s.node)
+		s.Notify(ctx, commitsChannel, s.node)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(notifyInterval):
 		}
 	}
-}
-
-func (s *Server) notify(ctx context.Context, channel string, about int64) {
-	s.messageConn.do(ctx, func(c *serverConn) error { // ignore errors: a node that misses the notification polls
-		_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
-		return err
-	})
 }
 
 // listenForCommits applies other nodes' commits soon after they are made, even if this node writes nothing.
@@ -120,19 +51,19 @@ func (s *Server) listenForCommits(ctx context.Context) {
 		config := *s.config
 		config.Config = config.Config.Copy()
 		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, *n) }
-		within, cancel := context.WithTimeout(ctx, connectTimeout)
-		c, err := connectServer(within, &config)
+		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
+		c, err := pgdb.Connect(within, &config)
 		cancel()
 		if err == nil {
 			// A pooled connection receives no notifications, so the node only polls.
-			if !config.pooled {
-				err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+requestsChannel).Close()
+			if !config.Pooled {
+				err = c.Listen(ctx, commitsChannel, noderequests.Channel)
 			}
 			for err == nil {
 				pause = minListenRetry
 				err = s.awaitNotification(ctx, c, &received)
 			}
-			c.close()
+			c.Close()
 		}
 		select {
 		case <-ctx.Done():
@@ -143,14 +74,14 @@ func (s *Server) listenForCommits(ctx context.Context) {
 
 // awaitNotification waits for a notification, or until the next poll. If this node may have missed commits,
 // it begins a transaction, which applies them.
-func (s *Server) awaitNotification(ctx context.Context, c *serverConn, received *[]pgconn.Notification) error {
+func (s *Server) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[]pgconn.Notification) error {
 	notified := true
 	if len(*received) == 0 { // wait only if no notifications came with an earlier reply
 		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
 		defer cancel()
-		err := c.pg.WaitForNotification(timed)
+		err := c.WaitForNotification(timed)
 		notified = err == nil
-		if err != nil && timed.Err() == nil || ctx.Err() != nil || c.pg.IsClosed() {
+		if err != nil && timed.Err() == nil || ctx.Err() != nil || c.IsClosed() {
 			return errors.Join(err, ctx.Err())
 		}
 	}
@@ -159,17 +90,16 @@ func (s *Server) awaitNotification(ctx context.Context, c *serverConn, received 
 	hasRequests, hasCommits := !notified, !notified
 	for _, n := range notifications {
 		toThisNode := n.Payload == strconv.FormatInt(s.node, 10)
-		hasRequests = hasRequests || n.Channel == requestsChannel && toThisNode
+		hasRequests = hasRequests || n.Channel == noderequests.Channel && toThisNode
 		hasCommits = hasCommits || n.Channel == commitsChannel && !toThisNode
 	}
 	if hasRequests {
-		poke(s.hints)
-		s.replies.wakeAll()
+		s.Wake()
 	}
 	if hasCommits {
-		timed, cancel := context.WithTimeout(ctx, sideConnTimeout)
-		release := c.interruptWhenDone(timed)
-		commits, err := c.number(`SELECT commits FROM meta`)
+		timed, cancel := context.WithTimeout(ctx, pgdb.SideConnTimeout)
+		release := c.InterruptWhenDone(timed)
+		commits, err := c.Number(`SELECT commits FROM meta`)
 		release()
 		cancel()
 		if err != nil {
@@ -202,34 +132,6 @@ func (s *engine) runsTx() bool {
 	return len(s.writerToken) == 0 && s.waiter == nil
 }
 
-// broadcast wakes all goroutines that wait for it.
-type broadcast struct {
-	mu   sync.Mutex
-	next chan struct{} // closed by the next wakeAll; nil if no goroutine waits; guarded by mu
-}
-
-// wait returns a channel that the next wakeAll closes.
-func (b *broadcast) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next == nil {
-		b.next = make(chan struct{})
-	}
-	return b.next
-}
-
-func (b *broadcast) wakeAll() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next != nil {
-		close(b.next)
-		b.next = nil
-	}
-}
-
-// Hints implements store.NodeRequests.
-func (s *Server) Hints() <-chan struct{} { return s.hints }
-
 // Changes implements store.Cluster.
 func (s *Server) Changes() <-chan struct{} { return s.changes }
 
@@ -238,109 +140,3 @@ func (s *Server) Database() string { return s.databaseID }
 
 // Lease implements store.Cluster.
 func (s *Server) Lease() time.Duration { return s.lease }
-
-// Ask implements store.NodeRequests.
-func (s *Server) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
-	if len(request) > store.MaxRequestBytes {
-		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
-			"name fewer jobs at once",
-			len(request), store.MaxRequestBytes)
-	}
-	var n int64
-	err = s.messageConn.do(ctx, func(c *serverConn) (err error) {
-		n, err = c.number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node,
-			bit(slow), string(request))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		// If this fails, upkeep deletes the row when it is old.
-		s.messageConn.do(within, func(c *serverConn) error { return c.exec(`DELETE FROM asks WHERE n = ?`, n) })
-	}()
-	s.notify(ctx, requestsChannel, node)
-	for {
-		woken, found := s.replies.wait(), false
-		err = s.messageConn.do(ctx, func(c *serverConn) error {
-			answer, found = nil, false
-			return c.query(func(r row) (bool, error) {
-				if found = true; r.num(1) != 0 {
-					answer = json.RawMessage(r.text(0))
-				}
-				return false, nil
-			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
-		})
-		if err == nil && !found {
-			err = queue.Errorf(queue.CodeUnavailable, "the node that must carry out this request does not "+
-				"answer; try again later")
-		}
-		if err != nil || answer != nil {
-			return answer, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-woken:
-		case <-time.After(replyInterval):
-		}
-	}
-}
-
-// maxLostTakes is how many queries of Asked with lost replies are remembered. Nearly all such queries never
-// reached the server.
-const maxLostTakes = 32
-
-// Asked implements store.NodeRequests.
-func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
-	take := 1 + rand.Int64N(math.MaxInt64)
-	// The method do may call the function twice. With the same value of look, the second call finds the same
-	// rows.
-	err = s.messageConn.do(ctx, func(c *serverConn) error {
-		list = nil
-		for len(s.lostTakes) > 0 {
-			if err := c.exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, s.node, s.lostTakes[0]); err != nil {
-				return err
-			}
-			s.lostTakes = s.lostTakes[1:]
-		}
-		return c.query(func(r row) (bool, error) {
-			list = append(list, store.NodeRequest{N: r.num(0), Payload: []byte(r.text(1))})
-			return true, nil
-		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, s.node, bit(slow), take, int64(limit))
-	})
-	if err != nil { // the server may have marked requests as taken, but the reply was lost
-		s.lostTakes, list = append(s.lostTakes[max(0, len(s.lostTakes)-maxLostTakes+1):], take), nil
-	}
-	slices.SortFunc(list, func(a, b store.NodeRequest) int { return cmp.Compare(a.N, b.N) })
-	return list, err
-}
-
-// Wanted implements store.NodeRequests.
-func (s *Server) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
-	err = s.messageConn.do(ctx, func(c *serverConn) error {
-		wanted = map[int64]bool{}
-		return c.query(func(r row) (bool, error) {
-			wanted[r.num(0)] = true
-			return true, nil
-		}, `SELECT n FROM asks WHERE node = ? AND answer IS NULL`, s.node)
-	})
-	return wanted, err
-}
-
-// Answer implements store.NodeRequests.
-func (s *Server) Answer(ctx context.Context, n int64, answer []byte) error {
-	asker := int64(0)
-	err := s.messageConn.do(ctx, func(c *serverConn) (err error) {
-		asker, err = c.number(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
-		return err
-	})
-	if err == nil && asker != 0 {
-		s.notify(ctx, requestsChannel, asker)
-	}
-	return err
-}
-
-var _ store.NodeRequests = (*Server)(nil)

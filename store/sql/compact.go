@@ -3,12 +3,12 @@ package sql
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // Removed rows leave free pages inside the database file. SQLite uses them for later rows but does not
@@ -29,8 +29,8 @@ const (
 	compactPauseFactor = 3                    // the pause after a step, as a multiple of the step's duration
 	compactIdlePause   = 30 * time.Second     // the pause when there is nothing to do
 	compactRetryPause  = 100 * time.Millisecond
-	compactMinFree     = 16 << 20 / pageSize // a file with fewer free pages is never considered mostly free
-	compactMinCut      = 1 << 20 / pageSize  // a step for fewer free pages is not worth it, even on a full disk
+	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages is never considered mostly free
+	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // a step for fewer free pages is not worth it, even on a full disk
 	// compactMaxBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
 	// not been checkpointed.
 	compactMaxBacklog = 16 << 20
@@ -46,16 +46,6 @@ type compaction struct {
 	pause time.Duration
 }
 
-// pageCounts holds the number of pages of the database, and how many of them are free.
-type pageCounts struct{ all, free int64 }
-
-func countPages(c *liteConn) (p pageCounts, err error) {
-	if p.all, err = c.number(`PRAGMA page_count`); err == nil {
-		p.free, err = c.number(`PRAGMA freelist_count`)
-	}
-	return p, err
-}
-
 // Compact returns free space inside the database to the disk while most of the file is free or the disk is
 // short of space. It runs until ctx ends or the store fails.
 func (s *Store) Compact(ctx context.Context) {
@@ -68,7 +58,7 @@ func (s *Store) Compact(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && kindOf(err) == breakage:
+		case err != nil && database.KindOf(err) == database.Breakage:
 			s.failFromRead(err)
 			return
 		case err != nil:
@@ -132,7 +122,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	began := time.Now()
 	cut, err := s.cutPages(n)
 	switch {
-	case err != nil && kindOf(err) == full:
+	case err != nil && database.KindOf(err) == database.Full:
 		if s.releaseReserve(true) {
 			return 0, nil
 		}
@@ -143,7 +133,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if cut == 0 { // no page could be cut, because the file was created without auto_vacuum
 		return s.finishCompaction(missing)
 	}
-	s.compaction.cut += cut * pageSize
+	s.compaction.cut += cut * sqlitedb.PageSize
 	if missing > 0 && s.compaction.cut >= missing {
 		return s.finishCompaction(missing)
 	}
@@ -154,16 +144,16 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 }
 
 // pagesToCut returns how many pages the next step should cut from the end of the file.
-func (s *Store) pagesToCut(pages pageCounts, missing int64) int64 {
+func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
 	c := &s.compaction
 	switch {
-	case pages.free >= compactMinFree && 2*pages.free > pages.all:
+	case pages.Free >= compactMinFree && 2*pages.Free > pages.All:
 		c.mostlyFree = true
-	case 8*pages.free <= pages.all:
+	case 8*pages.Free <= pages.All:
 		c.mostlyFree = false
 	}
-	if c.mostlyFree || missing > c.cut && pages.free > compactMinCut {
-		return min(pages.free, compactPages)
+	if c.mostlyFree || missing > c.cut && pages.Free > compactMinCut {
+		return min(pages.Free, compactPages)
 	}
 	return 0
 }
@@ -175,37 +165,37 @@ func (s *Store) missingSpace() int64 {
 	if err != nil {
 		return 0
 	}
-	need := int64(minFreeBytes + reserveBytes) // doctor reports a failure if less space is free
-	if info, err := os.Stat(filepath.Join(s.dir, reserve)); err != nil || info.Size() < reserveBytes {
-		need += reserveBytes
+	need := int64(sqlitedb.MinFreeBytes + sqlitedb.ReserveBytes) // doctor reports a failure if less space is free
+	if info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName)); err != nil || info.Size() < sqlitedb.ReserveBytes {
+		need += sqlitedb.ReserveBytes
 	}
 	return max(0, need-free)
 }
 
 // countFree counts pages, and stores for Room how many bytes are free inside the file.
-func (s *Store) countFree() (pageCounts, error) {
-	pages, err := countPages(s.conn)
+func (s *Store) countFree() (sqlitedb.PageCounts, error) {
+	pages, err := sqlitedb.CountPages(s.conn)
 	if err == nil {
-		s.freeInside.Store(pages.free * pageSize)
+		s.freeInside.Store(pages.Free * sqlitedb.PageSize)
 	}
 	return pages, err
 }
 
 // cutPages cuts up to n pages from the end of the database, in one transaction.
 func (s *Store) cutPages(n int64) (cut int64, err error) {
-	if err := s.conn.begin(); err != nil {
+	if err := s.conn.Begin(); err != nil {
 		return 0, err
 	}
 	end := time.Now().Add(compactBudget)
-	err = s.conn.query(func(row) (bool, error) {
+	err = s.conn.Query(func(database.Row) (bool, error) {
 		cut++
 		return cut < n && time.Now().Before(end), nil
 	}, `PRAGMA incremental_vacuum`)
 	if err == nil {
-		err = s.conn.commit()
+		err = s.conn.Commit()
 	}
 	if err != nil {
-		s.conn.rollback()
+		s.conn.Rollback()
 		return 0, err
 	}
 	s.onCommit(false)
@@ -217,13 +207,13 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 // log as well.
 func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
 	c := &s.compaction
-	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*pageSize) {
+	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*sqlitedb.PageSize) {
 		c.pause = 0
 		return compactIdlePause, nil
 	}
 	if err = s.emptyLog(`TRUNCATE`); err != nil {
 		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
-		if kind := kindOf(err); errors.Is(err, errWALInUse) || kind == busy || kind == full {
+		if kind := database.KindOf(err); errors.Is(err, errWALInUse) || kind == database.Busy || kind == database.Full {
 			err = nil // ignore the error, because Compact tries again after the pause
 		}
 		return c.pause, err
@@ -236,20 +226,9 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 
 // logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
 func (s *Store) logBacklog() (bytes int64, err error) {
-	err = s.conn.query(func(r row) (bool, error) {
-		bytes = (r.num(1) - r.num(2)) * pageSize
+	err = s.conn.Query(func(r database.Row) (bool, error) {
+		bytes = (r.Num(1) - r.Num(2)) * sqlitedb.PageSize
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	return bytes, err
-}
-
-// examineSize reports the size of the database and how much of it is free.
-func examineSize(c *liteConn) []store.Finding {
-	pages, err := countPages(c)
-	if err != nil {
-		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
-	}
-	return []store.Finding{{Check: "size", Level: store.LevelOK,
-		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
-			pages.all*pageSize>>20, pages.free*pageSize>>20)}}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // enqueueLarge stores n jobs with an input of half a MiB each, and completes them.
@@ -70,7 +72,7 @@ func compactAll(t *testing.T, s *Store) (steps int) {
 
 func fileSize(t *testing.T, s *Store, end string) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, databaseName+end))
+	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+end))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,32 +90,32 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	}
 	purgeAll(t, s)
 	was := fileSize(t, s, "")
-	old, err := openAs(s.readPath, s.readFlags, readerPragmas()...)
+	old, err := sqlitedb.OpenAs(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer old.close()
-	if err := old.beginReading(); err != nil {
+	defer old.Close()
+	if err := old.BeginReading(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := old.number(`PRAGMA page_count`)
+	before, err := old.Number(`PRAGMA page_count`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	compactOnce(t, s)
-	now, err := countPages(s.conn)
-	if err != nil || before-now.all < 1 || before-now.all > compactPages {
-		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.all, err, compactPages)
+	now, err := sqlitedb.CountPages(s.conn)
+	if err != nil || before-now.All < 1 || before-now.All > compactPages {
+		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.All, err, compactPages)
 	}
-	if seen, err := old.number(`PRAGMA page_count`); err != nil || seen != before {
+	if seen, err := old.Number(`PRAGMA page_count`); err != nil || seen != before {
 		t.Errorf("a reader that began before sees %d pages, %v; want %d", seen, err, before)
 	}
-	old.endReading()
+	old.EndReading()
 	compactAll(t, s)
 	if size := fileSize(t, s, ""); size > was/8 {
 		t.Errorf("the file has %d bytes of %d", size, was)
 	}
-	if err := integrity(s.conn); err != nil {
+	if err := integrity.CheckPages(s.conn); err != nil {
 		t.Error(err)
 	}
 	for _, id := range kept.IDs {
@@ -180,7 +182,7 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 		}
 	}
 	disk := func() int64 { return fileSize(t, s, "") + fileSize(t, s, "-wal") }
-	all := disk() + minFreeBytes
+	all := disk() + sqlitedb.MinFreeBytes
 	s.freeSpace = func() (int64, error) { return all - disk(), nil }
 	purgeAll(t, s)
 	if s.missingSpace() == 0 {
@@ -190,7 +192,7 @@ func TestCompactGivesShortDiskItsSpace(t *testing.T) {
 	if left := s.missingSpace(); left > 0 {
 		t.Errorf("%d bytes are still missing", left)
 	}
-	if err := integrity(s.conn); err != nil {
+	if err := integrity.CheckPages(s.conn); err != nil {
 		t.Error(err)
 	}
 }
@@ -202,7 +204,7 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 	if size := fileSize(t, s, "-wal"); size < 1<<20 {
 		t.Fatalf("the log has only %d bytes", size)
 	}
-	s.freeSpace = func() (int64, error) { return minFreeBytes, nil }
+	s.freeSpace = func() (int64, error) { return sqlitedb.MinFreeBytes, nil }
 	compactAll(t, s)
 	if size := fileSize(t, s, "-wal"); size > 0 {
 		t.Errorf("the log has %d bytes, want none", size)
@@ -213,10 +215,10 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 1)
-	full := &sqliteError{code: sqlite3.SQLITE_FULL}
+	full := &sqlitedb.Error{Code: sqlite3.SQLITE_FULL}
 	s.freeSpace = func() (int64, error) { return 0, nil }
 	left := func() int64 {
-		info, err := os.Stat(filepath.Join(s.dir, reserve))
+		info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName))
 		if err != nil {
 			return 0
 		}

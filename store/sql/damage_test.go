@@ -2,10 +2,8 @@ package sql
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,8 +13,10 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/rules"
-	sqlite3 "modernc.org/sqlite/lib"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // createDatabase creates a closed database with n jobs, all of it in the main file.
@@ -44,7 +44,7 @@ func sum(t *testing.T, path string) string {
 // says, and does not change the file.
 func expectRefused(t *testing.T, dir, says string) error {
 	t.Helper()
-	path := filepath.Join(dir, databaseName)
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
 	before, _ := os.ReadFile(path)
 	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 	if err == nil {
@@ -63,16 +63,16 @@ func expectRefused(t *testing.T, dir, says string) error {
 // execClosed executes statements on a closed database.
 func execClosed(t *testing.T, dir string, statements ...string) {
 	t.Helper()
-	c, err := openWriter(filepath.Join(dir, databaseName))
+	c, err := sqlitedb.OpenWriter(filepath.Join(dir, sqlitedb.DatabaseName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range statements {
-		if err := c.exec(q); err != nil {
+		if err := c.Exec(q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -81,19 +81,19 @@ func execClosed(t *testing.T, dir string, statements ...string) {
 // this version may read it, it is opened.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := createDatabase(t, 1)
-	newer := len(migrations) + 7
+	newer := len(database.Migrations) + 7
 	execClosed(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.Close()
-	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
-	before := sum(t, filepath.Join(dir, databaseName))
+	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.Migrations)+1))
+	before := sum(t, filepath.Join(dir, sqlitedb.DatabaseName))
 	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
-		len(migrations)))
+		len(database.Migrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	if sum(t, filepath.Join(dir, databaseName)) != before {
+	if sum(t, filepath.Join(dir, sqlitedb.DatabaseName)) != before {
 		t.Error("the file was changed")
 	}
 	// A newer file that does not say which versions may read it is rejected.
@@ -119,7 +119,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := createDatabase(t, 1)
 			execClosed(t, dir, statement)
-			err := expectRefused(t, dir, filepath.Join(dir, databaseName))
+			err := expectRefused(t, dir, filepath.Join(dir, sqlitedb.DatabaseName))
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
 				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
 			}
@@ -145,7 +145,7 @@ func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := createDatabase(t, 100)
-			if err := c.harm(filepath.Join(dir, databaseName)); err != nil {
+			if err := c.harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
 				t.Fatal(err)
 			}
 			expectRefused(t, dir, c.says)
@@ -157,7 +157,7 @@ func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 // since no queue was lost.
 func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, databaseName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, sqlitedb.DatabaseName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	enqueue(t, openStore(t, dir), 1)
@@ -169,7 +169,7 @@ func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
 	dir := createDatabase(t, jobs)
-	whole, err := os.ReadFile(filepath.Join(dir, databaseName))
+	whole, err := os.ReadFile(filepath.Join(dir, sqlitedb.DatabaseName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,9 +200,9 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	files := map[string][]byte{databaseName: raw, highWaterName: nil, reserve: nil}
+	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, sqlitedb.ReserveName: nil}
 	if doubt {
-		files[checkName] = nil
+		files[sqlitedb.CheckName] = nil
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
@@ -228,23 +228,23 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 // A crash at any statement of any migration leaves the old or the new schema. The next start continues from
 // there, and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
-	for v := range migrations {
-		for n := range len(migrations[v]) + 1 {
+	for v := range database.Migrations {
+		for n := range len(database.Migrations[v]) + 1 {
 			dir := t.TempDir()
-			path := filepath.Join(dir, databaseName)
-			c, err := openWriter(path)
+			path := filepath.Join(dir, sqlitedb.DatabaseName)
+			c, err := sqlitedb.OpenWriter(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := migrate(c, migrations[:v]); err != nil {
+			if err := sqlitedb.Migrate(c, database.Migrations[:v]); err != nil {
 				t.Fatal(err)
 			}
-			if err := migrateOne(c, v, append(slices.Clone(migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
+			if err := sqlitedb.MigrateOne(c, v, append(slices.Clone(database.Migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
 				t.Fatal("a broken statement was carried out")
 			}
 			// Stop within the transaction, which leaves the same files as kill -9.
-			for _, q := range append([]string{`BEGIN IMMEDIATE`}, migrations[v][:n]...) {
-				if err := c.exec(q); err != nil {
+			for _, q := range append([]string{`BEGIN IMMEDIATE`}, database.Migrations[v][:n]...) {
+				if err := c.Exec(q); err != nil {
 					t.Fatalf("version %d, statement %d: %v", v, n, err)
 				}
 			}
@@ -252,20 +252,20 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			for _, suffix := range []string{"", "-wal"} {
 				raw, err := os.ReadFile(path + suffix)
 				if err == nil {
-					err = os.WriteFile(filepath.Join(crashed, databaseName)+suffix, raw, 0o600)
+					err = os.WriteFile(filepath.Join(crashed, sqlitedb.DatabaseName)+suffix, raw, 0o600)
 				}
 				if err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Fatal(err)
 				}
 			}
-			c.close()
+			c.Close()
 			if err := os.Chmod(path, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
 				err := s.do(t.Context(), urgent, func(tx *tx) error {
-					faults, err := schemaFaults(s.conn)
+					faults, err := integrity.SchemaFaults(s.conn)
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
 					}
@@ -274,7 +274,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n == len(migrations[v]) {
+				if n == len(database.Migrations[v]) {
 					everyOperation(t, s)
 				}
 				s.Close()
@@ -315,7 +315,7 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
-		err := tx.exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
+		err := tx.Exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
 		return err
 	})
 	if err != nil {
@@ -356,7 +356,7 @@ func awaitFailure(t *testing.T, s *Store) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the store has not failed")
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, checkName)); err != nil {
+	if _, err := os.Stat(filepath.Join(s.dir, sqlitedb.CheckName)); err != nil {
 		t.Errorf("the next start checks nothing: %v", err)
 	}
 }
@@ -366,15 +366,15 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := s.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+	if err := s.conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, databaseName), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for page := int64(4); page < 140; page++ {
-		if _, err := f.WriteAt(make([]byte, pageSize), page*pageSize); err != nil {
+		if _, err := f.WriteAt(make([]byte, sqlitedb.PageSize), page*sqlitedb.PageSize); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -402,14 +402,14 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, checkName), nil, 0o600)); err != nil {
+	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.CheckName), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, databaseName), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.WriteAt(make([]byte, pageSize), 120*pageSize)
+	_, err = f.WriteAt(make([]byte, sqlitedb.PageSize), 120*sqlitedb.PageSize)
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`,
 		`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
 		before := s.lastSizes
-		said, stop := startOtherProgram(t, filepath.Join(dir, databaseName), sql)
+		said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), sql)
 		stop()
 		if said != "<nil>" {
 			t.Fatalf("%s: %s", sql, said)
@@ -462,7 +462,7 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 2)
 		err := s.do(t.Context(), urgent, func(tx *tx) error {
-			err := tx.exec(harm)
+			err := tx.Exec(harm)
 			return err
 		})
 		if err != nil {
@@ -474,168 +474,6 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 		}
 		if n := number(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.NotQueued) {
 			t.Errorf("%s: it stands at %d still", what, n)
-		}
-	}
-}
-
-// A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A
-// lookup finds the job or returns a damage error.
-func TestDamageIsNeverNotFound(t *testing.T) {
-	for _, jobs := range []int{30, 600} { // with 30 jobs the id index has one page, with 600 several
-		dir := t.TempDir()
-		ids, roots := databaseWithIDs(t, dir, jobs)
-		path := filepath.Join(dir, databaseName)
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages := []int{roots["jobs"], roots["jobs_id"]}
-		if root := whole[(roots["jobs_id"]-1)*pageSize:][:pageSize]; root[0] == interiorIndex {
-			first := int(binary.BigEndian.Uint16(root[12:]))
-			pages = append(pages[1:], int(binary.BigEndian.Uint32(root[first:])), int(binary.BigEndian.Uint32(root[8:])))
-		}
-		if (jobs > 100) != (len(pages) == 3) {
-			t.Fatalf("%d jobs: pages %v", jobs, pages)
-		}
-		found, refused := 0, 0
-		for _, page := range pages {
-			start := (page - 1) * pageSize
-			for at := range pageSize {
-				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
-				if at > 16 { // a sample of the bytes is enough for the entries
-					masks = []byte{0x11}
-				}
-				if at > 16 && at%((jobs/30)*29) != 0 {
-					continue
-				}
-				for _, mask := range masks {
-					harmed := slices.Clone(whole)
-					harmed[start+at] ^= mask
-					if err := os.WriteFile(path, harmed, 0o600); err != nil {
-						t.Fatal(err)
-					}
-					f, r := lookUpAll(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
-					found, refused = found+f, refused+r
-				}
-			}
-		}
-		if found == 0 || refused == 0 {
-			t.Errorf("%d were found, %d damaged; want some of each", found, refused)
-		}
-	}
-}
-
-// databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns
-// the ids of all jobs, and the root pages of the jobs table and of the id index.
-func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
-	t.Helper()
-	s := openStore(t, dir)
-	for i := range jobs {
-		id := ""
-		if i%2 == 0 {
-			id = fmt.Sprintf("job-%d", i)
-		}
-		got, err := s.Enqueue(t.Context(), store.Request{UID: 1,
-			Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, got.IDs[0])
-	}
-	roots = map[string]int{}
-	err := s.conn.query(func(r row) (bool, error) {
-		roots[r.text(0)] = int(r.num(1))
-		return true, nil
-	}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
-	if err = errors.Join(err, s.Close()); err != nil || len(roots) != 2 {
-		t.Fatalf("%v, %v", roots, err)
-	}
-	return ids, roots
-}
-
-// lookUpAll looks up ids in a damaged database. It counts the lookups that found the job and those that
-// returned a damage error. Any other result fails the test.
-func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
-	t.Helper()
-	c, err := openAs(path, sqlite3.SQLITE_OPEN_READONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	for i, id := range ids {
-		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
-			continue
-		}
-		_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, hasIDArgs(id)...)
-		if err == nil && !is {
-			err = checkMissing(c, id)
-		}
-		switch {
-		case err != nil && sqliteErrorIn(err) != nil:
-			refused++
-		case err != nil || !is:
-			t.Errorf("%s: job %s: found %t, %v", what, id, is, err)
-		default:
-			found++
-		}
-	}
-	return found, refused
-}
-
-// The index of an intact database is never reported as damaged, after any sequence of insertions and
-// deletions.
-func TestSoundIndexIsNeverDamaged(t *testing.T) {
-	for _, size := range []int{512, 4096, 65_536} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) { indexIsSound(t, size) })
-	}
-}
-
-// indexIsSound changes an index with the given page size at random, and looks up ids that it does not
-// contain.
-func indexIsSound(t *testing.T, size int) {
-	c, err := openConn(":memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	if err := c.exec(fmt.Sprintf(`PRAGMA page_size = %d`, size)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.exec(`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`); err != nil {
-		t.Fatal(err)
-	}
-	dice := rand.New(rand.NewPCG(1, 2))
-	name := func() string { return fmt.Sprintf("%0*d", 1+dice.IntN(120), dice.IntN(5000)) }
-	for step := range 20_000 {
-		statement, arg := `INSERT OR IGNORE INTO jobs (id) VALUES (?)`, name()
-		if step%12_000 > 7000 && dice.IntN(8) > 0 || dice.IntN(3) == 0 {
-			statement = `DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_id WHERE id >= ? AND id <> CAST(seq AS TEXT) ORDER BY id LIMIT 2)`
-		}
-		if err := c.exec(statement, arg); err != nil {
-			t.Fatal(err)
-		}
-		if step%3 == 0 {
-			missing := name() + "-"
-			if err := checkMissing(c, missing); err != nil {
-				t.Fatalf("step %d, id %q: %v", step, missing, err)
-			}
-		}
-	}
-}
-
-// A job that does not exist is not found, whatever its id looks like.
-func TestMissingJobIsNotFound(t *testing.T) {
-	s := openStore(t, t.TempDir())
-	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1,
-		Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"1", "3", "a", "z", "", "m ", "0", "-1"} {
-		if _, err := s.Get(t.Context(), id); !errors.Is(err, queue.ErrNotFound) {
-			t.Errorf("job %q: %v, want %v", id, err, queue.ErrNotFound)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // duties lists the periodic tasks of upkeep. The test store gives each of them enough work for one step.
@@ -135,7 +137,7 @@ const (
 func storeOfEnded(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	if err := s.conn.exec(`PRAGMA synchronous = OFF`); err != nil {
+	if err := s.conn.Exec(`PRAGMA synchronous = OFF`); err != nil {
 		t.Fatal(err)
 	}
 	now, count := int64(s.Now()), int64(n)
@@ -161,10 +163,10 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := openConn(filepath.Join(dir, databaseName))
+	c, err := sqlitedb.Open(filepath.Join(dir, sqlitedb.DatabaseName))
 	if err == nil {
-		err = errors.Join(c.exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
-			count), recount(c), c.close())
+		err = errors.Join(c.Exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
+			count), integrity.Recount(c), c.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -176,9 +178,9 @@ func storeOfEnded(t *testing.T, n int) *Store {
 // step reads at most one row.
 func countSteps(t *testing.T, s *Store) (n int64) {
 	t.Helper()
-	of := func(c *liteConn) {
-		for _, p := range c.stmts {
-			n += int64(sqlite3.Xsqlite3_stmt_status(c.tls, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
+	of := func(c *sqlitedb.Conn) {
+		for _, p := range c.Stmts {
+			n += int64(sqlite3.Xsqlite3_stmt_status(c.TLS, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
 		}
 	}
 	err := s.do(t.Context(), urgent, func(*tx) error {
@@ -189,7 +191,7 @@ func countSteps(t *testing.T, s *Store) (n int64) {
 		t.Fatal(err)
 	}
 	for _, c := range s.readers.idle {
-		of(c.(*liteConn))
+		of(c.(*sqlitedb.Conn))
 	}
 	return n
 }
@@ -222,7 +224,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 		}
 		var faults []string
 		err := s.do(t.Context(), urgent, func(t *tx) (err error) {
-			faults, err = counterFaults(t.conn)
+			faults, err = integrity.CounterFaults(t.Conn)
 			return err
 		})
 		if err = errors.Join(err, s.Close()); err != nil || len(faults) > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -15,21 +16,21 @@ func (t *tx) HasEdges() bool { return t.s.mem.hasDependencies }
 // AddEdge implements rules.Tx.
 func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, met store.DependencyStatus) error {
 	t.s.mem.hasDependencies = true
-	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
+	err := t.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
 		int64(d.Condition), int64(do), int64(met))
 	return err
 }
 
 // Waits implements rules.Tx.
 func (t *tx) Waits(child int64, met store.DependencyStatus) (bool, error) {
-	n, err := t.number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child, int64(met))
+	n, err := t.Number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child, int64(met))
 	return n != 0, err
 }
 
 // Parents implements rules.Tx.
 func (t *tx) Parents(child int64, n int) (list []int64, err error) {
-	err = t.query(func(r row) (bool, error) {
-		list = append(list, r.num(0))
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, r.Num(0))
 		return len(list) < n, nil
 	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
 	return list, err
@@ -40,7 +41,7 @@ func (t *tx) DropEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil
 	}
-	err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`, child)
+	err := t.Exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`, child)
 	return err
 }
 
@@ -48,9 +49,9 @@ func (t *tx) DropEdges(child int64) error {
 // finds a hook from the settings only if the hook runs as that user.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
 	hidden := false
-	err = t.query(func(r row) (bool, error) {
-		if hidden = r.num(1) == 0; !hidden {
-			seq = r.num(0)
+	err = t.Query(func(r database.Row) (bool, error) {
+		if hidden = r.Num(1) == 0; !hidden {
+			seq = r.Num(0)
 		}
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+hasID,
@@ -59,11 +60,11 @@ func (t *tx) Named(uid int, id string) (seq int64, err error) {
 		return seq, err
 	}
 	if len(t.s.mem.batches) > 0 {
-		seq, err = t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
+		seq, err = t.Number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
 	}
 	if seq == 0 && err == nil && !hidden {
-		err = checkMissing(t.conn, id)
+		err = checkMissing(t.Conn, id)
 	}
 	return seq, err
 }
@@ -92,9 +93,9 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 	if t.s.mem.undecided == 0 {
 		return 0, newest, nil
 	}
-	err = t.query(func(r row) (bool, error) {
-		n, newest = r.num(0), rules.EndedParent{ID: r.num(1), Parent: parent, State: queue.State(r.num(2)),
-			LastEdgeID: r.num(3)}
+	err = t.Query(func(r database.Row) (bool, error) {
+		n, newest = r.Num(0), rules.EndedParent{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
+			LastEdgeID: r.Num(3)}
 		return false, nil
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
 	return n, newest, err
@@ -104,7 +105,7 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 // given to another uid. Notes under two uids might be processed out of order, such as those of an end and a
 // restart.
 func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
-	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
+	n, err := t.Count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
 		int64(state), parent, after)
 	t.s.mem.undecided += n
@@ -113,15 +114,15 @@ func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) err
 
 // BackToAnew implements rules.Tx.
 func (t *tx) BackToAnew(parent int64) (was bool, err error) {
-	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
+	anew, err := t.Number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
 		int64(rules.Rerun))
 	if err != nil || anew == 0 {
 		return false, err
 	}
-	n, err := t.count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, anew)
+	n, err := t.Count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, anew)
 	t.s.mem.undecided -= n
 	if err == nil {
-		err = t.exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, anew)
+		err = t.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, anew)
 	}
 	return true, err
 }
@@ -132,10 +133,10 @@ func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 		return e, false, nil
 	}
 	last, uid := t.s.mem.lastDecidedUID, int64(0)
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		if !found || uid <= last {
-			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)),
-				LastEdgeID: r.num(3)}, r.num(4), true
+			e, uid, found = rules.EndedParent{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
+				LastEdgeID: r.Num(3)}, r.Num(4), true
 		}
 		return true, nil
 	}, `SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
@@ -150,9 +151,9 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 	if e.State == rules.Rerun {
 		met = store.Broken
 	}
-	err = t.query(func(r row) (bool, error) {
-		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), Condition: queue.DependencyCondition(r.num(2)),
-			OnFailure: queue.OnDependencyFailure(r.num(3))})
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, rules.Edge{ID: r.Num(0), Child: r.Num(1), Condition: queue.DependencyCondition(r.Num(2)),
+			OnFailure: queue.OnDependencyFailure(r.Num(3))})
 		return len(list) < n, nil
 	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
 	return list, err
@@ -161,25 +162,25 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 // DropEnded implements rules.Tx.
 func (t *tx) DropEnded(id int64) error {
 	t.s.mem.undecided--
-	err := t.exec(`DELETE FROM ended WHERE id = ?`, id)
+	err := t.Exec(`DELETE FROM ended WHERE id = ?`, id)
 	return err
 }
 
 // Postpone implements rules.Tx. It keeps the order of a parent's notes.
 func (t *tx) Postpone(parent int64) error {
-	last, err := t.number(`SELECT max(id) FROM ended`)
+	last, err := t.Number(`SELECT max(id) FROM ended`)
 	if err == nil {
-		err = t.exec(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
+		err = t.Exec(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
 	}
 	if err == nil {
-		err = t.exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
+		err = t.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
 	}
 	return err
 }
 
 // SetEdge implements rules.Tx.
 func (t *tx) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
-	err := t.exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
+	err := t.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 	return err
 }
 
@@ -189,20 +190,20 @@ func (t *tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return !t.HasEdges(), nil
 	}
-	n, err := t.count(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(limit))
+	n, err := t.Count(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(limit))
 	t.removed += int(n)
 	return n < int64(limit), err
 }
 
 // readEdges adds the statements that find out whether any job waits or has waited for another one, and how
 // many ended jobs have undecided dependants.
-func (s *engine) readEdges(all *queryBatch) {
-	all.add(func(r row) (bool, error) {
+func (s *engine) readEdges(all *database.Batch) {
+	all.Add(func(r database.Row) (bool, error) {
 		s.mem.hasDependencies = true
 		return false, nil
 	}, `SELECT 1 FROM edges LIMIT 1`)
-	all.add(func(r row) (bool, error) {
-		s.mem.undecided = r.num(0)
+	all.Add(func(r database.Row) (bool, error) {
+		s.mem.undecided = r.Num(0)
 		return false, nil
 	}, `SELECT count(*) FROM ended`)
 }
@@ -213,9 +214,9 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 		return nil, nil, err
 	}
 	err = s.reading(ctx, func(r *reader) error {
-		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
+		there, err := r.Number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
 		if err == nil && there == 0 {
-			err = missingJob(r.statements, seq)
+			err = missingJob(r.Statements, seq)
 		}
 		if err == nil {
 			parents, err = r.links(`parent`, `child`, seq, limit)
@@ -230,9 +231,9 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 
 // links returns the jobs at one end of the edges that have seq at the other end.
 func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
-	err = r.query(func(r row) (bool, error) {
-		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)),
-			Condition: queue.DependencyCondition(r.num(3)), Status: store.DependencyStatus(r.num(4))})
+	err = r.Query(func(r database.Row) (bool, error) {
+		list = append(list, store.Link{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
+			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))})
 		return len(list) < limit, nil
 	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+
 		` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
@@ -241,8 +242,8 @@ func (r *reader) links(end, other string, seq int64, limit int) (list []store.Li
 
 // dependenciesOf returns the dependencies of a job, up to a limit.
 func (r *reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
-	err = r.query(func(r row) (bool, error) {
-		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), Condition: queue.DependencyCondition(r.num(2))})
+	err = r.Query(func(r database.Row) (bool, error) {
+		list = append(list, queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))})
 		return len(list) < store.MaxDependsOn, nil
 	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
 	return list, err
@@ -255,21 +256,21 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 		room := queue.MaxDeps
 		// came holds the ids of all edges in order, results those whose parent's result is needed.
 		var came, results []int64
-		err := r.query(func(r row) (bool, error) {
-			p := store.Parent{ID: r.text(1), UID: int(r.num(2)), State: queue.State(r.num(3)), ExitCode: r.num(4)}
-			if size := int(r.num(5)); size > 0 && size <= room {
+		err := r.Query(func(r database.Row) (bool, error) {
+			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}
+			if size := int(r.Num(5)); size > 0 && size <= room {
 				room -= size
-				results = append(results, r.num(0))
+				results = append(results, r.Num(0))
 			}
-			at, _ := slices.BinarySearch(came, r.num(0))
-			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
+			at, _ := slices.BinarySearch(came, r.Num(0))
+			came, list = slices.Insert(came, at, r.Num(0)), slices.Insert(list, at, p)
 			return true, nil
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
 		for _, edge := range results { // read only the needed results, since all of them may be large
 			if err == nil {
-				err = r.query(func(r row) (bool, error) {
+				err = r.Query(func(r database.Row) (bool, error) {
 					at, _ := slices.BinarySearch(came, edge)
-					list[at].Result = slices.Clone(r.view(0))
+					list[at].Result = slices.Clone(r.View(0))
 					return false, nil
 				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
 			}
@@ -277,9 +278,9 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 		if err != nil || len(list) > 0 {
 			return err
 		}
-		n, err := r.number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
+		n, err := r.Number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
 		if err == nil && n == 0 {
-			err = missingJob(r.statements, seq)
+			err = missingJob(r.Statements, seq)
 		}
 		return err
 	})

@@ -21,6 +21,9 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/estimates"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -32,21 +35,18 @@ type engine struct {
 	backend backend             // what differs between SQLite and PostgreSQL
 	space   diskSpace           // the disk space of the database
 	now     func() queue.Millis // the store's clock
-	db      conn                // the writer's connection
+	db      database.Conn       // the writer's connection
 	readers *readers            // connections for reading, safe for concurrent use
 	log     *slog.Logger
 
 	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
-	group         []*op         // scratch space for the operations of the current commit; writer only
 	writesStopped bool          // no more writes are allowed; writer only
-	broken        chan struct{} // closed when the store has failed
-	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
 	readOnly      bool          // the store is read-only and has no writer
 	hasInbox      bool          // other programs can submit jobs, and their submissions reserve ids
-
-	watchers store.Watchers
-
-	copying atomic.Bool // a backup, or a copy for doctor --verify, is being made
+	broken        chan struct{} // closed when the store has failed
+	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
+	watchers      store.Watchers
+	copying       atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
 	rng *rand.Rand // source of random numbers; writer only
 	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
@@ -57,59 +57,86 @@ type engine struct {
 	// it. Writer only.
 	rechecks rules.Memory
 
-	// jobsReadied reports that another node's changes may have made jobs runnable, and that no claim has
-	// followed yet. Writer only.
-	jobsReadied bool
-	// closedHereStale reports that the lanes closed only for this node must be checked again. Writer only.
-	closedHereStale bool
-	// closedHereChecked is the time of the last check of the lanes closed only for this node. Writer only.
-	closedHereChecked queue.Millis
-	// foreignTimerAt is the time at which this node checks for timers that another node has not served.
-	// Writer only.
-	foreignTimerAt queue.Millis
-	leaseBuffer    []int64 // memory reused for tx.leases of the next transaction; writer only
+	identity
+	commitClock
+	reused
+	statistics
+	foreignWork
+	writeFairness
+	published
+}
 
-	// lastServed holds when operations of each user and class were last carried out, as values of serveClock.
-	// Writer only.
-	lastServed     map[userClass]int64
-	serveClock     int64        // number of operations carried out for users; writer only
-	slowUsers      map[int]bool // users whose last operation took slowOp or longer; writer only
-	prewriteFailed bool         // the last transaction ended with errPrewrite; writer only
-	lastShared     time.Time    // last time that operations of several users waited; writer only
-	nextSolo       *op          // a slow user's operation, committed next and alone; writer only
-
-	lastClaimQueue  string // name of the queue that was last claimed from; writer only
-	typicalJobBytes int    // recent size of a claimed job in bytes; writer only
-
-	minute           minuteStatistics // cached statistics of the current minute; writer only
-	runtimeEstimates runtimeEstimates // typical run times of commands
-
-	node int64 // number of this node in the database; 0 if the store has only one node
-	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet. Writer
-	// only.
-	foreignChanges foreignChanges
-
+// identity says which database this is, and which of its nodes.
+type identity struct {
+	node       int64  // number of this node in the database; 0 if the store has only one node
 	databaseID string // identifier of the database; differs from that of every copy
 	isCopy     bool   // the stored identifier differs, so the database is a copy
+}
 
-	order   atomic.Pointer[queue.Order] // the order as of the last commit
-	created time.Time                   // start of the clock of commitStart
+// commitClock measures how long the current commit takes.
+type commitClock struct {
+	created time.Time // start of the clock of commitStart
 	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds
 	// since created; 0 if there is none.
 	commitStart atomic.Int64
-	mu          sync.Mutex
-	err         error                 // the reason why the store has failed; guarded by mu
-	closing     bool                  // guarded by mu
-	waiting     [classes][]*op        // operations that wait for a commit, by class; guarded by mu
-	counts      store.Counts          // counts as of the last commit; guarded by mu
-	usage       map[int]userUsage     // by uid; guarded by mu
-	reserved    map[int64]reservation // by seq of the job; guarded by mu
-	waiter      *waiter               // the claim that waits for a runnable job; guarded by mu
-	lastEvent   int64                 // number of the newest stored event; guarded by mu
+}
+
+// reused holds memory and findings of a transaction that the next ones use. Only the writer uses it.
+type reused struct {
+	group           []*op   // memory for the operations of the current commit
+	leaseBuffer     []int64 // memory for tx.leases of the next transaction
+	lastClaimQueue  string  // name of the queue that was last claimed from
+	typicalJobBytes int     // recent size of a claimed job in bytes
+	prewriteFailed  bool    // the last transaction ended with errPrewrite
+}
+
+// statistics caches statistics.
+type statistics struct {
+	minute           minuteStatistics    // statistics of the current minute; writer only
+	runtimeEstimates estimates.Estimates // typical run times of commands
+}
+
+// foreignWork holds what this node must still do because of the changes of other nodes. Only the writer uses
+// it.
+type foreignWork struct {
+	// jobsReadied reports that another node's changes may have made jobs runnable, and that no claim has
+	// followed yet.
+	jobsReadied bool
+	// closedHereStale reports that the lanes closed only for this node must be checked again.
+	closedHereStale   bool
+	closedHereChecked queue.Millis // time of the last check of the lanes closed only for this node
+	// foreignTimerAt is the time at which this node checks for timers that another node has not served.
+	foreignTimerAt queue.Millis
+	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet.
+	foreignChanges foreignChanges
+}
+
+// writeFairness holds what decides whose operations are committed next. Only the writer uses it.
+type writeFairness struct {
+	// lastServed holds when operations of each user and class were last carried out, as values of serveClock.
+	lastServed map[userClass]int64
+	serveClock int64        // number of operations carried out for users
+	slowUsers  map[int]bool // users whose last operation took slowOp or longer
+	lastShared time.Time    // last time that operations of several users waited
+	nextSolo   *op          // a slow user's operation, committed next and alone
+}
+
+// published holds what callers and readers see of the writer's work, and the operations that wait for it.
+type published struct {
+	order     atomic.Pointer[queue.Order] // the order as of the last commit
+	mu        sync.Mutex                  // guards the following fields
+	err       error                       // the reason why the store has failed
+	closing   bool
+	waiting   [classes][]*op        // operations that wait for a commit, by class
+	counts    store.Counts          // counts as of the last commit
+	usage     map[int]userUsage     // by uid
+	reserved  map[int64]reservation // by seq of the job
+	waiter    *waiter               // the claim that waits for a runnable job
+	lastEvent int64                 // number of the newest stored event
 	// publishedTurns holds queueState.lastTurns of each queue as of the last commit. The inner maps never
-	// change. Guarded by mu.
+	// change.
 	publishedTurns map[string]map[int]int64
-	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
+	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits
 }
 
 // foreignChanges lists the jobs that other nodes have changed. If any is set, every job may have changed.
@@ -122,14 +149,13 @@ type foreignChanges struct {
 // newEngine returns an engine that is not open yet.
 func newEngine(h backend, space diskSpace, order queue.Order, log *slog.Logger) *engine {
 	e := &engine{
-		backend: h, space: space, log: log, lanesKept: 1000, created: time.Now(),
+		backend: h, space: space, log: log, lanesKept: 1000,
 		now:         func() queue.Millis { return queue.MillisOf(time.Now()) },
 		writerToken: make(chan struct{}, 1),
 		broken:      make(chan struct{}),
 		dueSooner:   make(chan struct{}, 1),
-		usage:       map[int]userUsage{},
-
-		publishedTurns: map[string]map[int]int64{},
+		commitClock: commitClock{created: time.Now()},
+		published:   published{usage: map[int]userUsage{}, publishedTurns: map[string]map[int]int64{}},
 	}
 	if log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -168,43 +194,27 @@ func (s *engine) begin(ctx context.Context, o Options) error {
 
 // memory is the writer's cache of the database, so that most operations need no query.
 type memory struct {
-	commits   int64 // number of commits of all nodes that this cache reflects
-	nextSeq   int64 // seq of the next job
-	nextEvent int64 // number of the next event
-	enqueued  int64 // number of jobs ever enqueued
-	counts    [queue.Cancelled + 1]int64
-	nextDue   queue.Millis           // the earliest timer as of the last Promote
-	lanes     *lanes                 // lanes and queues
-	leases    map[int64]*rules.Lease // by seq of the job
+	storedCounts
+	metaLists
+	rankOrder
+	nextDue queue.Millis           // the earliest timer as of the last Promote
+	lanes   *lanes                 // lanes and queues
+	leases  map[int64]*rules.Lease // by seq of the job
 	// unitsUsed counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started.
 	unitsUsed        map[int64]int
 	lastPass         int64           // Pass of the queue that was served last, while weights differ
 	turnCount        int64           // number of jobs that this node has claimed; orders the turns of users
 	hasDependencies  bool            // a job waits, or once waited, for another job
-	undecided        int64           // number of ended jobs whose dependants are not decided yet
 	lastDecidedUID   int64           // uid of the user whose ended job was decided last
-	emptyLanes       int64           // number of lanes without jobs
 	recheckedUpTo    int64           // gates up to this one have been checked again; 0 if all have
 	lastPromote      queue.Millis    // time of the last call of Promote
 	hooks            store.Hooks     // hooks that are made for jobs at certain moments
 	users            map[int]user    // users who have waiting or leased jobs
 	maxLeasedPerUser int             // maximum number of leased jobs per user; 0 means unlimited
-	listedUsers      []int           // users listed in meta.users; replaced, not changed, by each transaction
-	userList         string          // content of meta.users
-	listedQueues     []string        // queues listed in meta.queues; replaced, not changed, by each transaction
-	queueList        string          // content of meta.queues
 	owners           map[int]string  // account names by uid, without former owners
 	disowning        []disownment    // unfinished moves of jobs to former owners; replaced, not changed
 	batches          map[int64]batch // by number, without forgotten ones
-	committed        int64           // number of jobs in committed batches
-	order            queue.Order     // how ranks are computed
-	ranking          ranking
-	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
-	// being recomputed.
-	rankedBy string
-	outputs  int64 // total size of all outputs in bytes
-	keptJobs int64 // number of jobs that ended while their queue had its own retention
 	// reservedInMeta reports that meta lists leases that are not known to have started, although each node
 	// has its own row for them.
 	reservedInMeta bool
@@ -214,12 +224,43 @@ type memory struct {
 	statisticsTidied queue.Millis
 }
 
+// storedCounts are counts and numbers that the database stores.
+type storedCounts struct {
+	commits    int64 // number of commits of all nodes that this cache reflects
+	nextSeq    int64 // seq of the next job
+	nextEvent  int64 // number of the next event
+	enqueued   int64 // number of jobs ever enqueued
+	counts     [queue.Cancelled + 1]int64
+	undecided  int64 // number of ended jobs whose dependants are not decided yet
+	emptyLanes int64 // number of lanes without jobs
+	committed  int64 // number of jobs in committed batches
+	outputs    int64 // total size of all outputs in bytes
+	keptJobs   int64 // number of jobs that ended while their queue had its own retention
+}
+
+// metaLists are the lists in the row of meta. A transaction replaces a list, and does not change it.
+type metaLists struct {
+	listedUsers  []int    // users listed in meta.users
+	userList     string   // content of meta.users
+	listedQueues []string // queues listed in meta.queues
+	queueList    string   // content of meta.queues
+}
+
+// rankOrder says how ranks are computed.
+type rankOrder struct {
+	order   queue.Order
+	ranking ranking
+	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
+	// being recomputed.
+	rankedBy string
+}
+
 // load reads the whole cache for the first time.
 func (s *engine) load() error {
 	if err := s.loadHeads(); err != nil {
 		return err
 	}
-	if err := s.loadEstimates(); err != nil {
+	if err := s.runtimeEstimates.Load(s.db); err != nil {
 		return err
 	}
 	s.publishCounts()
@@ -234,29 +275,20 @@ func (s *engine) loadHeads() error {
 		unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
 		lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{},
 			overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
-	var first, second queryBatch
+	var first database.Batch
 	var moved movedNotes
 	moved.read(&first)
-	reserved, gathered, ordered := "", "", ""
-	first.add(func(r row) (bool, error) {
-		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
-		for i, state := range queue.States() {
-			s.mem.counts[state] = r.num(3 + i)
-		}
-		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.userList, s.mem.commits, s.mem.queueList = r.text(11), r.num(12),
-			r.text(13), r.text(14), r.num(15), r.text(16)
-		ordered = r.text(19)
-		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
-		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
-	leased := func(r row) (bool, error) {
-		j := readMoved(r, headColumns)
+	var meta metaTexts
+	s.readMeta(&first, &meta)
+	reserved := ""
+	leased := func(r database.Row) (bool, error) {
+		j := records.ReadMoved(r, records.HeadColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 		return true, nil
 	}
-	first.add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	s.backend.readReserved(&first, func(r row) (bool, error) {
-		reserved += r.text(0)
+	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	s.backend.readReserved(&first, func(r database.Row) (bool, error) {
+		reserved += r.Text(0)
 		return true, nil
 	})
 	s.readUsers(&first)
@@ -265,38 +297,20 @@ func (s *engine) loadHeads() error {
 	s.readEdges(&first)
 	s.readBatches(&first)
 	lanesTaken := s.readLanes(&first)
-	if err := s.db.queries(first.queries); err != nil {
+	if err := s.db.Queries(first.Queries); err != nil {
 		return err
 	}
 	if err := moved.refuse(); err != nil {
 		return err
 	}
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("the database has lost its counters: %w", damage(`the row of the table "meta" is damaged`))
+		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
 	}
-	s.mem.reservedInMeta = gathered != ""
-	reserved += gathered
-	fences, err := numbers(reserved)
-	if err != nil {
+	s.mem.reservedInMeta = meta.reserved != ""
+	if err := s.loadReserved(reserved+meta.reserved, leased); err != nil {
 		return err
 	}
-	if len(fences) > 0 {
-		var list []byte
-		for seq := range fences {
-			list = append(strconv.AppendInt(list, seq, 10), ' ')
-		}
-		second.add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.isOneOf("seq"), strings.TrimSpace(string(list)))
-		if err := s.db.queries(second.queries); err != nil {
-			return err
-		}
-	}
-	nodes := fieldOf(reserved, 2)
-	for seq, fence := range fences {
-		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
-			l.Job.Fence, l.Job.Node = fence, nodes[seq]
-		}
-	}
-	s.mem.order = readOrder(ordered)
+	s.mem.order = readOrder(meta.order)
 	if err := s.countUsers(); err != nil {
 		return err
 	}
@@ -305,6 +319,48 @@ func (s *engine) loadHeads() error {
 	}
 	lanesTaken()
 	s.countBatches()
+	return nil
+}
+
+// metaTexts are texts of the row of meta that loadHeads decodes later.
+type metaTexts struct{ reserved, order string }
+
+// readMeta adds the query that reads the row of meta.
+func (s *engine) readMeta(all *database.Batch, texts *metaTexts) {
+	all.Add(func(r database.Row) (bool, error) {
+		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
+		for i, state := range queue.States() {
+			s.mem.counts[state] = r.Num(3 + i)
+		}
+		texts.reserved, s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Text(11), r.Num(12), r.Text(13), r.Text(14)
+		s.mem.commits, s.mem.queueList, texts.order = r.Num(15), r.Text(16), r.Text(19)
+		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
+		return false, nil
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
+		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
+}
+
+// loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
+// leased, and sets the fences and nodes of these leases.
+func (s *engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
+	fences, err := database.ParseNumbers(reserved)
+	if err != nil || len(fences) == 0 {
+		return err
+	}
+	var list []byte
+	for seq := range fences {
+		list = append(strconv.AppendInt(list, seq, 10), ' ')
+	}
+	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
+		strings.TrimSpace(string(list))); err != nil {
+		return err
+	}
+	nodes := database.ListField(reserved, 2)
+	for seq, fence := range fences {
+		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
+			l.Job.Fence, l.Job.Node = fence, nodes[seq]
+		}
+	}
 	return nil
 }
 
@@ -339,7 +395,7 @@ func (s *engine) Close() error {
 	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
 		unwritten = s.writeEstimates()
-		if k := kindOf(unwritten); k == full || k == busy || errors.As(unwritten, new(serverLost)) {
+		if k := database.KindOf(unwritten); k == database.Full || k == database.Busy {
 			unwritten = nil
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // Doctor reports a database without tables with exactly one finding, which is a failure if the database has
@@ -17,21 +19,21 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 		if err := emptyFile(path); err != nil {
 			return err
 		}
-		c, err := openWriter(path)
+		c, err := sqlitedb.OpenWriter(path)
 		if err != nil {
 			return err
 		}
-		return errors.Join(c.exec(`CREATE TABLE x (y)`), c.exec(`DROP TABLE x`), c.close())
+		return errors.Join(c.Exec(`CREATE TABLE x (y)`), c.Exec(`DROP TABLE x`), c.Close())
 	}
 	for what, create := range map[string]func(path string) error{"an empty file": emptyFile, "no tables": noTables} {
 		for level, hasMark := range map[store.Level]bool{store.LevelWarning: false, store.LevelFailure: true} {
 			dir := t.TempDir()
-			path := filepath.Join(dir, databaseName)
+			path := filepath.Join(dir, sqlitedb.DatabaseName)
 			if err := create(path); err != nil {
 				t.Fatal(err)
 			}
 			if hasMark {
-				if err := os.WriteFile(filepath.Join(dir, highWaterName), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, sqlitedb.HighWaterName), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -41,7 +43,7 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 			}
 			for _, thorough := range []bool{false, true} {
 				var found []store.Finding
-				for _, f := range ExamineStopped(dir, store.OutputDirs{}, thorough) {
+				for _, f := range integrity.ExamineStopped(dir, store.OutputDirs{}, thorough) {
 					if f.Check == "database" || f.Check == "batches" || f.Check == "clock" || f.Check == "integrity" {
 						found = append(found, f)
 					}

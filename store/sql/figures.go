@@ -8,6 +8,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -30,10 +32,10 @@ type minuteStatistics struct {
 
 const statisticsColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
 
-func readFigures(r row, f *store.Figures) {
-	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.num(1), r.num(2), r.num(3), r.num(4), r.num(5),
-		r.num(6)
-	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
+func readFigures(r database.Row, f *store.Figures) {
+	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.Num(1), r.Num(2), r.Num(3), r.Num(4), r.Num(5),
+		r.Num(6)
+	f.Waits, f.Runs = store.ReadHistogram(r.View(7)), store.ReadHistogram(r.View(8))
 }
 
 // putFigures writes the statistics of a queue in a period. It updates the row if exists is true, else inserts
@@ -43,7 +45,7 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
 	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
 	if exists {
-		err = t.exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
+		err = t.Exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
 			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, int64(g), int64(at), name)
 		return err
 	}
@@ -53,9 +55,9 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 		if err != nil {
 			return err
 		}
-		others = bit(!named)
+		others = records.Bit(!named)
 	}
-	err = t.exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	err = t.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed, failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled,
 		returned = excluded.returned, waits = excluded.waits, runs = excluded.runs, others = excluded.others`,
 		int64(g), int64(at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, others)
@@ -71,8 +73,8 @@ func (t *tx) isNamedEver(name string) (bool, error) {
 	cache := &t.s.minute
 	if cache.everNamed == nil {
 		known := map[string]bool{}
-		err := t.query(func(r row) (bool, error) {
-			known[r.text(0)] = true
+		err := t.Query(func(r database.Row) (bool, error) {
+			known[r.Text(0)] = true
 			return true, nil
 		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(allTime),
 			int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
@@ -90,10 +92,10 @@ func (t *tx) isNamedEver(name string) (bool, error) {
 // periodFigures returns the statistics from one instant until before another, by queue.
 func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
 	rows := map[string]*store.Figures{}
-	err := t.query(func(r row) (bool, error) {
+	err := t.Query(func(r database.Row) (bool, error) {
 		var f store.Figures
 		readFigures(r, &f)
-		addTo(rows, r.text(0), &f)
+		addTo(rows, r.Text(0), &f)
 		return true, nil
 	}, `SELECT `+statisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
 		int64(before))
@@ -266,7 +268,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 		if g < store.Day {
 			old = min(old, m.summedUpTo[g+1])
 		}
-		n, err := t.count(
+		n, err := t.Count(
 			`DELETE FROM figures WHERE grain = ? AND (at, queue) IN (SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT `+step+`)`, int64(g), int64(g), int64(old))
 		if err != nil {
 			return false, err
@@ -288,7 +290,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	mark := &t.s.mem.summedUpTo[g]
 	// next is 0 if there is no such row.
-	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
+	next, err := t.Number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
 		int64(*mark))
 	if err != nil || next == 0 {
 		return false, err
@@ -315,7 +317,7 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	*mark = end
 	// A day is summed up only after all of its minutes, so its hours are summed up too.
 	t.s.mem.summedUpTo[store.Hour] = max(t.s.mem.summedUpTo[store.Hour], end)
-	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.summedUpTo[store.Hour]),
+	err = t.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.summedUpTo[store.Hour]),
 		int64(t.s.mem.summedUpTo[store.Day]))
 	return true, err
 }
@@ -331,7 +333,7 @@ func (t *tx) addEver(from, before queue.Millis) error {
 		return err
 	}
 	changed := map[string]bool{} // by queue; true if the row existed
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		var f store.Figures
 		readFigures(r, &f)
 		name := everName(r)
@@ -354,11 +356,11 @@ func (t *tx) addEver(from, before queue.Millis) error {
 }
 
 // everName returns the name under which a row counts in the all-time statistics.
-func everName(r row) string {
-	if r.num(9) != 0 {
+func everName(r database.Row) string {
+	if r.Num(9) != 0 {
 		return store.OtherQueues
 	}
-	return r.text(0)
+	return r.Text(0)
 }
 
 // fold reduces the queues to the number that one period may name. It keeps those with the most starts, and
@@ -391,8 +393,8 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 	g, since, until := f.Range(s.now())
 	err = s.reading(ctx, func(r *reader) error {
 		var upto [store.Day + 1]queue.Millis
-		err := r.query(func(r row) (bool, error) {
-			upto[store.Hour], upto[store.Day] = queue.Millis(r.num(0)), queue.Millis(r.num(1))
+		err := r.Query(func(r database.Row) (bool, error) {
+			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
 			return false, nil
 		}, `SELECT hours_upto, days_upto FROM meta`)
 		if err != nil {
@@ -430,7 +432,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 
 // everFigures reads the all-time statistics: the stored sums and the minutes since.
 func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
-	return r.query(func(r row) (bool, error) {
+	return r.Query(func(r database.Row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
 		addTo(queues, everName(r), &one)
@@ -442,10 +444,10 @@ func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 // statistics reads the statistics of one grain for the time from one instant until before another, newest first.
 func (r *reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
 	queues map[string]*store.Figures) error {
-	return r.query(func(r row) (bool, error) {
+	return r.Query(func(r database.Row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
-		name := r.text(0)
+		name := r.Text(0)
 		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
 			name = store.OtherQueues
 		}
@@ -453,7 +455,7 @@ func (r *reader) statistics(g store.Grain, from, before queue.Millis, f store.St
 		if !f.Series {
 			return true, nil
 		}
-		at := out.Grain.Floor(queue.Millis(r.num(9)))
+		at := out.Grain.Floor(queue.Millis(r.Num(9)))
 		if n := len(out.Periods); n == 0 || out.Periods[n-1].At != at {
 			out.Periods = append(out.Periods, store.PeriodStatistics{At: at})
 		}
@@ -469,7 +471,7 @@ func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
 		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
 	}
 	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
-		return cmp.Or(cmp.Compare(bit(a.Queue == store.OtherQueues), bit(b.Queue == store.OtherQueues)),
+		return cmp.Or(cmp.Compare(records.Bit(a.Queue == store.OtherQueues), records.Bit(b.Queue == store.OtherQueues)),
 			strings.Compare(a.Queue, b.Queue))
 	})
 	return list

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/estimates"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -239,8 +240,8 @@ func TestCloseOnAFullDisk(t *testing.T) {
 	for i := range many {
 		many[i] = rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Second}
 	}
-	s.runtimeEstimates.note(many)
-	if err := s.conn.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
+	s.runtimeEstimates.Note(many)
+	if err := s.conn.Exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -269,23 +270,23 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	for i := range store.MaxEstimates - 1 {
 		many = append(many, rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Duration(i) * time.Second})
 	}
-	s.runtimeEstimates.note(many)
+	s.runtimeEstimates.Note(many)
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
 		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
 	}
 	promoteAll(t, s) // writes the estimates
-	s.runtimeEstimates.note([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
+	s.runtimeEstimates.Note([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
 		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1),
 			s.Usual(store.MaxEstimates))
 	}
-	s.runtimeEstimates.take() // discard the changes, as a service that is killed does
+	s.runtimeEstimates.Encode() // discard the changes, as a service that is killed does
 	reopen()
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
 		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates),
 			s.Usual(600))
 	}
-	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimateSize+5))
+	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimates.EstimateSize+5))
 	reopen()
 	if s.Usual(1<<64-1) != 0 || s.Usual(600) != 0 {
 		t.Error("something is known of what is damaged")

@@ -17,6 +17,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // A database that is a symbolic link, or that other users can read, is rejected.
@@ -26,7 +28,7 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
 	} {
 		dir := createDatabase(t, 100)
-		if err := harm(filepath.Join(dir, databaseName)); err != nil {
+		if err := harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
 			t.Fatal(err)
 		}
 		expectRefused(t, dir, says)
@@ -38,7 +40,7 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
-		"database":  func(dir string) string { return filepath.Join(dir, databaseName) },
+		"database":  func(dir string) string { return filepath.Join(dir, sqlitedb.DatabaseName) },
 	} {
 		t.Run(name, func(t *testing.T) { refusesReadOnly(t, createDatabase(t, 1), path) })
 	}
@@ -47,7 +49,7 @@ func TestReadOnlyFilesAreRefused(t *testing.T) {
 func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		for _, p := range []string{dir, filepath.Join(dir, databaseName), filepath.Join(dir, highWaterName)} {
+		for _, p := range []string{dir, filepath.Join(dir, sqlitedb.DatabaseName), filepath.Join(dir, sqlitedb.HighWaterName)} {
 			if err := os.Chown(p, 65534, 65534); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +73,7 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	expectRefused(t, dir, "cannot be written")
 	want := path(dir) + " cannot be written: permission denied; give the service's account write access to it"
 	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
-	if got := ExamineDir(dir); !slices.ContainsFunc(got, reported) {
+	if got := integrity.ExamineDir(dir); !slices.ContainsFunc(got, reported) {
 		t.Errorf("doctor reports %+v, want %q among them", got, want)
 	}
 }
@@ -95,7 +97,7 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
 			enqueue(t, s, 1)
-			if err := harm(filepath.Join(dir, databaseName)); err != nil {
+			if err := harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
 				t.Fatal(err)
 			}
 			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
@@ -116,7 +118,7 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 // The locks of the database belong to the open file description, not to the process. So closing another
 // descriptor of the file releases no lock.
 func TestLocksAreOfTheOpenFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), databaseName)
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		info, err := os.Stat(path)
@@ -172,7 +174,7 @@ func TestCopiesSaySo(t *testing.T) {
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(copied, databaseName), 0o600); err != nil {
+	if err := os.Chmod(filepath.Join(copied, sqlitedb.DatabaseName), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, copied)
@@ -208,19 +210,19 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 	}{
 		"wal, by half":         {"-wal", func(size int64) int64 { return size / 2 }},
 		"wal, all of it":       {"-wal", func(int64) int64 { return 0 }},
-		"wal, the last change": {"-wal", func(size int64) int64 { return size - pageSize }},
-		"database, by half":    {"", func(size int64) int64 { return size / 2 / pageSize * pageSize }},
-		"database, a page":     {"", func(size int64) int64 { return size - pageSize }},
+		"wal, the last change": {"-wal", func(size int64) int64 { return size - sqlitedb.PageSize }},
+		"database, by half":    {"", func(size int64) int64 { return size / 2 / sqlitedb.PageSize * sqlitedb.PageSize }},
+		"database, a page":     {"", func(size int64) int64 { return size - sqlitedb.PageSize }},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
 			enqueueMany(t, s, 5000, func(*queue.Job) {})
-			if err := s.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			if err := s.conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 				t.Fatal(err)
 			}
 			enqueueMany(t, s, 1000, func(*queue.Job) {})
-			path := filepath.Join(dir, databaseName+c.suffix)
+			path := filepath.Join(dir, sqlitedb.DatabaseName+c.suffix)
 			var load sync.WaitGroup
 			for range 4 {
 				load.Go(func() {
@@ -261,7 +263,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 					t.Fatalf("with less than it had it opens: %v", err)
 				}
 				// Continue with the remaining jobs.
-				if err = os.Remove(filepath.Join(dir, highWaterName)); err == nil {
+				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err == nil {
 					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 				}
 			}
@@ -287,7 +289,7 @@ func TestExamineFollowsDirectoryLink(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range ExamineStopped(link, store.OutputDirs{}, false) {
+	for _, f := range integrity.ExamineStopped(link, store.OutputDirs{}, false) {
 		if f.Check == "permissions" && f.Level != store.LevelOK {
 			t.Errorf("%+v", f)
 		}

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -14,12 +16,12 @@ func (t *tx) Find(l *rules.LaneScan) error {
 	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
 	more := func() bool { l.Exhausted, enough = false, true; return false }
-	each := func(r row, passed bool) (bool, error) {
-		p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
+	each := func(r database.Row, passed bool) (bool, error) {
+		p := rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
 		leased := passed || t.s.mem.leases[p.Seq] != nil
 		if p.After(l.StopAt) {
 			if l.Next = p; !leased {
-				l.NextPriority = headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))
+				l.NextPriority = headPriority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))
 			}
 			return more(), nil
 		}
@@ -27,7 +29,7 @@ func (t *tx) Find(l *rules.LaneScan) error {
 		if leased {
 			return true, nil
 		}
-		j := readMoved(r, columnsOf(l.Scope))
+		j := records.ReadMoved(r, records.ColumnsOf(l.Scope))
 		if j.Damaged || !j.State.Runnable() {
 			l.Damaged = append(l.Damaged, j)
 			return len(l.Damaged) < l.Steps || more(), nil
@@ -74,8 +76,8 @@ func (t *tx) peek(l *rules.LaneScan) error {
 		return nil
 	}
 	for all := false; !all && l.Exhausted; {
-		rows, piece := 0, t.readLimit(0, 0)
-		err := t.query(func(r row) (bool, error) {
+		rows, piece := 0, t.ReadLimit(0, 0)
+		err := t.Query(func(r database.Row) (bool, error) {
 			rows++
 			h := readLaneHead(r)
 			return found(&h), nil
@@ -111,9 +113,9 @@ func findArgs(lane int64, from rules.Position, limit int) []any {
 // findPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
 // is true for a job that has left the lane since its row was read. findPiece reports whether the lane has no
 // further jobs.
-func (t *tx) findPiece(l *rules.LaneScan, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
-	rows, piece := 0, t.readLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
-	counted := func(r row, gone bool) (bool, error) {
+func (t *tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
+	rows, piece := 0, t.ReadLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
+	counted := func(r database.Row, gone bool) (bool, error) {
 		rows++
 		return each(r, gone)
 	}
@@ -121,7 +123,7 @@ func (t *tx) findPiece(l *rules.LaneScan, each func(r row, gone bool) (more bool
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
 	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.args, args) {
-		answered, err := e.eachRow(func(r row) (bool, error) { return counted(r, e.endedLeases[r.num(0)]) })
+		answered, err := e.eachRow(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
 		if answered || err != nil {
 			return rows < piece, err
 		}
@@ -129,6 +131,6 @@ func (t *tx) findPiece(l *rules.LaneScan, each func(r row, gone bool) (more bool
 	if t.remote() && l.Upcoming != nil {
 		return t.findAhead(l, each)
 	}
-	err = t.query(func(r row) (bool, error) { return counted(r, false) }, findJobs(columnsOf(l.Scope)), args...)
+	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, findJobs(records.ColumnsOf(l.Scope)), args...)
 	return rows < piece, err
 }

@@ -10,13 +10,16 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // damageRow executes a statement that simulates damage, and checks that it changes a row.
 func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
-		n, err := tx.count(sql, args...)
+		n, err := tx.Count(sql, args...)
 		if n == 0 {
 			t.Errorf("%s: no row was changed", sql)
 		}
@@ -43,26 +46,28 @@ func detachDamagedFrame(t *testing.T, s *Store) {
 // jobs.
 func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	var frame []byte
-	var want []stagedJob
+	var want []records.StagedJob
 	var ends []int
 	for i := range 5 {
-		f := stagedJob{
-			int64(i + 1000), queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9,
+		f := records.StagedJob{
+			Seq: int64(i + 1000),
+			Draft: queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9,
 				ExpiresAt: 1 << 40},
-			fmt.Sprint("job", i), texts{`{"a":"b"}`, `{"command":"` + strings.Repeat("x", 50*i) + `"}`, ""},
+			ID:    fmt.Sprint("job", i),
+			Texts: records.Texts{Labels: `{"a":"b"}`, Terms: `{"command":"` + strings.Repeat("x", 50*i) + `"}`},
 		}
-		frame, _ = f.append(frame)
+		frame, _ = f.Append(frame)
 		want, ends = append(want, f), append(ends, len(frame))
 	}
-	same := func(a, b stagedJob) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-	if got, whole := readFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
+	same := func(a, b records.StagedJob) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	if got, whole := records.ReadFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
 		t.Fatalf("got %v, %t", got, whole)
 	}
 	for at := range frame {
 		for bit := range 8 {
 			damaged := bytes.Clone(frame)
 			damaged[at] ^= 1 << bit
-			got, whole := readFrame(damaged)
+			got, whole := records.ReadFrame(damaged)
 			if whole || len(got) == len(want) {
 				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
 			}
@@ -82,7 +87,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 		}
 	}
 	for n := range frame {
-		if got, whole := readFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
+		if got, whole := records.ReadFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
 			t.Fatalf("cut after %d bytes: %d, %t", n, len(got), whole)
 		}
 	}
@@ -104,7 +109,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			// Damage one bit of a job in the middle of the second frame, and the whole third frame.
 			var raw []byte
 			inTransaction(t, s, func() error {
-				return s.conn.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil },
+				return s.conn.Query(func(r database.Row) (bool, error) { raw = bytes.Clone(r.View(0)); return false, nil },
 					`SELECT jobs FROM frames WHERE n = 2`)
 			})
 			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
@@ -148,7 +153,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 				t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
-			if err := recount(s.conn); err != nil {
+			if err := integrity.Recount(s.conn); err != nil {
 				t.Fatal(err)
 			}
 			expectNoFaults(t, s, "after restoring")
@@ -201,7 +206,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
-			for _, of := range []string{`id = ?`, s.conn.isOneOfWords("id")} {
+			for _, of := range []string{`id = ?`, s.conn.IsOneOfWords("id")} {
 				n += timesRun(s.conn, givenIDs(of))
 			}
 			return nil

@@ -11,47 +11,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
-
-// Network drives are rejected, for any path that leads there. File systems in memory or without access
-// control get a note.
-func TestFileSystemsAreJudged(t *testing.T) {
-	for _, c := range []struct {
-		path    string
-		kind    uint32
-		name    string
-		refused bool
-		noted   bool
-	}{
-		{`\\?\C:\ProgramData\queuectl`, windows.DRIVE_FIXED, "NTFS", false, false},
-		{`\\?\D:\q`, windows.DRIVE_FIXED, "ReFS", false, false},
-		{`\\?\UNC\server\share\q`, windows.DRIVE_NO_ROOT_DIR, "NTFS", true, false},
-		{`\\?\Z:\q`, windows.DRIVE_REMOTE, "NTFS", true, false},
-		{`\\?\R:\q`, windows.DRIVE_RAMDISK, "NTFS", false, true},
-		{`\\?\E:\q`, windows.DRIVE_REMOVABLE, "FAT32", false, true},
-		{`\\?\E:\q`, windows.DRIVE_FIXED, "exFAT", false, true},
-	} {
-		f := volume(c.path, c.kind, c.name)
-		if err := f.refuse(`Q:\q`); f.refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) ||
-			(f.note != "") != c.noted {
-			t.Errorf("%+v: got %+v, %v", c, f, err)
-		}
-	}
-}
-
-// For a local directory, the name of the file system and the free space are known.
-func TestLocalFolderIsTaken(t *testing.T) {
-	dir := t.TempDir()
-	if f, err := fileSystemOf(dir); err != nil || f.refused || f.name == "" {
-		t.Errorf("got %+v, %v", f, err)
-	}
-	if free, err := freeBytes(dir); err != nil || free < 1<<20 || free > 1<<60 {
-		t.Errorf("%d bytes are free, %v", free, err)
-	}
-	if _, err := fileSystemOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
-	}
-}
 
 // A local directory that is opened through a network share is rejected.
 func TestSharedFolderIsRefused(t *testing.T) {
@@ -77,7 +38,7 @@ func TestFilesInUseStay(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
-	for _, name := range []string{databaseName, databaseName + "-wal", databaseName + "-shm"} {
+	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm"} {
 		path := filepath.Join(dir, name)
 		other := filepath.Join(t.TempDir(), "other")
 		if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
@@ -118,7 +79,7 @@ func TestFolderInUse(t *testing.T) {
 // database unchanged. It succeeds once that program has ended.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
 	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
-	said, stop := startOtherProgram(t, filepath.Join(dir, databaseName), `SELECT count(*) FROM jobs`)
+	said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `SELECT count(*) FROM jobs`)
 	err := restore(dir, file)
 	stop()
 	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -16,11 +18,11 @@ import (
 // if it does not exist.
 func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	owner := int64(d.Owner(uid))
-	id, err = t.number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
+	id, err = t.Number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
 	if err != nil || id != 0 {
 		return id, err
 	}
-	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
+	id, err = t.Number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
 		int64(d.Kind), d.Key, int64(d.N), d.Period.Milliseconds())
 	t.s.mem.lanes.hasGates = t.s.mem.lanes.hasGates || err == nil
 	if err == nil && d.Kind == queue.GateResource {
@@ -80,8 +82,8 @@ func (t *tx) tidyGates() (more bool, err error) {
 	}
 	type gate struct{ id, per int64 }
 	var idle []gate
-	err = t.query(func(r row) (bool, error) {
-		idle = append(idle, gate{r.num(0), r.num(1)})
+	err = t.Query(func(r database.Row) (bool, error) {
+		idle = append(idle, gate{r.Num(0), r.Num(1)})
 		return len(idle) < moveStep, nil
 	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
 		int64(moveStep))
@@ -89,9 +91,9 @@ func (t *tx) tidyGates() (more bool, err error) {
 		return false, err
 	}
 	for _, g := range idle {
-		last, err := t.number(`SELECT max(at) FROM starts WHERE gate = ?`, g.id)
+		last, err := t.Number(`SELECT max(at) FROM starts WHERE gate = ?`, g.id)
 		if opens := last + g.per + 1; err == nil && opens > int64(t.now) && last > 0 {
-			err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, g.id)
+			err = t.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, g.id)
 		} else if err == nil {
 			err = t.removeGate(g.id)
 		}
@@ -106,9 +108,9 @@ func (t *tx) tidyGates() (more bool, err error) {
 func (t *tx) removeGate(id int64) error {
 	t.forgetResource(id)
 	delete(t.gateRules, id)
-	err := t.exec(`DELETE FROM starts WHERE gate = ?`, id)
+	err := t.Exec(`DELETE FROM starts WHERE gate = ?`, id)
 	if err == nil {
-		err = t.exec(`DELETE FROM gates WHERE id = ?`, id)
+		err = t.Exec(`DELETE FROM gates WHERE id = ?`, id)
 	}
 	return err
 }
@@ -123,16 +125,16 @@ func (t *tx) Node() *store.Node { return &t.s.mem.lanes.node }
 func (t *tx) Rule(gate int64) (rules.Rule, error) {
 	rule, found := t.gateRules[gate]
 	if !found {
-		err := t.query(func(r row) (bool, error) {
+		err := t.Query(func(r database.Row) (bool, error) {
 			found = true
-			rule.N, rule.Period, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
+			rule.N, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
 			return false, nil
 		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
 		if err != nil {
 			return rule, err
 		}
 		if !found {
-			return rule, damage(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
+			return rule, database.Damage(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
 		}
 		if t.gateRules == nil {
 			t.gateRules = map[int64]rules.Rule{}
@@ -146,16 +148,16 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 // Starts implements rules.Tx.
 func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
-	if err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil {
+	if err := t.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil {
 		return 0, err
 	}
-	starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
+	starts, err := t.Number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
 	return int(starts), err
 }
 
 // StartBefore implements rules.Tx.
 func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
-	at, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
+	at, err := t.Number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(n))
 	return queue.Millis(at), err
 }
@@ -163,7 +165,7 @@ func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, e
 // SetOpens implements rules.Tx.
 func (t *tx) SetOpens(gate int64, at queue.Millis) error {
 	t.wakeAt(at)
-	err := t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
+	err := t.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
 	return err
 }
 
@@ -172,7 +174,7 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 	if err := t.forgetStarts(gate); err != nil {
 		return err
 	}
-	err := t.exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
+	err := t.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 	return err
 }
 
@@ -184,7 +186,7 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	n, per := int64(d.N), d.Period.Milliseconds()
-	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
+	fixed, err := t.Number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
 		int64(queue.SharedOwner), t.gateJobs[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
@@ -198,19 +200,19 @@ func (t *tx) putRule(gate, n, per int64) error {
 	if err := t.forgetStarts(gate); err != nil { // a longer period must not count them later
 		return err
 	}
-	err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
+	err := t.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
 	return err
 }
 
 // KeepRule implements rules.Tx.
 func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
-		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
+		err = t.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
 			int64(d.Kind), d.Key)
 		t.wakeAt(t.now) // run upkeep: it removes the gate if no job needs it any more
 		return 0, err
 	}
-	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
+	others, err := t.Number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
 		int64(d.Kind), d.Key)
 	if err == nil && others >= store.MaxGates {
 		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit with: "+
@@ -222,7 +224,7 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if id, err = t.gate(queue.SharedOwner, d); err != nil {
 		return 0, err
 	}
-	if err := t.exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
+	if err := t.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
 		return 0, err
 	}
 	return id, t.putRule(id, int64(d.N), d.Period.Milliseconds())
@@ -261,15 +263,15 @@ const maxGatesRead = 5 * store.MaxGates
 func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
 	var ids []int64
 	first, scanned := len(*list), 0
-	err := t.query(func(r row) (bool, error) {
+	err := t.Query(func(r database.Row) (bool, error) {
 		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
-		if scanned++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) {
+		if scanned++; r.Num(5) == 0 && r.Num(6) == 0 && (r.Num(1) != int64(queue.GateResource) || r.Num(7) == 0) {
 			return scanned < maxGatesRead, nil
 		}
-		ids = append(ids, r.num(0))
-		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2),
-			N: int(r.num(3)), Period: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5),
-			Set: r.num(6) == 1})
+		ids = append(ids, r.Num(0))
+		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.Num(1)), Key: r.Text(2),
+			N: int(r.Num(3)), Period: time.Duration(r.Num(4)) * time.Millisecond}, UID: owner, Jobs: r.Num(5),
+			Set: r.Num(6) == 1})
 		return len(*list) < store.MaxGates && scanned < maxGatesRead, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
@@ -294,7 +296,7 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	case queue.GateResource:
 		g.N, g.Period = t.s.mem.lanes.node.Resources[g.Key], 0
 	case queue.GateRate:
-		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
+		starts, err := t.Number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
 			gate, int64(t.now)-g.Period.Milliseconds(), int64(*steps))
 		*steps -= int(starts)
 		return used + int(starts), err
@@ -304,7 +306,7 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 
 // forgetStarts deletes the starts that are older than a rate's period.
 func (t *tx) forgetStarts(gate int64) error {
-	err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
+	err := t.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
 		int64(t.now), gate)
 	return err
 }
@@ -342,7 +344,7 @@ func (t *tx) writeGateJobs() error {
 		if by == 0 {
 			continue
 		}
-		if err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
+		if err := t.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
 			int64(g.kind), g.key); err != nil {
 			return err
 		}
@@ -359,19 +361,19 @@ func (t *tx) openGates() (more bool, err error) {
 	// The clock was set back. No rate stays closed for longer than its period, so limit the opening times
 	// to that.
 	if t.now < t.s.mem.lastPromote {
-		if err := t.exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
+		if err := t.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
 			return false, err
 		}
 	}
 	t.s.mem.lastPromote = t.now
 	var list []int64
-	err = t.query(func(r row) (bool, error) {
-		list = append(list, r.num(0))
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, r.Num(0))
 		return len(list) < moveStep, nil
 	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, int64(t.now), int64(moveStep))
 	for _, id := range list {
 		if err == nil {
-			err = t.exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)
+			err = t.Exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)
 		}
 		t.rules.Recheck(id)
 	}
@@ -423,7 +425,7 @@ func (t *tx) continueRecheck() (more bool, err error) {
 		if n == moveStep {
 			return true, nil
 		}
-		gate, err := t.number(
+		gate, err := t.Number(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
 			m.recheckedUpTo)
 		if err != nil {
@@ -464,10 +466,10 @@ func (t *tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 			continue
 		}
 		var lane rules.Lane
-		err := t.query(func(r row) (_ bool, err error) {
-			lane, err = readLane(r)
+		err := t.Query(func(r database.Row) (_ bool, err error) {
+			lane, err = records.ReadLane(r)
 			return false, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
+		}, `SELECT `+records.LaneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
 		if err == nil && lane.ID == 0 {
 			lane, err = t.Lane(&l.Job)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -158,7 +159,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		looks := int64(0)
-		for q := range s.conn.stmts {
+		for q := range s.conn.Stmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
 				looks += timesRun(s.conn, q)
 			}
@@ -226,7 +227,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.mended {
 			continue
 		}
-		if err := recount(s.conn); err != nil { // as a restore does before it moves the database into place
+		if err := integrity.Recount(s.conn); err != nil { // as a restore does before it moves the database into place
 			t.Fatal(err)
 		}
 		s.Close()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // dirOf returns the contents of the database files in a directory, as a process that was killed would
@@ -17,7 +19,7 @@ import (
 func dirOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
-	for _, name := range []string{databaseName, databaseName + "-wal", highWaterName} {
+	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.HighWaterName} {
 		raw, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -51,18 +53,20 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 		jobs int64 // expected number of jobs; -1 means that the database is rejected
 	}{
 		{"no damage", func(map[string][]byte) {}, 20},
-		{"a flipped bit", func(f map[string][]byte) { f[databaseName+"-wal"][len(f[databaseName+"-wal"])/2] ^= 1 }, -1},
+		{"a flipped bit", func(f map[string][]byte) {
+			f[sqlitedb.DatabaseName+"-wal"][len(f[sqlitedb.DatabaseName+"-wal"])/2] ^= 1
+		}, -1},
 		{"a cut log", func(f map[string][]byte) {
-			f[databaseName+"-wal"] = f[databaseName+"-wal"][:len(f[databaseName+"-wal"])/2]
+			f[sqlitedb.DatabaseName+"-wal"] = f[sqlitedb.DatabaseName+"-wal"][:len(f[sqlitedb.DatabaseName+"-wal"])/2]
 		}, -1},
-		{"no log", func(f map[string][]byte) { delete(f, databaseName+"-wal") }, -1},
+		{"no log", func(f map[string][]byte) { delete(f, sqlitedb.DatabaseName+"-wal") }, -1},
 		{"an older copy", func(f map[string][]byte) {
-			maps.Copy(f, map[string][]byte{databaseName: older[databaseName], databaseName + "-wal": older[databaseName+"-wal"]})
+			maps.Copy(f, map[string][]byte{sqlitedb.DatabaseName: older[sqlitedb.DatabaseName], sqlitedb.DatabaseName + "-wal": older[sqlitedb.DatabaseName+"-wal"]})
 		}, -1},
-		{"an older mark", func(f map[string][]byte) { f[highWaterName] = older[highWaterName] }, 20},
-		{"a damaged mark", func(f map[string][]byte) { f[highWaterName][1] ^= 1; f[highWaterName][highWaterSlot+1] ^= 1 },
+		{"an older mark", func(f map[string][]byte) { f[sqlitedb.HighWaterName] = older[sqlitedb.HighWaterName] }, 20},
+		{"a damaged mark", func(f map[string][]byte) { f[sqlitedb.HighWaterName][1] ^= 1; f[sqlitedb.HighWaterName][64+1] ^= 1 },
 			20},
-		{"half a mark", func(f map[string][]byte) { f[highWaterName] = f[highWaterName][:10] }, 20},
+		{"half a mark", func(f map[string][]byte) { f[sqlitedb.HighWaterName] = f[sqlitedb.HighWaterName][:10] }, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := map[string][]byte{}
@@ -94,7 +98,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 				t.Fatalf("it opens: %v", err)
 			}
 			said := ""
-			for _, f := range ExamineStopped(dir, store.OutputDirs{}, false) {
+			for _, f := range integrity.ExamineStopped(dir, store.OutputDirs{}, false) {
 				if f.Level == store.LevelFailure && f.Check == "database" {
 					said += f.Message
 				}
@@ -102,7 +106,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 			if !strings.Contains(said, "acknowledged changes") {
 				t.Errorf("doctor says %q", said)
 			}
-			if err := os.Remove(filepath.Join(dir, highWaterName)); err != nil {
+			if err := os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err != nil {
 				t.Fatal(err)
 			}
 			if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err != nil {
@@ -122,7 +126,7 @@ func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	file := backup(t, s)
 	enqueueSome(t, s, 5)
 	s.Close()
-	if err := os.Remove(filepath.Join(dir, databaseName)); err != nil { // as after a restore that was killed
+	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil { // as after a restore that was killed
 		t.Fatal(err)
 	}
 	if err := restore(dir, file); err != nil {

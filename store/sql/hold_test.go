@@ -18,6 +18,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -25,10 +27,10 @@ import (
 // database.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
-		c, err := openConn(path, `busy_timeout = 20`)
+		c, err := sqlitedb.Open(path, `busy_timeout = 20`)
 		for sql := range strings.SplitSeq(os.Getenv("QUEUECTL_TEST_SQL"), ";") {
 			if err == nil {
-				err = c.exec(sql)
+				err = c.Exec(sql)
 			}
 		}
 		fmt.Println(err)
@@ -80,10 +82,10 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.do(t.Context(), urgent, func(tx *tx) error {
-		err := tx.exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
+		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
 		return err
 	})
-	said, stop := startLockHolder(t, filepath.Join(dir, databaseName))
+	said, stop := startLockHolder(t, filepath.Join(dir, sqlitedb.DatabaseName))
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
@@ -103,7 +105,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 // Closing another descriptor of the database releases no lock: no other program can write during a
 // transaction.
 func TestLocksSurviveOtherDescriptors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), databaseName)
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		// The -shm file has locks of the process, so it must never be opened.
@@ -228,7 +230,7 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		runtime.Gosched() // until the operation waits
 	}
 	go func() { // ends with the commit
-		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqliteError{code: sqlite3.SQLITE_FULL} })
+		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for n := 0; n < 2; runtime.Gosched() {
 		s.mu.Lock()
@@ -249,11 +251,11 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var free atomic.Int64
-	free.Store(minFreeBytes - 1)
+	free.Store(sqlitedb.MinFreeBytes - 1)
 	s.freeSpace = func() (int64, error) { return free.Load(), nil }
 	s.do(t.Context(), urgent, func(tx *tx) error { // insert a job as if it was enqueued earlier
 		j := draft()
-		tx.drafts = []texts{{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
+		tx.drafts = []records.Texts{{Terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
 		return tx.rules.Insert(&j, 0, 0, 1000, "old")
 	})
 	add := func() error {
@@ -275,7 +277,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if c := s.Counts().States; c[queue.Completed] != 1 {
 		t.Errorf("got states %v, want one completed", c)
 	}
-	free.Store(minFreeBytes)
+	free.Store(sqlitedb.MinFreeBytes)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if err = add(); err == nil || time.Now().After(deadline) {
 			break

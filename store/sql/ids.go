@@ -9,11 +9,12 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // NewJob implements rules.Tx.
 func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
-	text, err := textsOf(draft.Execution)
+	text, err := records.EncodeTexts(draft.Execution)
 	if err != nil {
 		return 0, 0, "", err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -106,7 +107,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	// Raise the sequence above the number of waiting units, as calls that were rolled back do.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
-	wait(90_002, maxSubmissions-1)
+	wait(90_002, pgdb.MaxSubmissions-1)
 	reads("many")
 	out, err := pgserver.TryQuery(pgserver.WithRole(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
 	if err == nil || !strings.Contains(

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -54,16 +56,16 @@ func (s *Server) join(ctx context.Context, m NodeConfig) error {
 func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.do(ctx, urgent, func(t *tx) error {
-		if free, err := t.number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(serverLock) + `)`); err != nil {
+		if free, err := t.Number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil {
 			return err
 		} else if free == 0 {
-			return s.errLocked(t.query)
+			return pgdb.LockedError(s.config.Database, t.Query)
 		}
 		dir, alive, last := "", false, ""
 		remaining = 0
-		err := t.query(func(r row) (bool, error) {
-			dir, alive, last = r.text(0), r.num(1) != 0, r.text(2)
-			remaining = time.Duration(r.num(3)) * time.Millisecond
+		err := t.Query(func(r database.Row) (bool, error) {
+			dir, alive, last = r.Text(0), r.Num(1) != 0, r.Text(2)
+			remaining = time.Duration(r.Num(3)) * time.Millisecond
 			return false, nil
 		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until) THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END FROM nodes WHERE name = ?`, m.Name)
 		if err != nil {
@@ -87,8 +89,8 @@ func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Du
 			dir = m.DirID
 		}
 		id, incarnation := int64(0), int64(0)
-		err = t.query(func(r row) (bool, error) {
-			id, incarnation = r.num(0), r.num(1)
+		err = t.Query(func(r database.Row) (bool, error) {
+			id, incarnation = r.Num(0), r.Num(1)
 			return false, nil
 		}, `INSERT INTO nodes (name, folder, place, until, version) VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
@@ -97,7 +99,7 @@ func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Du
 			return err
 		}
 		// Release the requests that an earlier service had taken.
-		if err := t.exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
+		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
 		s.node, s.incarnation = id, incarnation
@@ -129,8 +131,8 @@ func (m *NodeConfig) ranElsewhere(location string) bool {
 // its leases.
 func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
-	err = t.query(func(r row) (bool, error) {
-		id, oldName, alive, location = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
+	err = t.Query(func(r database.Row) (bool, error) {
+		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
 		return false, nil
 	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID,
 		m.Name)
@@ -140,18 +142,18 @@ func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
 	if err != nil || id == 0 {
 		return false, err
 	}
-	other, err := t.number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
+	other, err := t.Number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
 	if err == nil && other != 0 { // another directory had this name; its node is gone
 		err = t.forgetNode(other)
 	}
 	if err == nil {
-		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
+		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
 	}
 	if err == nil { // change the name in the rows too: output files are found by it
-		err = t.exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
+		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
 	}
 	if err == nil {
-		err = t.exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
+		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
 	}
 	return true, err
 }
@@ -183,7 +185,7 @@ const noOwner = -1
 func (t *tx) takeBatch(b *batch) error {
 	b.node, b.lastFrameAt = t.s.node, t.now
 	t.setBatch(b.n, *b)
-	return t.exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
+	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
 }
 
 // giveLease gives a lease to another node, with a new fence.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -132,17 +134,17 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	old := openNode(t, url, "old")
 	enqueueOn(t, old, draft(), draft())
 	run := claimOn(t, old, 1)
-	steps := append(slices.Clone(migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
-	own := append(slices.Clone(serverMigrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	steps := append(slices.Clone(database.Migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	own := append(slices.Clone(pgdb.Migrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
 	fresh := openNode(t, url, "new")
 	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
 	for range 2 { // of two nodes that upgrade concurrently, one waits for the other
 		go func() {
-			c, err := connectServer(t.Context(), fresh.config)
+			c, err := pgdb.Connect(t.Context(), fresh.config)
 			if err == nil {
-				defer c.close()
-				err = (&Server{config: fresh.config, writer: c}).makeTables(steps, own)
+				defer c.Close()
+				err = pgdb.MakeTables(c, steps, own)
 			}
 			together <- err
 		}()
@@ -164,14 +166,14 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	}
 	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old node
 		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
-		c, err := connectServer(t.Context(), fresh.config)
+		c, err := pgdb.Connect(t.Context(), fresh.config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (&Server{config: fresh.config, writer: c}).makeTables(migrations, serverMigrations); !errors.Is(err, want) {
+		if err := pgdb.MakeTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
 			t.Errorf("version 1 is told %v on tables of version 2 for %d and later", err, oldest)
 		}
-		c.close()
+		c.Close()
 	}
 }
 
@@ -180,16 +182,16 @@ func TestNodesOfTwoVersions(t *testing.T) {
 func TestLockOfAMoveIsBlamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
-	c, err := connectServer(t.Context(), a.config)
+	c, err := pgdb.Connect(t.Context(), a.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
-	if got, err := c.number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(serverLock) + `)`); err != nil || got != 1 {
+	defer c.Close()
+	if got, err := c.Number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil || got != 1 {
 		t.Fatal(got, err)
 	}
 	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
-	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.pg.PID()); err == nil ||
+	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.PID()); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
 	}
@@ -210,8 +212,8 @@ func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	n, _ := s.writer.number(`SELECT count(*) FROM nodes`)
-	left, _ := s.writer.number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
+	n, _ := s.writer.Number(`SELECT count(*) FROM nodes`)
+	left, _ := s.writer.Number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
 	if n != 1 || left != 0 {
 		t.Errorf("%d nodes, %d roles of none of them", n, left)
 	}

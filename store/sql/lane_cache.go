@@ -11,8 +11,8 @@ import (
 // turns, a claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait
 // for the same gates. The cache saves a database query for each job.
 //
-// Changed lanes are written before the next statement that may read them, by exec, count, query and number.
-// The method writeRow does not write them, since it only writes rows of other tables. Neither does fillAhead,
+// Changed lanes are written before the next statement that may read them, by Exec, Count, Query and Number.
+// The method WriteRow does not write them, since it only writes rows of other tables. Neither does fillAhead,
 // which only reads jobs.
 type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
@@ -39,7 +39,7 @@ func (t *tx) writeLanes() error {
 	t.unwritten = nil
 	for _, id := range slices.Sorted(maps.Keys(lanes)) {
 		l := lanes[id]
-		err := t.conn.writeRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
+		err := t.Conn.WriteRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
 			l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy, l.ID)
 		if err != nil {
 			return err

@@ -3,14 +3,13 @@ package sql
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -106,7 +105,7 @@ func (t *tx) SetLane(l rules.Lane) error {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
 		m.lanes.updateHeap(cached)
 	})
-	m.emptyLanes += bit(l.ClosedBy == rules.Empty) - bit(old.ClosedBy == rules.Empty)
+	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 	m.lanes.updateHeap(cached)
 	return nil
@@ -120,13 +119,13 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 		slices.ContainsFunc(q.openOf(l.UID).open, func(o *rules.Lane) bool { return o.ID == l.ID })
 	old, written := t.unwritten[l.ID]
 	if !known && !written { // a lane that is in the cache is open, so its stored gate is known
-		shut, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
+		shut, err := t.Number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 		if err != nil {
 			return err
 		}
 		old.ClosedBy = shut
 	}
-	m.emptyLanes += bit(l.ClosedBy == rules.Empty) - bit(old.ClosedBy == rules.Empty)
+	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
 	m.lanes.countOverQuota(old.ClosedBy, -1)
 	m.lanes.countOverQuota(stored, 1)
@@ -188,31 +187,8 @@ func (ls *lanes) countOverQuota(shut int64, n int) {
 	}
 }
 
-// laneColumns are the columns that readLane reads, in its order.
-const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
-
-const laneWidth = 8
-
 // firstOfLane selects the first job of a lane.
 const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
-
-// readLane converts a row of laneColumns.
-func readLane(r row) (rules.Lane, error) {
-	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)),
-		Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, ClosedBy: r.num(6), Priority: r.num(7), HeapIndex: -1}
-	for need := range strings.FieldsSeq(r.text(3)) {
-		gate, rest, _ := strings.Cut(need, "/")
-		kind, units, _ := strings.Cut(rest, "/")
-		id, err := strconv.ParseInt(gate, 10, 64)
-		k, err2 := strconv.Atoi(kind)
-		n, err3 := strconv.Atoi(units)
-		if errors.Join(err, err2, err3) != nil || n < 1 {
-			return l, damage(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
-		}
-		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
-	}
-	return l, nil
-}
 
 // Lane implements rules.Tx.
 func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
@@ -235,10 +211,10 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	demands := queue.DemandsText(j.Demands)
 	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job is about to enter or leave the lane
 	var l rules.Lane
-	err := t.query(func(r row) (_ bool, err error) {
-		l, err = readLane(r)
+	err := t.Query(func(r database.Row) (_ bool, err error) {
+		l, err = records.ReadLane(r)
 		return false, err
-	}, `SELECT `+laneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
+	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || l.ID != 0 {
 		if gate, shut := ls.closedHere[l.ID]; shut && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
@@ -256,7 +232,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		n := rules.Need{Gate: gate, Kind: d.Kind, Units: d.Units()}
 		l.Needs = append(l.Needs, n)
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
-		if err := t.exec(`UPDATE gates SET lanes = lanes + 1 WHERE id = ?`, gate); err != nil {
+		if err := t.Exec(`UPDATE gates SET lanes = lanes + 1 WHERE id = ?`, gate); err != nil {
 			return l, err
 		}
 	}
@@ -274,7 +250,7 @@ func (t *tx) countLanes(name string, by int) {
 func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
-	l.ID, err = t.number(
+	l.ID, err = t.Number(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 	return err
@@ -322,7 +298,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 			continue
 		}
 		n++
-		if err := t.exec(`DELETE FROM lanes WHERE id = ?`, l.ID); err != nil {
+		if err := t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID); err != nil {
 			return false, err
 		}
 		m.emptyLanes--
@@ -332,20 +308,20 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		t.countLanes(l.Queue, -1)
 	}
 	var empty []rules.Lane
-	err = t.query(func(r row) (bool, error) {
-		l, err := readLane(r)
+	err = t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
 		if !leased[l.ID] {
 			empty = append(empty, l)
 		}
 		return len(empty) < moveStep-n, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
+	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
 		rules.Empty, int64(moveStep+len(leased)))
 	for i := 0; i < len(empty) && err == nil; i++ {
 		m.emptyLanes--
-		err = t.exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
+		err = t.Exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
 		for _, need := range empty[i].Needs {
 			if err == nil {
-				err = t.exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, need.Gate)
+				err = t.Exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, need.Gate)
 			}
 		}
 		t.countLanes(empty[i].Queue, -1)
@@ -374,36 +350,36 @@ func (t *tx) forgetClosedHere() {
 
 // readLanes adds the statements that read the lanes. The caller must count the leases before it calls
 // addPlain, because the number of leases decides which lanes are closed by a user's quota.
-func (s *engine) readLanes(all *queryBatch) (addPlain func()) {
+func (s *engine) readLanes(all *database.Batch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
-	all.add(func(r row) (bool, error) {
-		l, err := readLane(r)
-		l.Head, l.Priority = rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}, rules.UnknownPriority
+	all.Add(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneWidth), Seq: r.Num(records.LaneWidth + 1)}, rules.UnknownPriority
 		plain = append(plain, l)
 		return true, err
-	}, `SELECT `+laneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
-	all.add(func(r row) (bool, error) {
-		q := ls.state(r.text(0))
-		q.lanes += int(r.num(1))
-		if r.num(2) > 0 {
+	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
+	all.Add(func(r database.Row) (bool, error) {
+		q := ls.state(r.Text(0))
+		q.lanes += int(r.Num(1))
+		if r.Num(2) > 0 {
 			ls.markStale(q)
 		}
 		return true, nil
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
-	all.add(func(r row) (bool, error) {
-		if shut, n := r.num(0), r.num(1); shut == rules.Empty {
+	all.Add(func(r database.Row) (bool, error) {
+		if shut, n := r.Num(0), r.Num(1); shut == rules.Empty {
 			s.mem.emptyLanes += n
 		} else {
 			ls.countOverQuota(shut, int(n))
 		}
 		return true, nil
 	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0 GROUP BY shut`)
-	all.add(func(r row) (bool, error) {
-		ls.resourceGates = append(ls.resourceGates, r.num(0))
+	all.Add(func(r database.Row) (bool, error) {
+		ls.resourceGates = append(ls.resourceGates, r.Num(0))
 		return true, nil
 	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	all.add(func(r row) (bool, error) {
+	all.Add(func(r database.Row) (bool, error) {
 		ls.hasGates = true
 		return false, nil
 	}, `SELECT 1 FROM gates LIMIT 1`)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -62,7 +64,7 @@ func completed(j *queue.Job) store.Settlement {
 func number(t *testing.T, s *Store, q string) (n int64) {
 	t.Helper()
 	err := s.do(t.Context(), urgent, func(t *tx) (err error) {
-		n, err = t.number(q)
+		n, err = t.Number(q)
 		return err
 	})
 	if err != nil {
@@ -285,7 +287,7 @@ func TestUsersAreCounted(t *testing.T) {
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		for uid := range 2 * maxListed {
 			j := draft(ofUser(uid))
-			tx.drafts = []texts{{terms: "{}"}}
+			tx.drafts = []records.Texts{{Terms: "{}"}}
 			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
 			}
@@ -297,7 +299,7 @@ func TestUsersAreCounted(t *testing.T) {
 		if err := tx.listUsers(); err != nil {
 			t.Error(err)
 		}
-		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
 	if err == nil {
@@ -325,7 +327,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := s.conn.number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+	if n, err := s.conn.Number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
 		t.Errorf("there are %d rows (%v), want none", n, err)
 	}
 }
@@ -348,7 +350,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	must := func(q string) {
 		t.Helper()
 		err := s.do(t.Context(), urgent, func(t *tx) error {
-			err := t.exec(q)
+			err := t.Exec(q)
 			return err
 		})
 		if err != nil {
@@ -373,7 +375,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		}
 	}
 	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
-	if err := recount(s.conn); err != nil {
+	if err := integrity.Recount(s.conn); err != nil {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)

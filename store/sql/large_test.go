@@ -5,22 +5,27 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
+	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // pagesRead returns how many database pages a connection reads while f runs.
-func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
+func pagesRead(t *testing.T, c *sqlitedb.Conn, f func()) (n int) {
 	t.Helper()
+	result := libc.Xmalloc(c.TLS, 8)
+	defer libc.Xfree(c.TLS, result)
 	count := func() int {
-		if rc := sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, c.resultMemory, c.resultMemory+4,
+		if rc := sqlite3.Xsqlite3_db_status(c.TLS, c.DB, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, result, result+4,
 			0); rc != sqlite3.SQLITE_OK {
-			t.Fatal(c.failed(rc))
+			t.Fatalf("the count of pages: SQLite's result %d", rc)
 		}
-		return int(*(*int32)(pointerTo(c.resultMemory)))
+		return int(**(**int32)(unsafe.Pointer(&result)))
 	}
 	before := count()
 	f()
@@ -28,12 +33,12 @@ func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
 }
 
 // soleReader returns the only connection for reading that a test uses.
-func soleReader(t *testing.T, s *Store) *liteConn {
+func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
 	t.Helper()
 	if _, err := s.Oldest(t.Context()); err != nil || len(s.readers.idle) != 1 {
 		t.Fatalf("%d readers are idle, %v", len(s.readers.idle), err)
 	}
-	return s.readers.idle[0].(*liteConn)
+	return s.readers.idle[0].(*sqlitedb.Conn)
 }
 
 // withLargeInput gives a job 760 KB of env and stdin.
@@ -148,7 +153,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 				t.Errorf("%s: %v", step.name, err)
 			}
 		})
-		if grown := walSize(t, s) - wal; pages > 20 || grown > 20*pageSize {
+		if grown := walSize(t, s) - wal; pages > 20 || grown > 20*sqlitedb.PageSize {
 			t.Errorf("%s: %d pages were read and %d bytes written", step.name, pages, grown)
 		}
 	}
@@ -164,9 +169,9 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 }
 
 // timesRun returns how often a statement was started.
-func timesRun(c *liteConn, sql string) int64 {
-	if c.stmts[sql] == 0 {
+func timesRun(c *sqlitedb.Conn, sql string) int64 {
+	if c.Stmts[sql] == 0 {
 		return 0 // the statement was never prepared
 	}
-	return int64(sqlite3.Xsqlite3_stmt_status(c.tls, c.stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
+	return int64(sqlite3.Xsqlite3_stmt_status(c.TLS, c.Stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -169,7 +170,7 @@ func (s *engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 			j.Fence = s.mem.leases[seq].Job.Fence
 			left.Leased = append(left.Leased, j.Job)
 		}
-		text, err := readNote(t, runnersNote(s.node))
+		text, err := database.ReadNote(t, database.RunnersNote(s.node))
 		if err != nil || text == "" {
 			return err
 		}
@@ -181,10 +182,10 @@ func (s *engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 // NextEpoch raises and returns the service's epoch.
 func (s *engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
-		if err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
+		if err := t.Exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}
-		epoch, err = t.number(`SELECT epoch FROM meta`)
+		epoch, err = t.Number(`SELECT epoch FROM meta`)
 		return err
 	})
 	return epoch, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/move"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -64,10 +65,10 @@ func TestMoves(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	member := NodeConfig{Name: "here", DirID: "this"}
-	file, server := Location{Dir: dir}, Location{URL: p.Create(t)}
+	member := move.Member{Name: "here", DirID: "this"}
+	file, server := move.Location{Dir: dir}, move.Location{URL: p.Create(t)}
 	cut, cancel := context.WithCancel(t.Context())
-	if _, err := Move(cut, file, server, member, func(table string, _ int64) {
+	if _, err := move.Move(cut, file, server, member, func(table string, _ int64) {
 		if table == "jobs" {
 			cancel()
 		}
@@ -77,14 +78,14 @@ func TestMoves(t *testing.T) {
 	if _, err := OpenServer(t.Context(), server.URL, Options{}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("what is not whole opens: %v", err)
 	}
-	done, err := Move(t.Context(), file, server, member, func(string, int64) {})
+	done, err := move.Move(t.Context(), file, server, member, func(string, int64) {})
 	if err != nil || done.ResumedRows == 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("what has moved away opens: %v", err)
 	}
-	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Node: member})
+	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Node: NodeConfig{Name: member.Name, DirID: member.DirID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +103,11 @@ func TestMoves(t *testing.T) {
 	if err := there.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Move(t.Context(), server, file, member, func(string, int64) {}); err != nil {
+	if _, err := move.Move(t.Context(), server, file, member, func(string, int64) {}); err != nil {
 		t.Fatal(err)
 	}
 	back := openStore(t, dir)
-	if mode, err := back.conn.number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
+	if mode, err := back.conn.Number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
 		t.Errorf("the file that was made has auto_vacuum %d, %v, want 2, incremental: else it is never compacted", mode, err)
 	}
 	if is := dumpQueue(t, back); is != was {
@@ -117,27 +118,27 @@ func TestMoves(t *testing.T) {
 			t.Errorf("%+v", check)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, movingName)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, "moving.db")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the copy is still there: %v", err)
 	}
 	back.Close()
-	if done, err := Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
+	if done, err := move.Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
 		t.Errorf("what was done before: %+v, %v", done, err)
 	}
-	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.AlreadyDone {
+	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.AlreadyDone {
 		t.Errorf("once more, to where it has moved away from: %+v, %v", done, err)
 	}
-	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
+	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
 		t.Errorf("what was done before: %+v, %v", done, err)
 	}
-	third := Location{URL: p.Create(t)}
-	if _, err := Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
+	third := move.Location{URL: p.Create(t)}
+	if _, err := move.Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a second copy of what has moved away: %v", err)
 	}
-	if _, err := Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
+	if _, err := move.Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
 		t.Error(err)
 	}
-	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
+	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
 		t.Errorf("a copy to where it has moved on from: %+v, %v", done, err)
 	}
 }
@@ -150,14 +151,14 @@ func TestMovesOfAChangedQueue(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 5)
 	s.Close()
-	member := NodeConfig{Name: "here", DirID: "this"}
-	file, server := Location{Dir: dir}, Location{URL: p.Create(t)}
+	member := move.Member{Name: "here", DirID: "this"}
+	file, server := move.Location{Dir: dir}, move.Location{URL: p.Create(t)}
 	cut, cancel := context.WithCancel(t.Context())
-	Move(cut, file, server, member, func(string, int64) { cancel() })
+	move.Move(cut, file, server, member, func(string, int64) { cancel() })
 	s = openStore(t, dir)
 	enqueue(t, s, 5)
 	s.Close()
-	done, err := Move(t.Context(), file, server, member, func(string, int64) {})
+	done, err := move.Move(t.Context(), file, server, member, func(string, int64) {})
 	if err != nil || done.Jobs != 10 || done.ResumedRows > 1 {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -165,7 +166,7 @@ func TestMovesOfAChangedQueue(t *testing.T) {
 	s = openStore(t, other)
 	enqueue(t, s, 1)
 	s.Close()
-	if _, err := Move(t.Context(), Location{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err,
+	if _, err := move.Move(t.Context(), move.Location{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err,
 		queue.ErrExists) {
 		t.Errorf("over another queue: %v", err)
 	}

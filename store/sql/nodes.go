@@ -11,51 +11,10 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/rules"
 )
-
-// nodeTables returns the statements that create the tables for nodes. Only a server has these tables. The
-// leases of nodes are measured by the server's clock.
-// See docs/decisions/0032.
-func nodeTables() []string {
-	return []string{
-		`CREATE TABLE nodes (
-			id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-			name        TEXT COLLATE "C" NOT NULL UNIQUE,
-			folder      TEXT NOT NULL, -- which tells the service of this name from another one
-			place       TEXT NOT NULL, -- and where it was when its service began, so that a copy is known
-			incarnation BIGINT NOT NULL DEFAULT 1, -- rises with each start of its service
-			until       TIMESTAMPTZ NOT NULL, -- its lease
-			heard       TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), -- when it said so
-			gone        BOOLEAN NOT NULL DEFAULT false, -- what it had leased is others'
-			drained     BOOLEAN NOT NULL DEFAULT false,
-			mark        BIGINT NOT NULL DEFAULT 0, -- of its last transaction
-			reserved    TEXT NOT NULL DEFAULT '', -- as meta.reserved, of its own leases
-			joined      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
-			version     TEXT NOT NULL,
-			load        TEXT NOT NULL DEFAULT '{}', -- JSON, of the last minute
-			labels      TEXT NOT NULL DEFAULT '{}', -- JSON
-			resources   TEXT NOT NULL DEFAULT '{}'  -- JSON
-		)`,
-		`CREATE TABLE asks (
-			n      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-			node   BIGINT NOT NULL, -- that is asked
-			asker  BIGINT NOT NULL, -- the node that asks
-			slow   BIGINT NOT NULL, -- 1 for what nothing else waits for
-			at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
-			taken  BIGINT NOT NULL DEFAULT 0, -- by which look of the node, 0 if it does not know of it
-			ask    TEXT NOT NULL,   -- JSON
-			answer TEXT             -- JSON, NULL until there is one
-		)`,
-		`CREATE TABLE changes (
-			n    BIGINT PRIMARY KEY, -- meta.commits after it
-			news TEXT NOT NULL -- JSON, '' if there are more than can be told
-		)`,
-		`ALTER TABLE nodes ALTER reserved SET STORAGE EXTERNAL`,
-		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // compressing these values takes longer
-		`CREATE INDEX asks_node ON asks (node, slow, n) WHERE answer IS NULL`,
-	}
-}
 
 // storeNode stores the node's labels and resources in the database.
 func (t *tx) storeNode() error {
@@ -71,7 +30,7 @@ func (t *tx) storeNode() error {
 	if err != nil {
 		return err
 	}
-	return t.exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
+	return t.Exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
 }
 
 // ExtendLease implements store.Cluster.
@@ -80,12 +39,12 @@ func (s *Server) ExtendLease(ctx context.Context, load store.Load) (m store.Memb
 	if err != nil {
 		return m, err
 	}
-	err = s.leaseConn.do(ctx, func(c *serverConn) error {
+	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
 		m = store.Membership{}
 		found := false
-		err := c.query(func(r row) (bool, error) {
+		err := c.Query(func(r database.Row) (bool, error) {
 			found = true
-			m.Drained = r.num(0) != 0
+			m.Drained = r.Num(0) != 0
 			return false, nil
 		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(encoded), s.node, s.incarnation)
 		if err != nil {
@@ -96,11 +55,11 @@ func (s *Server) ExtendLease(ctx context.Context, load store.Load) (m store.Memb
 			return errExpelled
 		}
 		// Delete old requests: no node waits for their answers any more.
-		if err := c.exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
+		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
-		return c.query(func(r row) (bool, error) {
-			m.HasOrphans = r.num(0) != 0
+		return c.Query(func(r database.Row) (bool, error) {
+			m.HasOrphans = r.Num(0) != 0
 			return false, nil
 		}, `SELECT count(*) FILTER (WHERE gone AND reserved <> '' OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3 AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
@@ -146,12 +105,12 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 	err = s.do(ctx, urgent, func(t *tx) error {
 		lost = nil
 		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
-		err := t.query(func(r row) (bool, error) {
-			names[r.num(0)] = r.text(1)
-			if r.num(2) != 0 {
-				expired[r.num(0)] = true
-			} else if r.num(3) != 0 {
-				gone[r.num(0)] = true
+		err := t.Query(func(r database.Row) (bool, error) {
+			names[r.Num(0)] = r.Text(1)
+			if r.Num(2) != 0 {
+				expired[r.Num(0)] = true
+			} else if r.Num(3) != 0 {
+				gone[r.Num(0)] = true
 			}
 			return true, nil
 		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
@@ -159,7 +118,7 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 			return err
 		}
 		for id := range expired {
-			remaining, err := t.count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
+			remaining, err := t.Count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
 			if err != nil {
 				return err
 			}
@@ -211,21 +170,21 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
 		leased := map[int64]int{}
-		err := r.query(func(r row) (bool, error) {
-			leased[r.num(0)] = int(r.num(1))
+		err := r.Query(func(r database.Row) (bool, error) {
+			leased[r.Num(0)] = int(r.Num(1))
 			return true, nil
 		}, `SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
 		if err != nil {
 			return err
 		}
-		return r.query(func(r row) (bool, error) {
-			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2),
-				Drained: r.num(4) != 0, JoinedAt: queue.Millis(r.num(6)), LastHeartbeat: queue.Millis(r.num(7)),
-				IsSelf: r.num(0) == s.node}
-			n.Alive, n.Stopped = r.num(5) != 0, r.num(10) != 0
-			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources),
-				json.Unmarshal(r.view(3), &n.Load)); err != nil {
-				return false, damage(`a row of the table "nodes" is damaged`)
+		return r.Query(func(r database.Row) (bool, error) {
+			n := store.NodeState{Node: store.Node{ID: r.Num(0), Name: r.Text(1)}, Running: leased[r.Num(0)], Version: r.Text(2),
+				Drained: r.Num(4) != 0, JoinedAt: queue.Millis(r.Num(6)), LastHeartbeat: queue.Millis(r.Num(7)),
+				IsSelf: r.Num(0) == s.node}
+			n.Alive, n.Stopped = r.Num(5) != 0, r.Num(10) != 0
+			if err := errors.Join(json.Unmarshal(r.View(8), &n.Labels), json.Unmarshal(r.View(9), &n.Resources),
+				json.Unmarshal(r.View(3), &n.Load)); err != nil {
+				return false, database.Damage(`a row of the table "nodes" is damaged`)
 			}
 			list = append(list, n)
 			return true, nil
@@ -244,7 +203,7 @@ func (s *Server) LeaseHolder(ctx context.Context, seq int64) (node int64, err er
 	s.mu.Unlock()
 	if node == 0 {
 		err = s.reading(ctx, func(r *reader) (err error) {
-			node, err = r.number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
+			node, err = r.Number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
 			return err
 		})
 	}
@@ -262,10 +221,10 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		names = map[int64]string{}
-		return r.query(func(r row) (bool, error) {
-			names[r.num(0)] = r.text(1)
+		return r.Query(func(r database.Row) (bool, error) {
+			names[r.Num(0)] = r.Text(1)
 			return true, nil
-		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.isOneOf("jobs.seq"), string(bytes.TrimSpace(list)))
+		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"), string(bytes.TrimSpace(list)))
 	})
 	return names, err
 }
@@ -273,7 +232,7 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 // DrainNode implements store.Cluster.
 func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		n, err := t.count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on],
+		n, err := t.Count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on],
 			name)
 		return cmp.Or(err, noSuchNode(n, name))
 	})
@@ -281,8 +240,8 @@ func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 
 // IsDrained implements store.Cluster.
 func (s *Server) IsDrained(ctx context.Context) (drained bool, err error) {
-	err = s.leaseConn.do(ctx, func(c *serverConn) error {
-		n, err := c.number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
+	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
+		n, err := c.Number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
 		drained = n > 0
 		return err
 	})
@@ -293,8 +252,8 @@ func (s *Server) IsDrained(ctx context.Context) (drained bool, err error) {
 func (s *Server) RemoveNode(ctx context.Context, name string) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		id, alive := int64(0), false
-		err := t.query(func(r row) (bool, error) {
-			id, alive = r.num(0), r.num(1) != 0
+		err := t.Query(func(r database.Row) (bool, error) {
+			id, alive = r.Num(0), r.Num(1) != 0
 			return false, nil
 		}, `SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
@@ -304,7 +263,7 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before "+
 				"you remove the node", name)
 		}
-		if err := t.exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
+		if err := t.Exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
 			return err
 		}
 		return t.forgetNode(id)
@@ -317,7 +276,7 @@ func (t *tx) forgetNode(id int64) error {
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
 		`DELETE FROM nodes WHERE id = ?`} {
 		if err == nil {
-			err = t.exec(statement, id)
+			err = t.Exec(statement, id)
 		}
 	}
 	return err
@@ -336,8 +295,8 @@ func (s *Server) leave(ctx context.Context) error {
 	if s.node == 0 {
 		return nil
 	}
-	return s.leaseConn.do(ctx, func(c *serverConn) error {
-		return c.exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
+	return s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
+		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
 	})
 }
 
@@ -345,8 +304,8 @@ func (s *Server) leave(ctx context.Context) error {
 // that are no longer members. It does not read the files of other nodes, since there may be many.
 func (t *tx) ownGarbage(limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
-		err := t.query(func(r row) (bool, error) {
-			refs = append(refs, r.text(0))
+		err := t.Query(func(r database.Row) (bool, error) {
+			refs = append(refs, r.Text(0))
 			return len(refs) < limit, nil
 		}, `SELECT ref FROM garbage WHERE node = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
 			name, name, t.s.node, int64(limit-len(refs)))
@@ -354,8 +313,8 @@ func (t *tx) ownGarbage(limit int) (refs []string, err error) {
 			return refs, err
 		}
 		found = false
-		err = t.query(func(r row) (bool, error) {
-			name, found = r.text(0), true
+		err = t.Query(func(r database.Row) (bool, error) {
+			name, found = r.Text(0), true
 			return false, nil
 		}, `SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
 		if err != nil {

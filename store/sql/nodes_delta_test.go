@@ -8,6 +8,9 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/noderequests"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -54,9 +57,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := func(text string) {
-		if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
-			return c.pg.Exec(t.Context(),
-				text).Close()
+		if err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+			return c.ExecScript(t.Context(), text)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -203,21 +205,21 @@ func TestHintsAreReceived(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	late := 0
 	for i := range 60 {
-		for len(b.hints) > 0 {
-			<-b.hints
+		for len(b.Hints()) > 0 {
+			<-b.Hints()
 		}
 		began := time.Now()
-		err := a.messageConn.do(t.Context(), func(c *serverConn) error {
-			_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.node)
+		err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+			_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.node)
 			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
 			}
-			_, err2 := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, requestsChannel, b.node)
+			_, err2 := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, noderequests.Channel, b.node)
 			return errors.Join(err, err2)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-b.hints
+		<-b.Hints()
 		if time.Since(began) > pollInterval*3/4 { // late: a poll found the request, not a notification
 			late++
 		}
@@ -250,7 +252,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			a, b := openNode(t, url, "a"), openNode(t, url, "b")
 			for _, s := range []*Server{a, b} {
 				if err := s.SetNode(t.Context(), store.Node{Name: s.mem.lanes.node.Name,
-					Resources: map[string]int{"gpu": 2 * int(bit(s == a))}}); err != nil {
+					Resources: map[string]int{"gpu": 2 * int(records.Bit(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -281,8 +283,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
 	enqueueOn(t, a, draft())
-	if err := a.messageConn.do(t.Context(), func(c *serverConn) error {
-		return c.pg.Exec(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`).Close()
+	if err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+		return c.ExecScript(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -32,8 +34,8 @@ func openNode(t *testing.T, url, name string) *Server {
 // expireLease makes a node's lease expire.
 func expireLease(t *testing.T, by *Server, name string) {
 	t.Helper()
-	err := by.leaseConn.do(t.Context(), func(c *serverConn) error {
-		return c.exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
+	err := by.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
+		return c.Exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -366,8 +368,8 @@ func TestNodesExchangeRequests(t *testing.T) {
 	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody is asked: %v", err)
 	}
-	err := a.leaseConn.do(t.Context(), func(c *serverConn) error {
-		n, err := c.number(`SELECT count(*) FROM asks`)
+	err := a.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
+		n, err := c.Number(`SELECT count(*) FROM asks`)
 		if n != 0 {
 			t.Errorf("%d asks are left", n)
 		}
@@ -385,9 +387,9 @@ func TestRoundTripsOfABlock(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	const block = 250
 	for turn := range 4 {
-		before := a.writer.roundTrips
+		before := a.writer.RoundTrips
 		enqueueOn(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
-		if n := a.writer.roundTrips - before; n > 3 && turn > 0 {
+		if n := a.writer.RoundTrips - before; n > 3 && turn > 0 {
 			t.Errorf("it was handed in by %d round trips", n)
 		}
 	}
@@ -401,7 +403,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 				Decision: queue.Decision{State: queue.Completed, Started: true},
 				Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
 		}
-		before := a.writer.roundTrips
+		before := a.writer.RoundTrips
 		g, err := a.Exchange(t.Context(), r)
 		if err != nil || len(g.Jobs) != block {
 			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
@@ -410,7 +412,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		if a.minute.minute != minute { // do not count the query that reads a new minute's statistics
 			minute, most = a.minute.minute, 4
 		}
-		if n := a.writer.roundTrips - before; n > most && turn > 0 { // the first turn reads more
+		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first turn reads more
 
 			t.Errorf("%d round trips", n)
 		}
@@ -440,12 +442,12 @@ func TestHangingNodeIsEnded(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	<-a.writerToken
-	err := a.db.begin()
+	err := a.db.Begin()
 	if err == nil {
-		err = a.db.exec(`SELECT one FROM meta FOR UPDATE`)
+		err = a.db.Exec(`SELECT one FROM meta FOR UPDATE`)
 	}
 	if err == nil {
-		_, err = a.db.number(`SELECT commits FROM meta`)
+		_, err = a.db.Number(`SELECT commits FROM meta`)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -455,10 +457,10 @@ func TestHangingNodeIsEnded(t *testing.T) {
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("another node waited for %v", took)
 	}
-	if _, err := a.db.number(`SELECT commits FROM meta`); kindOf(err) != busy {
+	if _, err := a.db.Number(`SELECT commits FROM meta`); database.KindOf(err) != database.Busy {
 		t.Errorf("a transaction that was ended goes on: %v", err)
 	}
-	a.db.rollback()
+	a.db.Rollback()
 	a.writerToken <- struct{}{}
 	enqueueOn(t, a, draft())
 }
@@ -467,178 +469,19 @@ func TestHangingNodeIsEnded(t *testing.T) {
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	c := adminConn(t, s)
-	if err := errors.Join(c.exec(`BEGIN`), c.exec(`SELECT one FROM meta`)); err != nil {
+	if err := errors.Join(c.Exec(`BEGIN`), c.Exec(`SELECT one FROM meta`)); err != nil {
 		t.Fatal(err)
 	}
-	blamed := fmt.Sprintf("the role queuectl has had a transaction open for 0s (pid %d)", c.pg.PID())
+	blamed := fmt.Sprintf("the role queuectl has had a transaction open for 0s (pid %d)", c.PID())
 	for old, want := range map[time.Duration]bool{0: true, time.Hour: false} {
 		var list []store.Finding
 		err := s.reading(t.Context(), func(r *reader) (err error) {
-			list, err = examineServer(r, s.config.Database, old)
+			list, err = pgdb.ExamineQueue(r, s.config.Database, old)
 			return err
 		})
 		said := slices.ContainsFunc(list, func(f store.Finding) bool { return strings.HasPrefix(f.Message, blamed) })
 		if err != nil || said != want {
 			t.Errorf("of those older than %v: %v, %v", old, list, err)
 		}
-	}
-}
-
-// When two nodes make each other reload by changing a queue in turn, users still take turns in having their
-// dependants decided.
-func TestTurnsSurviveReload(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
-		drafts := make([]queue.Job, n)
-		for i := range drafts {
-			drafts[i] = draft(ofUser(uid))
-			drafts[i].DependsOn = after
-		}
-		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Seqs
-	}
-	child := int64(0)
-	for _, uid := range []int{1, 2, 3} {
-		n := 800
-		if uid == 3 {
-			n = 1
-		}
-		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
-	}
-	var ends []store.Settlement
-	jobs := claimOn(t, a, 3)
-	for i := range jobs {
-		ends = append(ends, completed(&jobs[i]))
-	}
-	if _, err := a.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
-		t.Fatal(err)
-	}
-	for weight := range 4 {
-		for _, s := range []*Server{a, b} {
-			if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 1 + weight}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if n := pgserver.Query(t, url, fmt.Sprintf(`SELECT count(*) FROM queuectl.edges WHERE met = 0 AND child = %d`,
-		child)); n != "0" {
-		t.Error("the third user's dependant waits for those of the others")
-	}
-	if n := pgserver.Query(t, url, `SELECT count(*) > 0 FROM queuectl.edges WHERE met = 0`); n != "t" {
-		t.Error("nothing is left, so that this shows nothing")
-	}
-}
-
-// A node does not claim jobs of users whose accounts it lacks, whether or not the jobs have demands and with
-// or without a quota. Other nodes claim these jobs. The node claims them once it has the accounts.
-func TestNodeSkipsUnknownUsers(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	knows := func(s *Server, name string, strangers ...int) {
-		t.Helper()
-		n := store.Node{Name: name, UnknownUIDs: map[int]bool{}}
-		for _, uid := range strangers {
-			n.UnknownUIDs[uid] = true
-		}
-		if err := s.SetNode(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	plain := func() queue.Job {
-		j := draftWithDemand(queue.Demand{})
-		j.Demands = nil
-		return j
-	}
-	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, Key: "k", N: 9})
-	knows(a, "a", draft().UID)
-	enqueueOn(t, b, plain(), locked, plain(), locked)
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
-	}
-	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
-		all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
-		t.Errorf("what keeps it from that: %+v, %v", all, err)
-	}
-	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
-		t.Errorf("the other node claims %v", seqs(more))
-	}
-	if err := b.SetMaxRunningUser(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	if more := append(claimOn(t, b, 9), claimOn(t, a, 9)...); len(more) != 0 {
-		t.Errorf("above the quota are claimed %v", seqs(more))
-	}
-	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 3), b.SetMaxRunningUser(t.Context(), 3)); err != nil {
-		t.Fatal(err)
-	}
-	if more := append(claimOn(t, a, 9), claimOn(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
-		t.Errorf("with room for one more are claimed %v", seqs(more))
-	}
-	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 0), b.SetMaxRunningUser(t.Context(), 0)); err != nil {
-		t.Fatal(err)
-	}
-	enqueueOn(t, b, plain())
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
-	}
-	knows(a, "a")
-	if more := claimOn(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
-		t.Errorf("once it has the account it claims %v", seqs(more))
-	}
-}
-
-// An output file is deleted by the node that has it, or by any node once that node is gone. No node reads the
-// output files of another node.
-func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	pgserver.Query(t, url, `INSERT INTO queuectl.garbage SELECT n || '-' || node, node FROM generate_series(1, 3) AS n, unnest(ARRAY['', 'a', 'b', 'gone']) AS node`)
-	for s, want := range map[*Server][]string{
-		a: {"1-", "2-", "3-", "1-a", "2-a", "3-a", "1-gone"},
-		b: {"1-", "2-", "3-", "1-b", "2-b", "3-b", "1-gone"},
-	} {
-		refs, err := s.DeletableOutputs(t.Context(), 7)
-		if err != nil || !slices.Equal(refs, want) {
-			t.Errorf("got %q, %v, want %q", refs, err, want)
-		}
-		if refs, err = s.DeletableOutputs(t.Context(), 99); err != nil || len(refs) != 9 {
-			t.Errorf("all: got %q, %v", refs, err)
-		}
-	}
-}
-
-// A change of a queue's rule discards the earlier turns of users. They stay discarded when the node reloads
-// its caches. A reload does not bring back a removed queue or its turns either.
-func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
-	s := openNode(t, pgserver.Shared(t).Create(t), "a")
-	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
-		t.Fatal(err)
-	}
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
-		s.mem.lanes.state("q").fixedTurns = 7
-		s.mem.lanes.state("gone").lastTurns = map[int]int64{1: 8}
-		s.mem.lastPass = 5
-		s.mem.lanes.state("gone").Pass = 5 // the value of a new queue
-		s.mem.lanes.state("waits").Pass = 6
-		if err := tx.reload(); err != nil {
-			return err
-		}
-		if from := s.mem.lanes.state("q").fixedTurns; from != 7 {
-			t.Errorf("turns may be taken back from %d after reload, want from 7", from)
-		}
-		if s.mem.lanes.queues["gone"] != nil {
-			t.Error("reload made a queue that does not exist")
-		}
-		if q := s.mem.lanes.queues["waits"]; q == nil || q.Pass != 6 {
-			t.Errorf("reload lost when it is a queue's turn: %+v", q)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -45,7 +47,7 @@ func (t *tx) recordOwner(uid int, name string) error {
 	if _, known := owners[uid]; known || name == "" {
 		return nil
 	}
-	if err := t.exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name); err != nil {
+	if err := t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name); err != nil {
 		return err
 	}
 	owners[uid] = name
@@ -59,10 +61,10 @@ func (t *tx) recordOwner(uid int, name string) error {
 func (s *engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		names, moving = map[int]string{}, nil
-		return r.query(func(r row) (bool, error) {
-			names[int(r.num(0))] = r.text(1)
-			if r.num(3) > 0 {
-				moving = append(moving, int(r.num(2)))
+		return r.Query(func(r database.Row) (bool, error) {
+			names[int(r.Num(0))] = r.Text(1)
+			if r.Num(3) > 0 {
+				moving = append(moving, int(r.Num(2)))
 			}
 			return true, nil
 		}, `SELECT uid, name, was, upto FROM owners`)
@@ -102,29 +104,29 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 func (t *tx) beginDisowning(uid int) error {
 	t.requireReload()
 	m := &t.s.mem
-	least, err := t.number(`SELECT min(uid) FROM owners`)
+	least, err := t.Number(`SELECT min(uid) FROM owners`)
 	if err != nil {
 		return err
 	}
-	keys, err := t.number(`SELECT max(n) FROM keys`)
+	keys, err := t.Number(`SELECT max(n) FROM keys`)
 	if err != nil {
 		return err
 	}
 	d := disownment{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
-	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
+	if err := t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
 		m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
 		return err
 	}
-	if err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
+	if err := t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
 		return err
 	}
-	bytes, err := t.number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
+	bytes, err := t.Number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
 	if err != nil {
 		return err
 	}
 	t.Holds(uid, -bytes, 0)
 	t.Holds(d.former, bytes, 0)
-	if err := t.exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
+	if err := t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}
 	owners, name := m.owners, m.owners[uid]
@@ -143,7 +145,7 @@ func (t *tx) beginDisowning(uid int) error {
 			}
 			b = m.batches[n]
 		}
-		if err := t.exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n); err != nil {
+		if err := t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n); err != nil {
 			return err
 		}
 		b.uid = d.former
@@ -159,12 +161,12 @@ func (t *tx) disownStep(d *disownment) error {
 		return nil
 	}
 	t.requireReload()
-	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+	keys, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
 		int64(d.uid), d.keysUpTo)
 	if err != nil {
 		return err
 	}
-	batches, err := t.count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
+	batches, err := t.Count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))
 	if err != nil {
 		return err
@@ -172,17 +174,17 @@ func (t *tx) disownStep(d *disownment) error {
 	m := &t.s.mem
 	var list []rules.Job
 	scanned, upTo := 0, d.before
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		if len(list) == disownJobs || scanned == disownReads {
-			upTo = r.num(0)
+			upTo = r.Num(0)
 			return false, nil
 		}
 		scanned++
-		if m.leases[r.num(0)] == nil && r.num(uidColumn) == int64(d.uid) {
-			list = append(list, readMoved(r, headColumns))
+		if m.leases[r.Num(0)] == nil && r.Num(records.UidColumn) == int64(d.uid) {
+			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return true, nil
-	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
+	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
 		int64(disownReads+1))
 	if err != nil {
 		return err
@@ -193,7 +195,7 @@ func (t *tx) disownStep(d *disownment) error {
 		}
 	}
 	d.movedUpTo, d.done = upTo, upTo == d.before && keys < disownJobs && batches < disownJobs
-	err = t.exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
+	err = t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
 	return err
 }
 
@@ -212,7 +214,7 @@ func (t *tx) endDisownings() error {
 			remaining = append(remaining, d)
 			continue
 		}
-		if err := t.exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
+		if err := t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
 			return err
 		}
 	}
@@ -235,11 +237,11 @@ func (t *tx) tidyOwners() (more bool, err error) {
 }
 
 // readOwners reads the owners, and the disownings that were unfinished when the store was closed.
-func (s *engine) readOwners(all *queryBatch) {
-	all.add(func(r row) (bool, error) {
-		d := disownment{former: int(r.num(0)), uid: int(r.num(2)), before: r.num(3), movedUpTo: r.num(4), keysUpTo: r.num(5)}
+func (s *engine) readOwners(all *database.Batch) {
+	all.Add(func(r database.Row) (bool, error) {
+		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), before: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}
 		if d.former >= 0 {
-			s.mem.owners[d.former] = r.text(1)
+			s.mem.owners[d.former] = r.Text(1)
 		} else if d.before > 0 {
 			s.mem.disowning = append(s.mem.disowning, d)
 		}
@@ -264,7 +266,7 @@ func (s *engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []s
 				if owned {
 					continue
 				}
-				if err := t.exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.lanes.node.Name); err != nil {
+				if err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.lanes.node.Name); err != nil {
 					return err
 				}
 				found = append(found, ref)
@@ -291,7 +293,7 @@ func (t *tx) isOwned(ref string) (bool, error) {
 	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
 		return true, nil
 	}
-	n, err := t.number(
+	n, err := t.Number(
 		`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`,
 		ref, ref)
 	return n != 0, err

@@ -125,7 +125,7 @@ func TestUndoneDisowning(t *testing.T) {
 		if err := tx.recordOwner(9, "eve"); err != nil {
 			t.Error(err)
 		}
-		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
 	if len(s.mem.disowning) != 0 || s.mem.owners[7] != "alice" || len(s.mem.owners) != 1 {

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -17,7 +19,7 @@ import (
 // See docs/decisions/0028.
 type prewrite struct {
 	beforeLock bool // this node does not hold the writer lock yet
-	jobs       map[int64]*jobRow
+	jobs       map[int64]*records.JobRow
 	attempts   map[int64]prewrittenAttempt
 }
 
@@ -34,12 +36,12 @@ var errPrewrite = prewriteError{errors.New("rows that were written ahead of the 
 
 type prewriteError struct{ error }
 
-func (prewriteError) kind() kind { return busy }
+func (prewriteError) Kind() database.Kind { return database.Busy }
 
 // prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
 // writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.
 func (t *tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
-	f := &prewrite{beforeLock: true, jobs: map[int64]*jobRow{}, attempts: map[int64]prewrittenAttempt{}}
+	f := &prewrite{beforeLock: true, jobs: map[int64]*records.JobRow{}, attempts: map[int64]prewrittenAttempt{}}
 	t.prewrite = f
 	for i := range ended {
 		e := &ended[i]
@@ -75,7 +77,7 @@ func (f *prewrite) covers(seq int64) bool { return f != nil && !f.beforeLock && 
 
 // confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
 // row need not be written. During the prewrite, confirmJob remembers the row instead and returns false.
-func (f *prewrite) confirmJob(j *rules.Job, row *jobRow) bool {
+func (f *prewrite) confirmJob(j *rules.Job, row *records.JobRow) bool {
 	switch {
 	case f == nil:
 		return false
@@ -88,7 +90,7 @@ func (f *prewrite) confirmJob(j *rules.Job, row *jobRow) bool {
 		return false
 	}
 	delete(f.jobs, j.Seq)
-	written.numbers[rowUpdatedAt] = row.numbers[rowUpdatedAt]
+	written.Numbers[records.RowUpdatedAt] = row.Numbers[records.RowUpdatedAt]
 	return j.WriteScope == rules.WriteRow && *written == *row
 }
 

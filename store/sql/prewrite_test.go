@@ -9,17 +9,18 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
 // adminConn returns a connection to the node's server that belongs to no node.
-func adminConn(t *testing.T, s *Server) *serverConn {
+func adminConn(t *testing.T, s *Server) *pgdb.Conn {
 	t.Helper()
-	c, err := connectServer(t.Context(), s.config)
+	c, err := pgdb.Connect(t.Context(), s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.close() })
+	t.Cleanup(func() { c.Close() })
 	return c
 }
 
@@ -33,7 +34,7 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 	jobs := claimOn(t, a, 2)
 	held, looks := adminConn(t, b), adminConn(t, b)
 	for i, what := range []string{`SELECT one FROM meta`, `UPDATE jobs SET updated_at = updated_at WHERE seq = 2`} {
-		if err := errors.Join(held.exec(`BEGIN`), held.exec(`SELECT one FROM meta FOR UPDATE`)); err != nil {
+		if err := errors.Join(held.Exec(`BEGIN`), held.Exec(`SELECT one FROM meta FOR UPDATE`)); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
@@ -44,7 +45,7 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		free := int64(1)
 		for begin := time.Now(); free != 0 && time.Since(begin) < 10*time.Second; {
 			var err error
-			if free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+			if free, err = looks.Number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
 				jobs[i].Seq); err != nil {
 				t.Fatal(err)
 			}
@@ -52,8 +53,8 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		if free != 0 {
 			t.Error("the row of a job that has ended is not written while another node has the turn")
 		}
-		held.exec(what) // may deadlock, and then the server aborts one of the two
-		held.exec(`ROLLBACK`)
+		held.Exec(what) // may deadlock, and then the server aborts one of the two
+		held.Exec(`ROLLBACK`)
 		if err := <-ended; err != nil {
 			t.Errorf("after %s: %v", what, err)
 		}
@@ -87,13 +88,13 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 		}()
 		waits, err := int64(0), error(nil)
 		for begin := time.Now(); waits == 0 && err == nil && time.Since(begin) < 10*time.Second; {
-			waits, err = looks.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			waits, err = looks.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 				AND wait_event_type = 'Lock' AND query LIKE '%meta FOR UPDATE'`)
 		}
 		if err != nil || waits == 0 {
 			return errors.Join(err, errors.New("the other node does not wait for the writer lock"))
 		}
-		free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+		free, err = looks.Number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
 			j.Seq)
 		return errors.Join(err, tx.TrimUser(0, tx.s.mem.users[0].totalBytes()-1))
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -92,7 +93,7 @@ func (t *tx) endedCount(queueName string) int64 {
 	if queueName == "" {
 		return store.Counts{States: m.counts, UnderOwnRetention: m.keptJobs}.Bounded()
 	}
-	return t.keptCounts(queueName).keptJobs
+	return t.keptCounts(queueName).KeptJobs
 }
 
 // CountEnded returns how many jobs ended in these states before a given time.
@@ -102,7 +103,7 @@ func (s *engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total
 		for _, state := range ended.States {
 			from, args := endedFrom(&ended, state)
 			for i := range from {
-				n, err := r.number(`SELECT count(*) FROM `+from[i], args[i]...)
+				n, err := r.Number(`SELECT count(*) FROM `+from[i], args[i]...)
 				if err != nil {
 					return err
 				}
@@ -137,11 +138,11 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
-		err := t.query(func(r row) (bool, error) {
-			if queue.Millis(r.num(1)) >= before && r.num(0) > newest-keep {
+		err := t.Query(func(r database.Row) (bool, error) {
+			if queue.Millis(r.Num(1)) >= before && r.Num(0) > newest-keep {
 				return false, nil
 			}
-			last = r.num(0)
+			last = r.Num(0)
 			n++
 			return n < promoteStep, nil
 		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq LIMIT ?`, int64(promoteStep))
@@ -149,7 +150,7 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 			return err
 		}
 		more = n == promoteStep
-		err = t.exec(`DELETE FROM events WHERE seq <= ?`, last)
+		err = t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
 		return err
 	})
 	return more, err
@@ -210,7 +211,7 @@ func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		excess := t.keptCounts(name).keptBytes - keep
+		excess := t.keptCounts(name).KeptBytes - keep
 		if excess <= 0 {
 			return nil
 		}
@@ -241,9 +242,9 @@ type trimCount struct {
 // size.
 func (t *tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
 	var list []removable
-	err = t.query(func(r row) (bool, error) {
-		list = append(list, removable{seq: r.num(0), attempt: r.num(1), bytes: r.num(2)})
-		got.parts, got.bytes = got.parts+1, got.bytes+r.num(2)
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
+		got.parts, got.bytes = got.parts+1, got.bytes+r.Num(2)
 		return got.bytes < plan.excess && got.parts < plan.limit, nil
 	}, oldest, append(slices.Clip(args), int64(plan.limit))...)
 	if err != nil {
@@ -259,11 +260,11 @@ func (t *tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err
 
 // removeOutput removes the output of an attempt, and stores newSize as its size.
 func (t *tx) removeOutput(output removable, newSize int64) error {
-	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
+	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
 		return err
 	}
-	if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
+	if err := t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
 		WHERE seq = ? AND n = ?`, newSize, output.seq, output.attempt); err != nil {
 		return err
 	}

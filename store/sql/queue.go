@@ -7,6 +7,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -28,17 +30,17 @@ func (s *engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, e
 }
 
 // allTexts returns the encoded texts of each draft.
-func allTexts(drafts []queue.Job) (list []texts, err error) {
-	list = make([]texts, len(drafts))
+func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
+	list = make([]records.Texts, len(drafts))
 	for i := range drafts {
-		if list[i], err = textsOf(drafts[i].Execution); err != nil {
+		if list[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
+func (t *tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
 		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
 	}
@@ -54,7 +56,7 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 		if err != nil {
 			return store.Receipt{}, err
 		}
-		if err := t.exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
+		if err := t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
 			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
 			return store.Receipt{}, err
 		}
@@ -63,7 +65,7 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 }
 
 // enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
-func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
+func (t *tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
 		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
@@ -78,7 +80,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, totalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return receipt, err
 	}
 	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
@@ -101,7 +103,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 }
 
 // insertAll stores the drafts as jobs, except those whose unique key another job already has.
-func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) error {
+func (t *tx) insertAll(r store.Request, list []records.Texts, receipt store.Receipt) error {
 	t.drafts = list
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
@@ -183,8 +185,8 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 		return nil, nil
 	}
 	var sum, ids string
-	err = t.query(func(r row) (bool, error) {
-		sum, ids = r.text(0), r.text(1)
+	err = t.Query(func(r database.Row) (bool, error) {
+		sum, ids = r.Text(0), r.Text(1)
 		return false, nil
 	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
 	if err != nil || ids == "" {

@@ -1,12 +1,10 @@
 package sql
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -15,17 +13,12 @@ import (
 // long, its entries move to the table queues. A count is therefore the entry in meta, or the row of the queue
 // if meta has no entry.
 
-// queueCount holds the stored counts of a queue.
-type queueCount struct {
-	waiting             int64
-	uid                 int
-	keptJobs, keptBytes int64
+func (q *queueState) count() records.QueueCount {
+	return records.QueueCount{Waiting: q.Waiting, UID: q.uid, KeptJobs: q.keptJobs, KeptBytes: q.keptBytes}
 }
 
-func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.keptJobs, q.keptBytes} }
-
-func (q *queueState) setCount(c queueCount) {
-	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.waiting, c.uid, c.keptJobs, c.keptBytes
+func (q *queueState) setCount(c records.QueueCount) {
+	q.Waiting, q.uid, q.keptJobs, q.keptBytes = c.Waiting, c.UID, c.KeptJobs, c.KeptBytes
 }
 
 // queueToCount returns the queue with a name. A rollback restores its counts.
@@ -33,7 +26,7 @@ func (t *tx) queueToCount(name string) *queueState {
 	q := t.s.mem.lanes.state(name)
 	if _, known := t.queues[q]; !known {
 		if t.queues == nil {
-			t.queues = map[*queueState]queueCount{}
+			t.queues = map[*queueState]records.QueueCount{}
 		}
 		t.queues[q] = q.count()
 	}
@@ -41,24 +34,24 @@ func (t *tx) queueToCount(name string) *queueState {
 }
 
 // keptCounts returns the counts of a queue.
-func (t *tx) keptCounts(name string) queueCount {
+func (t *tx) keptCounts(name string) records.QueueCount {
 	if q := t.s.mem.lanes.queues[name]; q != nil {
 		return q.count()
 	}
-	return queueCount{}
+	return records.QueueCount{}
 }
 
 // CountKept implements rules.Tx.
 func (t *tx) CountKept(j *rules.Job, by int) {
-	t.countKept(j.Queue, queueCount{keptJobs: int64(by), keptBytes: int64(by) * j.Outputs})
+	t.countKept(j.Queue, records.QueueCount{KeptJobs: int64(by), KeptBytes: int64(by) * j.Outputs})
 }
 
 // countKept adds to the counts of ended jobs to which a queue's own retention applies.
-func (t *tx) countKept(name string, more queueCount) {
+func (t *tx) countKept(name string, more records.QueueCount) {
 	q, m := t.queueToCount(name), &t.s.mem
 	m.keptJobs -= q.keptJobs
 	// The counts may omit a damaged row, so they must not go below 0.
-	q.keptJobs, q.keptBytes = max(0, q.keptJobs+more.keptJobs), max(0, q.keptBytes+more.keptBytes)
+	q.keptJobs, q.keptBytes = max(0, q.keptJobs+more.KeptJobs), max(0, q.keptBytes+more.KeptBytes)
 	m.keptJobs += q.keptJobs
 }
 
@@ -100,10 +93,10 @@ func (t *tx) listQueues() error {
 	for _, name := range m.listedQueues {
 		c := m.lanes.state(name).count()
 		list = append(append(list, name...), '=')
-		for _, n := range [...]int64{c.waiting, int64(c.uid), c.keptJobs} {
+		for _, n := range [...]int64{c.Waiting, int64(c.UID), c.KeptJobs} {
 			list = append(strconv.AppendInt(list, n, 10), '/')
 		}
-		list = append(strconv.AppendInt(list, c.keptBytes, 10), ' ')
+		list = append(strconv.AppendInt(list, c.KeptBytes, 10), ' ')
 	}
 	m.queueList = string(list)
 	return nil
@@ -112,10 +105,10 @@ func (t *tx) listQueues() error {
 // writeQueue stores the counts of a queue in its row.
 func (t *tx) writeQueue(q *queueState) (err error) {
 	if !q.hasRow() {
-		err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		err = t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
 		return err
 	}
-	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
+	err = t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
 		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes)
 	return err
@@ -124,7 +117,7 @@ func (t *tx) writeQueue(q *queueState) (err error) {
 // countQueues brings the counts that readQueues read up to date with the list in meta, and counts the leases.
 func (s *engine) countQueues() error {
 	m := &s.mem
-	counts, err := queueCounts(m.queueList)
+	counts, err := records.ParseQueueCounts(m.queueList)
 	for name, c := range counts {
 		m.lanes.state(name).setCount(c)
 		m.listedQueues = append(m.listedQueues, name)
@@ -134,39 +127,4 @@ func (s *engine) countQueues() error {
 	}
 	m.countLeased()
 	return err
-}
-
-const damagedCounts = damage(`the column "queues" of the table "meta" is damaged`)
-
-// queueCounts parses meta.queues.
-func queueCounts(list string) (map[string]queueCount, error) {
-	of := map[string]queueCount{}
-	for entry := range strings.FieldsSeq(list) {
-		at := strings.LastIndexByte(entry, '=')
-		if at < 0 {
-			return nil, damagedCounts
-		}
-		c, err := readQueueCount(entry[at+1:])
-		if err != nil {
-			return nil, fmt.Errorf("cannot read the counts of queue %s: %w", entry[:at], err)
-		}
-		of[entry[:at]] = c
-	}
-	return of, nil
-}
-
-// readQueueCount parses WAITING/UID/KEPT/KEPT_BYTES.
-func readQueueCount(text string) (queueCount, error) {
-	var n [4]int64
-	parts := strings.Split(text, "/")
-	if len(parts) != len(n) {
-		return queueCount{}, damagedCounts
-	}
-	for i, part := range parts {
-		var err error
-		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil {
-			return queueCount{}, errors.Join(err, damagedCounts)
-		}
-	}
-	return queueCount{n[0], int(n[1]), n[2], n[3]}, nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -301,66 +303,6 @@ func (q *queueState) exists() bool {
 // hasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
 func (q *queueState) hasRow() bool { return q.exists() || q.keptJobs > 0 || q.keptBytes > 0 }
 
-// SetQueue implements store.Store. It sets the rule of a queue.
-func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
-	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
-		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
-	}
-	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
-}
-
-func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
-	m := &t.s.mem
-	if err := t.writeRule(q, rule); err != nil {
-		return err
-	}
-	t.requireReload()
-	old, weights, served, from := q.rule, m.lanes.weights, q.lastTurns, q.fixedTurns
-	passes, turn := map[*queueState]int64{}, m.lastPass
-	for _, other := range m.lanes.queues {
-		if other.Pass != 0 {
-			passes[other] = other.Pass
-			other.Pass = 0
-		}
-	}
-	t.undo = append(t.undo, func() {
-		q.setRule(old)
-		q.lastTurns, q.fixedTurns = served, from
-		m.lanes.weights, m.lastPass = weights, turn
-		for other, pass := range passes {
-			other.Pass = pass
-		}
-		m.lanes.updateQueue(q)
-	})
-	m.lastPass = 0
-	q.lastTurns, q.fixedTurns = nil, m.turnCount
-	t.publishTurns(q)
-	m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
-	q.setRule(rule)
-	m.lanes.updateQueue(q)
-	t.wakeAt(rule.Until)
-	t.rules.Readied = true
-	return nil
-}
-
-// writeRule writes the row of a queue, or deletes the row if it would hold no information.
-func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
-	var text []byte
-	switch {
-	case rule != store.DefaultQueueRule:
-		if text, err = json.Marshal(rule); err != nil {
-			return err
-		}
-	case q.Waiting == 0 && q.keptJobs == 0 && q.keptBytes == 0:
-		err = t.exec(`DELETE FROM queues WHERE name = ?`, q.Name)
-		return err
-	}
-	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes, string(text))
-	return err
-}
-
 // Queues lists the queues that exist, with the age of their oldest ready jobs.
 func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	known := func(*tx) (list []store.QueueState, err error) {
@@ -400,8 +342,8 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 // earliest of these times. It reads up to limit lanes and returns how many it read.
 func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64
-	err = r.query(func(r row) (bool, error) {
-		lanes = append(lanes, r.num(0))
+	err = r.Query(func(r database.Row) (bool, error) {
+		lanes = append(lanes, r.Num(0))
 		return len(lanes) < limit, nil
 	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))
 	q.Oldest = 0
@@ -410,34 +352,13 @@ func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 			break
 		}
 		var since int64
-		since, err = r.number(
+		since, err = r.Number(
 			`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
 		if at := queue.Millis(since); at != 0 && (q.Oldest == 0 || at < q.Oldest) {
 			q.Oldest = at
 		}
 	}
 	return len(lanes), err
-}
-
-// resumeQueues ends the pauses that are over, and returns when the next pause ends, 0 if none does.
-func (t *tx) resumeQueues() (next queue.Millis, err error) {
-	for _, q := range t.s.mem.lanes.queues {
-		switch until := q.rule.Until; {
-		case until == 0:
-		case until > t.now:
-			if next == 0 || until < next {
-				next = until
-			}
-		default:
-			if err := t.setRule(q, q.rule.Resumed()); err != nil {
-				return 0, err
-			}
-			if err := t.AddEvent(queue.EventAudit, nil, 0, resumedDetail(q)); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return next, nil
 }
 
 // admitQueues returns an error if the jobs exceed the limit of a queue, or if the user would have jobs in too
@@ -474,32 +395,20 @@ func (t *tx) newQueues(perQueue map[string]int64) (names []string) {
 }
 
 // readQueues reads the queues' counts and rules.
-func (s *engine) readQueues(all *queryBatch) {
+func (s *engine) readQueues(all *database.Batch) {
 	m := &s.mem
-	all.add(func(r row) (bool, error) {
-		q := m.lanes.state(r.text(0))
-		q.setCount(queueCount{r.num(1), int(r.num(2)), r.num(3), r.num(4)})
+	all.Add(func(r database.Row) (bool, error) {
+		q := m.lanes.state(r.Text(0))
+		q.setCount(records.QueueCount{Waiting: r.Num(1), UID: int(r.Num(2)), KeptJobs: r.Num(3), KeptBytes: r.Num(4)})
 		rule := store.DefaultQueueRule
-		if text := r.view(5); len(text) > 0 {
+		if text := r.View(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
-				return false, damage(fmt.Sprintf(`the table "queues" has invalid settings for queue %s: %s`, q.Name,
+				return false, database.Damage(fmt.Sprintf(`the table "queues" has invalid settings for queue %s: %s`, q.Name,
 					queue.Clip(string(text))))
 			}
 		}
-		m.lanes.weights += int(bit(rule.Weight != 1))
+		m.lanes.weights += int(records.Bit(rule.Weight != 1))
 		q.setRule(rule)
 		return true, nil
 	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)
-}
-
-// setRule sets the rule of the queue in memory.
-func (q *queueState) setRule(rule store.QueueRule) {
-	q.rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
-}
-
-// resumedDetail returns the detail of the event for a queue whose pause ended automatically.
-func resumedDetail(q *queueState) []byte {
-	// Encoding texts cannot fail.
-	detail, _ := json.Marshal(queue.EventDetail{Verb: "queue.resume", Target: q.Name})
-	return detail
 }

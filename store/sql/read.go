@@ -11,14 +11,16 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // job reads the job that the condition where selects. found is false if no job matches. reserved holds the
 // fences of leases that the jobs' rows do not contain yet.
 func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
 	err error) {
-	err = r.query(func(r row) (bool, error) {
-		j, _ = readJob(r, columns) // the Error of a damaged job describes the damage
+	err = r.Query(func(r database.Row) (bool, error) {
+		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
 		found = true
 		return false, nil
 	}, `SELECT `+columns+` FROM jobs `+where, args...)
@@ -68,7 +70,7 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 		reserved := s.reservations()
 		got, found, err := r.job(reserved, columns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !found {
-			if err = checkMissing(r.statements, id); err == nil {
+			if err = checkMissing(r.Statements, id); err == nil {
 				err = queue.NoJob(id)
 			}
 		}
@@ -80,12 +82,12 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 
 // Get reads a job by its id, without env and stdin.
 func (s *engine) Get(ctx context.Context, id string) (queue.Job, error) {
-	return s.byID(ctx, id, jobColumns)
+	return s.byID(ctx, id, records.JobColumns)
 }
 
 // GetFull reads a job by its id, with env and stdin.
 func (s *engine) GetFull(ctx context.Context, id string) (queue.Job, error) {
-	return s.byID(ctx, id, wholeColumns)
+	return s.byID(ctx, id, records.WholeColumns)
 }
 
 // History reads a page of a job's attempts, without their output.
@@ -107,14 +109,14 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 			}
 		}
 		bytes := 0
-		return r.query(func(r row) (bool, error) {
-			a := readAttempt(r)
+		return r.Query(func(r database.Row) (bool, error) {
+			a := records.ReadAttempt(r)
 			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
 				return false, nil
 			}
 			list = append(list, a)
 			return len(list) < limit, nil
-		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
+		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
 			int64(limit))
 	})
 	slices.Reverse(list)
@@ -137,12 +139,12 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
 		}
 		found := false
-		err = r.query(func(r row) (bool, error) {
-			a, found = readAttempt(r), true
-			a.Output, a.OutputRef, a.Result = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1),
-				bytes.Clone(r.view(attemptWidth+2))
+		err = r.Query(func(r database.Row) (bool, error) {
+			a, found = records.ReadAttempt(r), true
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptWidth)), r.Text(records.AttemptWidth+1),
+				bytes.Clone(r.View(records.AttemptWidth+2))
 			return false, nil
-		}, `SELECT `+attemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
+		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "the job has no attempt %d", n)
 		}
@@ -155,13 +157,13 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 // row. It returns an error if the job does not exist.
 func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
 	there := false
-	err = r.query(func(r row) (bool, error) {
+	err = r.Query(func(r database.Row) (bool, error) {
 		there = true
-		a, found = readJobAttempt(r)
+		a, found = records.ReadJobAttempt(r)
 		return false, nil
-	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+	}, `SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
-		err = missingJob(r.statements, seq)
+		err = missingJob(r.Statements, seq)
 	}
 	return a, found, err
 }
@@ -184,9 +186,9 @@ func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {
-			j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, ref.Seq)
+			j, found, err := r.job(reserved, records.JobColumns, `WHERE seq = ?`, ref.Seq)
 			if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
-				err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
+				err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
 			}
 			if err != nil {
 				return err
@@ -283,16 +285,16 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 // state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises Next to the position where it stopped.
 func (m *matcher) state(r *reader, state queue.State, result *store.Selected) error {
-	from, args := `WHERE`, []any{bit(len(m.parts) > 0)}
+	from, args := `WHERE`, []any{records.Bit(len(m.parts) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	scanned, selected, more := 0, 0, true
-	for piece, before := min(maxScanned, max(r.readLimit(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
+	for piece, before := min(maxScanned, max(r.ReadLimit(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
 		rows := 0
-		err := r.query(func(r row) (bool, error) {
+		err := r.Query(func(r database.Row) (bool, error) {
 			rows++
-			before = r.num(0)
+			before = r.Num(0)
 			more = m.take(r, state, &scanned, &selected, result)
 			return more, nil
 		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
@@ -305,34 +307,34 @@ func (m *matcher) state(r *reader, state queue.State, result *store.Selected) er
 }
 
 // take adds a job to the result if it matches. It reports whether to continue with the next job.
-func (m *matcher) take(r row, state queue.State, scanned, selected *int, result *store.Selected) bool {
-	if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
+func (m *matcher) take(r database.Row, state queue.State, scanned, selected *int, result *store.Selected) bool {
+	if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
 		return false
 	}
 	*scanned++
 	if m.matches(r) {
-		result.Refs = append(result.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)),
-			UID: int(r.num(3))})
+		result.Refs = append(result.Refs, store.Ref{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
+			UID: int(r.Num(3))})
 		*selected++
 	}
 	if *selected > m.Limit || *scanned >= maxScanned {
-		result.Next = max(result.Next, r.num(0))
+		result.Next = max(result.Next, r.Num(0))
 		return false
 	}
 	return true
 }
 
-func (m *matcher) matches(r row) bool {
-	if m.Viewer != nil && queue.HookSet(r.num(8))&queue.HookSettings != 0 && int64(*m.Viewer) != r.num(3) {
+func (m *matcher) matches(r database.Row) bool {
+	if m.Viewer != nil && queue.HookSet(r.Num(8))&queue.HookSettings != 0 && int64(*m.Viewer) != r.Num(3) {
 		return false
 	}
-	if m.UID != nil && int64(*m.UID) != r.num(3) || m.Queue != "" && r.text(7) != m.Queue {
+	if m.UID != nil && int64(*m.UID) != r.Num(3) || m.Queue != "" && r.Text(7) != m.Queue {
 		return false
 	}
-	if at := queue.Millis(cmp.Or(r.num(5), r.num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
+	if at := queue.Millis(cmp.Or(r.Num(5), r.Num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
 		return false
 	}
-	return m.labelled(r.view(6)) && m.glob(r.text(1))
+	return m.labelled(r.View(6)) && m.glob(r.Text(1))
 }
 
 // labelled reports whether the JSON of a job's labels contains all labels of the filter. A search for their
@@ -366,7 +368,7 @@ const oldestScanLimit = 1000
 func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
-			first, err := r.number(
+			first, err := r.Number(
 				`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
 				int64(state), int64(oldestScanLimit), int64(s.now()))
 			if err != nil {
@@ -387,16 +389,16 @@ func (s *engine) Events(ctx context.Context, after int64, limit int) (list []que
 	// Leave out later events: they are committed, but the counts do not include them yet.
 	last, _ := s.LastEvent()
 	err = s.reading(ctx, func(r *reader) error {
-		return r.query(func(r row) (bool, error) {
+		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{
-				Seq: r.num(0), At: queue.Millis(r.num(1)), Kind: queue.EventKind(r.text(2)), Job: r.num(3), ID: r.text(4),
-				State: queue.State(r.num(5)),
+				Seq: r.Num(0), At: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), Job: r.Num(3), ID: r.Text(4),
+				State: queue.State(r.Num(5)),
 			}
-			if err := json.Unmarshal(r.view(6), &e.Detail); err != nil {
+			if err := json.Unmarshal(r.View(6), &e.Detail); err != nil {
 				return false, fmt.Errorf("cannot read event %d: %w", e.Seq, err)
 			}
-			if r.num(8) != 0 {
-				e.Private = new(int(r.num(7)))
+			if r.Num(8) != 0 {
+				e.Private = new(int(r.Num(7)))
 			}
 			list = append(list, e)
 			return true, nil

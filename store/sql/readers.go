@@ -4,28 +4,30 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // readers is a pool of connections for reading.
 type readers struct {
-	open   func() (readConn, error)
+	open   func() (database.ReadConn, error)
 	slots  chan struct{} // semaphore: one element for each connection in use
 	closed chan struct{}
 
 	mu   sync.Mutex
-	idle []readConn // connections not in use; the last one was used most recently and is taken next; guarded by mu
+	idle []database.ReadConn // connections not in use; the last one was used most recently and is taken next; guarded by mu
 }
 
 // maxReaders is the maximum number of concurrent reads.
 const maxReaders = 4
 
 // newReaders returns a pool whose connections are created by open.
-func newReaders(open func() (readConn, error)) *readers {
+func newReaders(open func() (database.ReadConn, error)) *readers {
 	return &readers{open: open, slots: make(chan struct{}, maxReaders), closed: make(chan struct{})}
 }
 
 // take waits for a free connection, and opens one if necessary.
-func (r *readers) take(ctx context.Context) (readConn, error) {
+func (r *readers) take(ctx context.Context) (database.ReadConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -57,13 +59,13 @@ func (r *readers) take(ctx context.Context) (readConn, error) {
 }
 
 // put returns a connection to the pool. It closes a connection that is not sound.
-func (r *readers) put(c readConn, sound bool) {
+func (r *readers) put(c database.ReadConn, sound bool) {
 	if sound {
 		r.mu.Lock()
 		r.idle = append(r.idle, c)
 		r.mu.Unlock()
 	} else {
-		c.close() // ignore an error: the caller has reported why the connection is not sound
+		c.Close() // ignore an error: the caller has reported why the connection is not sound
 	}
 	<-r.slots
 }
@@ -77,7 +79,7 @@ func (r *readers) close() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.idle {
-		err = errors.Join(err, c.close())
+		err = errors.Join(err, c.Close())
 	}
 	r.idle = nil
 	return err
@@ -86,22 +88,22 @@ func (r *readers) close() (err error) {
 // reader is a connection during one read. All its statements see the same state of the database. The read
 // ends with ctx.
 type reader struct {
-	statements
+	database.Statements
 	ctx context.Context
 }
 
-// query executes a query, unless the context of the read has ended.
-func (r *reader) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+// Query executes a query, unless the context of the read has ended.
+func (r *reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	return r.statements.query(each, sql, args...)
+	return r.Statements.Query(each, sql, args...)
 }
 
-// number returns the integer in the first row of a query, or 0 if there is no row.
-func (r *reader) number(sql string, args ...any) (n int64, err error) {
-	err = r.query(func(r row) (bool, error) {
-		n = r.num(0)
+// Number returns the integer in the first row of a query, or 0 if there is no row.
+func (r *reader) Number(sql string, args ...any) (n int64, err error) {
+	err = r.Query(func(r database.Row) (bool, error) {
+		n = r.Num(0)
 		return false, nil
 	}, sql, args...)
 	return n, err
@@ -125,12 +127,12 @@ func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error)
 
 // readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
 // was lost before anything was read.
-func (s *engine) readBy(ctx context.Context, c readConn, f func(*reader) error) (lost bool, err error) {
+func (s *engine) readBy(ctx context.Context, c database.ReadConn, f func(*reader) error) (lost bool, err error) {
 	budget := s.backend.readBudget()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	release := c.interruptWhenDone(within)
-	if err = c.beginReading(); err == nil {
+	release := c.InterruptWhenDone(within)
+	if err = c.BeginReading(); err == nil {
 		err = f(&reader{c, within})
 	} else {
 		lost = within.Err() == nil
@@ -139,9 +141,9 @@ func (s *engine) readBy(ctx context.Context, c readConn, f func(*reader) error) 
 	if changed := s.backend.checkReadable(); changed != nil {
 		err = changed
 	}
-	ended := c.endReading()
+	ended := c.EndReading()
 	s.readers.put(c, ended == nil && !lost)
-	if err != nil && within.Err() != nil && c.isInterruption(err) {
+	if err != nil && within.Err() != nil && c.IsInterruption(err) {
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // The time limit of a read starts when it gets a connection, regardless of how long it waited for one. A read
@@ -17,7 +18,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 3)
-		var taken []readConn
+		var taken []database.ReadConn
 		for range maxReaders {
 			c, err := s.readers.take(t.Context())
 			if err != nil {
@@ -78,7 +79,7 @@ func TestALongReadEnds(t *testing.T) {
 	why := "a test"
 	s.walStuck.Store(&why) // shortens the time limit of reads
 	endless := func(r *reader) error {
-		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
+		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	}
 	begun := time.Now()
@@ -103,12 +104,12 @@ func TestAReadSeesOneMoment(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	err := s.reading(t.Context(), func(r *reader) error {
-		before, err := r.number(`SELECT count(*) FROM jobs`)
+		before, err := r.Number(`SELECT count(*) FROM jobs`)
 		if err != nil {
 			return err
 		}
 		enqueue(t, s, 5)
-		after, err := r.number(`SELECT count(*) FROM jobs`)
+		after, err := r.Number(`SELECT count(*) FROM jobs`)
 		if before != 2 || after != 2 {
 			t.Errorf("it saw %d jobs, and then %d", before, after)
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // OpenReadOnly opens the database of a directory whose service is not running, for reading only. All changes
@@ -23,7 +25,7 @@ import (
 // fs.ErrNotExist if there is no database.
 // See docs/decisions/0068.
 func OpenReadOnly(o Options) (*Store, error) {
-	path := filepath.Join(o.Dir, databaseName)
+	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
 	info, err := os.Stat(path)
 	if err == nil && info.Size() == 0 { // an empty file means that no queue has been stored yet
 		err = fs.ErrNotExist
@@ -40,13 +42,13 @@ func OpenReadOnly(o Options) (*Store, error) {
 	}
 	s.readPath, s.readFlags = name, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_URI
 	s.readers = newReaders(s.reader)
-	if s.conn, err = openAs(name, s.readFlags, readerPragmas()...); err != nil {
+	if s.conn, err = sqlitedb.OpenAs(name, s.readFlags, sqlitedb.ReaderPragmas()...); err != nil {
 		return nil, cannotOpen(path, err)
 	}
 	s.db = s.conn
 	if err = s.loadReadOnly(o.OrderOf); err != nil {
-		s.conn.close()
-		return nil, explain(path, err)
+		s.conn.Close()
+		return nil, sqlitedb.Explain(path, err)
 	}
 	s.writerToken <- struct{}{}
 	return s, nil
@@ -54,23 +56,23 @@ func OpenReadOnly(o Options) (*Store, error) {
 
 // loadReadOnly loads the writer's cache in one snapshot.
 func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error)) error {
-	if err := s.conn.exec(`BEGIN`); err != nil {
+	if err := s.conn.Exec(`BEGIN`); err != nil {
 		return err
 	}
-	defer s.conn.exec(`ROLLBACK`) // ends the snapshot; nothing was written
-	if err := checkTables(s.conn); err != nil {
+	defer s.conn.Exec(`ROLLBACK`) // ends the snapshot; nothing was written
+	if err := sqlitedb.CheckTables(s.conn); err != nil {
 		return err
 	}
-	if err := checkHighWater(s.conn, s.dir); err != nil {
+	if err := sqlitedb.CheckHighWater(s.conn, s.dir); err != nil {
 		return err
 	}
-	version, err := s.conn.number(`PRAGMA user_version`)
+	version, err := s.conn.Number(`PRAGMA user_version`)
 	if err != nil {
 		return err
 	}
-	if version < int64(len(migrations)) {
+	if version < int64(len(database.Migrations)) {
 		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service of this version once to update the database", s.dir, version, len(migrations))
+			"version %d; start the service of this version once to update the database", s.dir, version, len(database.Migrations))
 	}
 	if err := s.load(); err != nil || orderOf == nil {
 		return err
@@ -86,11 +88,11 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 
 // cannotOpen returns the caller's error if a database cannot be opened for reading.
 func cannotOpen(path string, err error) error {
-	if e, ok := errors.AsType[*sqliteError](err); ok && e.code&0xff == sqlite3.SQLITE_CANTOPEN {
+	if e, ok := errors.AsType[*sqlitedb.Error](err); ok && e.Code&0xff == sqlite3.SQLITE_CANTOPEN {
 		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask "+
 			"their owner or root (%v)", filepath.Dir(path), err)
 	}
-	return explain(path, err)
+	return sqlitedb.Explain(path, err)
 }
 
 // fileState identifies the content of a file, to detect changes.
@@ -125,7 +127,7 @@ func readOnlyName(path string, now fileStates) (string, error) {
 		if _, err := os.Stat(path + "-shm"); err != nil {
 			return "", queue.Errorf(queue.CodeWrongState,
 				"the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; "+
-					"start the service with: queuectl --dir %s service start", filepath.Dir(path), databaseName, databaseName,
+					"start the service with: queuectl --dir %s service start", filepath.Dir(path), sqlitedb.DatabaseName, sqlitedb.DatabaseName,
 				queue.ShellWord(filepath.Dir(path)))
 		}
 	}
@@ -134,7 +136,7 @@ func readOnlyName(path string, now fileStates) (string, error) {
 
 // checkUnchanged returns an error if a service has changed the files since they were opened.
 func (s *Store) checkUnchanged() error {
-	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, databaseName)) {
+	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, sqlitedb.DatabaseName)) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; "+

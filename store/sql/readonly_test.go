@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // contents returns the contents of all files in a directory by name.
@@ -35,7 +36,7 @@ func contents(t *testing.T, dir string) map[string]string {
 func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
 		dir := createDatabase(t, 3)
-		path := filepath.Join(dir, databaseName)
+		path := filepath.Join(dir, sqlitedb.DatabaseName)
 		want := ""
 		if dies {
 			said, die := startOtherProgram(t, path,
@@ -91,16 +92,16 @@ func TestReadOnlyRefusals(t *testing.T) {
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no database: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(empty, databaseName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(empty, sqlitedb.DatabaseName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an empty file: %v", err)
 	}
 	dir := createDatabase(t, 1)
-	_, die := startOtherProgram(t, filepath.Join(dir, databaseName), `UPDATE jobs SET error = 'committed'`)
+	_, die := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `UPDATE jobs SET error = 'committed'`)
 	die()
-	if err := os.Remove(filepath.Join(dir, databaseName+"-shm")); err != nil {
+	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName+"-shm")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(Options{Dir: dir}); !errors.Is(err, queue.ErrWrongState) {

@@ -1,5 +1,7 @@
 package sql
 
+import "github.com/queuectl/queuectl/store/database"
+
 // Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
 const (
 	// removeWithJob bounds how many attempts, and how many dependency rows, are removed together with their
@@ -24,13 +26,13 @@ type attemptRange struct {
 // output.
 func (t *tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 	a.all = true
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		if a.n == limit || a.stored >= removeBytes {
 			a.all = false
 			return false, nil
 		}
 		a.n++
-		a.last, a.outputs, a.stored = r.num(0), a.outputs+max(0, r.num(1)), a.stored+r.num(2)
+		a.last, a.outputs, a.stored = r.Num(0), a.outputs+max(0, r.Num(1)), a.stored+r.Num(2)
 		return true, nil
 	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
 	return a, err
@@ -41,10 +43,10 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	if a.n == 0 {
 		return nil
 	}
-	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.last); err != nil {
+	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.last); err != nil {
 		return err
 	}
-	if err := t.exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.last); err != nil {
+	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.last); err != nil {
 		return err
 	}
 	t.s.mem.outputs -= a.outputs
@@ -67,16 +69,16 @@ func (t *tx) Remove(seq int64) error {
 	if all && a.all && t.removed+a.n <= maxRemoved {
 		err = t.removeAttempts(seq, a)
 	} else {
-		err = t.exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
+		err = t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
 		t.wakeAt(t.now)
 	}
 	if err != nil {
 		return err
 	}
-	if err := t.exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
+	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
-	err = t.exec(`DELETE FROM jobs WHERE seq = ?`, seq)
+	err = t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
 	return err
 }
 
@@ -84,8 +86,8 @@ func (t *tx) Remove(seq int64) error {
 // called again.
 func (t *tx) tidyRemoved() (more bool, err error) {
 	var seq int64
-	err = t.query(func(r row) (bool, error) {
-		seq, more = r.num(0), true
+	err = t.Query(func(r database.Row) (bool, error) {
+		seq, more = r.Num(0), true
 		return false, nil
 	}, `SELECT seq FROM removed ORDER BY seq LIMIT 1`)
 	if err != nil || !more {
@@ -100,7 +102,7 @@ func (t *tx) tidyRemoved() (more bool, err error) {
 		err = t.removeAttempts(seq, a)
 	}
 	if err == nil && a.all {
-		err = t.exec(`DELETE FROM removed WHERE seq = ?`, seq)
+		err = t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
 	}
 	return true, err
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have
@@ -68,7 +70,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 // transaction, which it did not commit, is not.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
 	dir := createDatabase(t, 1)
-	path := filepath.Join(dir, databaseName)
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
 	said, die := startOtherProgram(t, path,
 		`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 	die()
@@ -94,12 +96,12 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
-		tx.drafts = []texts{{terms: "{}"}}
+		tx.drafts = []records.Texts{{Terms: "{}"}}
 		if err := tx.rules.Insert(&j, 0, 0, tx.s.mem.nextSeq, "undone"); err != nil {
 			t.Error(err)
 		}
 		tx.s.mem.nextSeq++
-		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
 	if err == nil {
@@ -189,7 +191,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
 		err := s.do(t.Context(), urgent, func(tx *tx) error {
-			n, err := tx.number(`SELECT count(*) FROM ` + table)
+			n, err := tx.Number(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows are left in %s", n, table)
 			}
@@ -216,7 +218,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	}
 	before := s.UserBytes(0)
 	s.Close()
-	full := filepath.Join(dir, reserve) // a directory with this name prevents creating the reserve
+	full := filepath.Join(dir, sqlitedb.ReserveName) // a directory with this name prevents creating the reserve
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +325,8 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 			}
 		}
 		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
-			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
-				bit(s.Order() == byPriority))
+			n, err = tx.Number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
+				records.Bit(s.Order() == byPriority))
 			return err
 		})
 		if err != nil {

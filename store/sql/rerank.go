@@ -73,7 +73,7 @@ func (s *engine) resumeRanking(ctx context.Context) error {
 // beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
 func (t *tx) beginRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
-	if err := t.exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
+	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
 		return err
 	}
 	for seq := range t.s.mem.leases {
@@ -91,7 +91,7 @@ func (t *tx) beginRanking() error {
 
 func (t *tx) endRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
-	err := t.exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
+	err := t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
 	return err
 }
 

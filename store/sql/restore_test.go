@@ -11,6 +11,9 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // createBackup returns a backup of a queue with n jobs that have the given command.
@@ -48,7 +51,7 @@ func backup(t *testing.T, s *Store) (file string) {
 }
 
 func restore(dir, file string) error {
-	_, replace, err := Restore(dir, file, func(string) (io.WriteCloser, error) {
+	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
 			errors.New("no outputs here")
 	}, func(int64, int64) {})
@@ -66,25 +69,25 @@ func restore(dir, file string) error {
 // journal to the new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
-	killed := filepath.Join(t.TempDir(), preparedName)
-	if err := copyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
+	killed := filepath.Join(t.TempDir(), integrity.PreparedName)
+	if err := integrity.CopyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := openConn(killed, `journal_mode = delete`, `cache_size = 2`)
+	c, err := sqlitedb.Open(killed, `journal_mode = delete`, `cache_size = 2`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range []string{`BEGIN`, `UPDATE jobs SET error = 'changed'`} {
-		if err := c.exec(q); err != nil {
+		if err := c.Exec(q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, end := range []string{"", "-journal"} {
-		if err := copyFile(filepath.Join(dir, preparedName+end), killed+end, func(int64, int64) {}); err != nil {
+		if err := integrity.CopyFile(filepath.Join(dir, integrity.PreparedName+end), killed+end, func(int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.close()
+	c.Close()
 	if err := restore(dir, createBackup(t, 300, "new")); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +102,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 			t.Fatalf("job %s is of another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, preparedName+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedName+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -113,14 +116,14 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 		`ALTER TABLE events RENAME COLUMN kind TO sort`,
 	} {
 		file := createBackup(t, 3, "true")
-		c, err := openConn(file)
+		c, err := sqlitedb.Open(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.exec(change); err != nil {
+		if err := c.Exec(change); err != nil {
 			t.Fatal(err)
 		}
-		c.close()
+		c.Close()
 		dir := t.TempDir()
 		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) ||
 			!strings.Contains(fmt.Sprint(err), "not a valid backup") {
@@ -136,17 +139,17 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 // faults in it.
 func TestRestoreOfANewerSchema(t *testing.T) {
 	file := createBackup(t, 3, "true")
-	c, err := openConn(file)
+	c, err := sqlitedb.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range []string{`ALTER TABLE jobs ADD COLUMN newer TEXT`, `CREATE TABLE newest (n INTEGER)`,
-		fmt.Sprintf(`PRAGMA user_version = %d`, len(migrations)+1)} {
-		if err := c.exec(q); err != nil {
+		fmt.Sprintf(`PRAGMA user_version = %d`, len(database.Migrations)+1)} {
+		if err := c.Exec(q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.close()
+	c.Close()
 	dir := t.TempDir()
 	if err := restore(dir, file); err != nil {
 		t.Fatal(err)

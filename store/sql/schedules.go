@@ -9,6 +9,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -21,8 +23,8 @@ const (
 )
 
 // readSchedule reads a schedule from a row. If its texts are damaged, its Note says so.
-func readSchedule(r row, whole bool) store.Schedule {
-	n, t := r.num, r.text
+func readSchedule(r database.Row, whole bool) store.Schedule {
+	n, t := r.Num, r.Text
 	s := store.Schedule{
 		Name: t(0), Gen: n(1), UID: int(n(2)), Cron: t(3), Zone: t(4), Jitter: time.Duration(n(5)) * time.Millisecond,
 		CatchUp: store.CatchUp(t(6)), Overlap: store.Overlap(t(7)), AtBoot: n(8) != 0, Boot: t(9),
@@ -61,7 +63,7 @@ type keptDraft struct {
 
 // draftTexts encodes the draft of a schedule's jobs.
 func draftTexts(j queue.Job) (draft, input string, err error) {
-	input = inputOf(&j.Execution)
+	input = records.InputOf(&j.Execution)
 	j.Env, j.Stdin = nil, ""
 	kept := keptDraft{Job: j}
 	for _, d := range j.DependsOn {
@@ -89,7 +91,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		} else if old.gen != p.Replaces {
 			return store.ErrScheduleChanged
 		}
-		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
+		own, err := t.Number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
 			int64(put.UID), put.Name)
 		if err != nil {
 			return err
@@ -111,13 +113,13 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		}
 		stored = put
 		stored.Gen = t.s.mem.nextEvent
-		if err := t.exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
+		if err := t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron, zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
 			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp),
-			string(put.Overlap), bit(put.AtBoot), put.Boot,
+			string(put.Overlap), records.Bit(put.AtBoot), put.Boot,
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
 			bytes); err != nil {
 			return err
@@ -143,8 +145,8 @@ type storedSchedule struct {
 }
 
 func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
-	err = t.query(func(r row) (bool, error) {
-		s = storedSchedule{r.num(0), int(r.num(1)), r.num(2)}
+	err = t.Query(func(r database.Row) (bool, error) {
+		s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)}
 		return false, nil
 	}, `SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
 	return s, err
@@ -166,7 +168,7 @@ func errNoSchedule(name string) error {
 
 // Schedule implements rules.Tx.
 func (t *tx) Schedule(name string) (s store.Schedule, err error) {
-	err = t.query(func(r row) (bool, error) {
+	err = t.Query(func(r database.Row) (bool, error) {
 		s = readSchedule(r, true)
 		return false, nil
 	}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, name)
@@ -182,7 +184,7 @@ func (t *tx) SetTimes(s *store.Schedule) error {
 	if s.PausedBy != nil {
 		by = int64(*s.PausedBy)
 	}
-	err := t.exec(`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
+	err := t.Exec(`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
 		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.Boot, int64(s.PausedAt), by, s.Note, s.Name)
 	return err
 }
@@ -198,11 +200,11 @@ func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
 	if r.RequestedBy != nil {
 		by = int64(*r.RequestedBy)
 	}
-	if err := t.exec(`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	if err := t.Exec(`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		schedule, int64(r.Instant), int64(t.now), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
 		return err
 	}
-	err := t.exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
+	err := t.Exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
 	return err
 }
 
@@ -217,7 +219,7 @@ func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedul
 	err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		runs = nil
-		if err := r.query(func(r row) (bool, error) {
+		if err := r.Query(func(r database.Row) (bool, error) {
 			found = readSchedule(r, true)
 			return false, nil
 		}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, name); err != nil {
@@ -226,11 +228,11 @@ func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedul
 		if found.Gen == 0 {
 			return errNoSchedule(name)
 		}
-		return r.query(func(r row) (bool, error) {
-			run := store.ScheduleRun{Instant: queue.Millis(r.num(0)), At: queue.Millis(r.num(1)),
-				Outcome: store.Outcome(r.text(2)), Job: r.num(3), ID: r.text(4), Note: r.text(7)}
-			if r.num(5) == 0 {
-				by := int(r.num(6))
+		return r.Query(func(r database.Row) (bool, error) {
+			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), At: queue.Millis(r.Num(1)),
+				Outcome: store.Outcome(r.Text(2)), Job: r.Num(3), ID: r.Text(4), Note: r.Text(7)}
+			if r.Num(5) == 0 {
+				by := int(r.Num(6))
 				run.RequestedBy = &by
 			}
 			runs = append(runs, run)
@@ -245,9 +247,9 @@ func (s *engine) Schedules(ctx context.Context, after string, limit int) (list [
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
 		bytes := 0
-		return r.query(func(r row) (bool, error) {
+		return r.Query(func(r database.Row) (bool, error) {
 			list = append(list, readSchedule(r, false))
-			bytes += len(r.view(scheduleDraft))
+			bytes += len(r.View(scheduleDraft))
 			return len(list) < limit && bytes < store.MaxPageBytes, nil
 		}, `SELECT `+scheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`, after, int64(limit))
 	})
@@ -267,10 +269,10 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 			return store.ErrScheduleChanged
 		}
 		t.Holds(old.uid, -old.bytes, 0)
-		if err := t.exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
+		if err := t.Exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
 			return err
 		}
-		if err := t.exec(`DELETE FROM schedule_runs WHERE name = ?`, name); err != nil {
+		if err := t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name); err != nil {
 			return err
 		}
 		return t.tellSchedule(queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name})
@@ -323,22 +325,22 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 		}
 		var list []named
 		turns := map[int64]int{} // by uid
-		add := func(r row) (bool, error) {
-			list = append(list, named{r.text(0), turns[r.num(1)]})
-			turns[r.num(1)]++
+		add := func(r database.Row) (bool, error) {
+			list = append(list, named{r.Text(0), turns[r.Num(1)]})
+			turns[r.Num(1)]++
 			return len(list) < maxDue, nil
 		}
 		if boot != "" {
 			for _, other := range []string{`boot < ?`, `boot > ?`} {
-				if err := r.query(
+				if err := r.Query(
 					add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+
 						` LIMIT ?`, boot, int64(maxDue)); err != nil {
 					return err
 				}
 			}
 		}
-		err := r.query(func(r row) (bool, error) {
-			if at := queue.Millis(r.num(2)); at > now {
+		err := r.Query(func(r database.Row) (bool, error) {
+			if at := queue.Millis(r.Num(2)); at > now {
 				next = min(next, time.Duration(at-now)*time.Millisecond)
 				return false, nil
 			}
@@ -347,7 +349,7 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
 		for _, one := range list[:min(len(list), limit)] {
 			if err == nil {
-				err = r.query(func(r row) (bool, error) {
+				err = r.Query(func(r database.Row) (bool, error) {
 					due = append(due, readSchedule(r, true))
 					return false, nil
 				}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, one.name)
@@ -383,7 +385,7 @@ func (t *tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 	if err := rules.Admit(t, draft.UID, 1, f.MaxPending, f.MaxPendingUser); err != nil {
 		return 0, "", err
 	}
-	if err := rules.AdmitBytes(t, draft.UID, totalSize(drafts, list), f.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, draft.UID, records.TotalSize(drafts, list), f.MaxBytesUser); err != nil {
 		return 0, "", err
 	}
 	if err := t.admitQueues(draft.UID, rules.PerQueue(drafts)); err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // maxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
@@ -70,13 +72,13 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 
 // forScreen reads a job. It omits the job's settings if submitter is set and the job belongs to another user.
 func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
-	columns, args := jobColumns, []any{seq}
+	columns, args := records.JobColumns, []any{seq}
 	if submitter != nil {
-		columns, args = ownColumns, []any{int64(*submitter), seq}
+		columns, args = records.OwnColumns, []any{int64(*submitter), seq}
 	}
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
 	if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
-		err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
+		err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }
@@ -123,8 +125,8 @@ func timedJobs(r *reader, rows int) ([]rankedJob, error) {
 
 // rankedBy returns the sort keys and numbers of the jobs that a statement selects.
 func (r *reader) rankedBy(sql string, args ...any) (list []rankedJob, err error) {
-	err = r.query(func(r row) (bool, error) {
-		list = append(list, rankedJob{r.num(0), r.num(1)})
+	err = r.Query(func(r database.Row) (bool, error) {
+		list = append(list, rankedJob{r.Num(0), r.Num(1)})
 		return true, nil
 	}, sql, args...)
 	return list, err

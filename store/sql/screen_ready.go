@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -81,29 +82,29 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 		inLane   = 1
 	)
 	byName := map[laneName]*readyLane{}
-	add := func(place int64) func(row) (bool, error) {
-		return func(r row) (bool, error) {
-			if r.num(5) != place {
+	add := func(place int64) func(database.Row) (bool, error) {
+		return func(r database.Row) (bool, error) {
+			if r.Num(5) != place {
 				return true, nil
 			}
-			name := laneName{r.text(0), int(r.num(1))}
+			name := laneName{r.Text(0), int(r.Num(1))}
 			l := byName[name]
 			if l == nil {
 				l = &readyLane{queue: name.queue, uid: name.uid}
 				byName[name], lanes = l, append(lanes, l)
 			}
-			l.list = append(l.list, readyJob{rankedJob{r.num(2), r.num(3)}, r.num(4)})
+			l.list = append(l.list, readyJob{rankedJob{r.Num(2), r.Num(3)}, r.Num(4)})
 			return true, nil
 		}
 	}
-	err = r.query(add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
+	err = r.Query(add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
 		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
 	if err == nil && len(reserved) > 0 {
 		var seqs []byte
 		for seq := range reserved {
 			seqs = append(strconv.AppendInt(seqs, seq, 10), ' ')
 		}
-		err = r.query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.isOneOf("seq"), string(bytes.TrimSpace(seqs)))
+		err = r.Query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.IsOneOf("seq"), string(bytes.TrimSpace(seqs)))
 	}
 	for _, l := range lanes {
 		slices.SortFunc(l.list, func(a, b readyJob) int { return a.compare(b.rankedJob) })
@@ -116,8 +117,8 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
 		l := &readyLane{id: -1}
-		err = r.query(func(r row) (bool, error) {
-			l.id, l.queue, l.uid = r.num(0), r.text(1), int(r.num(2))
+		err = r.Query(func(r database.Row) (bool, error) {
+			l.id, l.queue, l.uid = r.Num(0), r.Text(1), int(r.Num(2))
 			return false, nil
 		}, `SELECT lane, queue, uid FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ? ORDER BY lane, rank, seq LIMIT 1`, last)
 		if err != nil || l.id < 0 {
@@ -135,11 +136,11 @@ func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 func (r *reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
 	for end := false; !end && len(l.list) == 0; limit = readyPiece {
 		n := 0
-		err := r.query(func(r row) (bool, error) {
+		err := r.Query(func(r database.Row) (bool, error) {
 			n++
-			after = rules.Position{Rank: r.num(0), Seq: r.num(1)}
+			after = rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
 			if _, claimed := reserved[after.Seq]; !claimed {
-				l.list = append(l.list, readyJob{rankedJob{after.Rank, after.Seq}, r.num(2)})
+				l.list = append(l.list, readyJob{rankedJob{after.Rank, after.Seq}, r.Num(2)})
 			}
 			return true, nil
 		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for
@@ -17,7 +20,7 @@ func (t *tx) openLanesOfUsers(q *queueState) error {
 			SELECT (SELECT lanes.uid` + open + ` AND lanes.uid > known.uid ORDER BY lanes.uid LIMIT 1)
 				FROM known WHERE known.uid IS NOT NULL) SELECT uid FROM known WHERE uid IS NOT NULL)`
 		these = `unnest(string_to_array(?4, ' ')::bigint[])`
-		best  = ` AS users (of_user), LATERAL (SELECT ` + laneColumns + open + `
+		best  = ` AS users (of_user), LATERAL (SELECT ` + records.LaneColumns + open + `
 			AND uid = of_user AND id NOT IN (SELECT unnest(string_to_array(?3, ' ')::bigint[]))
 			ORDER BY head_rank, head_seq LIMIT ?2) AS l`
 	)
@@ -34,8 +37,8 @@ func (t *tx) openLanesOfUsers(q *queueState) error {
 		}
 		from, args = these, append(args, strings.Join(uids, " "))
 	}
-	return t.query(func(r row) (bool, error) {
-		l, err := readLane(r)
+	return t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
 		if err != nil {
 			return false, err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -70,7 +71,7 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 					t.Errorf("the service starts with %v, want %q", err, c.refused)
 				}
 				said := ""
-				for _, f := range ExamineServer(t.Context(), url) {
+				for _, f := range pgdb.Examine(t.Context(), url) {
 					if f.Level == store.LevelFailure {
 						said += f.Message + "\n"
 					}

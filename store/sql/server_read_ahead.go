@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -31,9 +34,9 @@ type readAhead struct {
 // laneRows holds consecutive jobs of a lane.
 type laneRows struct {
 	from rules.Position
-	rows []serverRow // with wholeColumns
-	next *laneHead   // the job after the last row; nil at the end of the lane
-	size int         // how many jobs the query asked for
+	rows []pgdb.Row // with WholeColumns
+	next *laneHead  // the job after the last row; nil at the end of the lane
+	size int        // how many jobs the query asked for
 }
 
 // laneHead holds those fields of a lane's first job that decide the rank of the lane.
@@ -45,8 +48,8 @@ type laneHead struct {
 // laneHeadColumns lists the columns that readLaneHead reads.
 const laneHeadColumns = `lane, seq, rank, state, priority, expires_at`
 
-func readLaneHead(r row) laneHead {
-	return laneHead{rules.Position{Rank: r.num(2), Seq: r.num(1)}, headPriority(r.num(3), r.num(4), r.num(5))}
+func readLaneHead(r database.Row) laneHead {
+	return laneHead{rules.Position{Rank: r.Num(2), Seq: r.Num(1)}, headPriority(r.Num(3), r.Num(4), r.Num(5))}
 }
 
 func comparePositions(a, b rules.Position) int {
@@ -88,16 +91,18 @@ func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bo
 	}
 	l := a.lanes[lane]
 	for i := range l.rows {
-		r := row{server: &l.rows[i]}
+		r := &l.rows[i]
 		if at := position(r); !from.After(at) {
-			return &laneHead{at, headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))}, true
+			return &laneHead{at, headPriority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))}, true
 		}
 	}
 	return l.next, true
 }
 
-// position returns the lane position of a row that was read with wholeColumns.
-func position(r row) rules.Position { return rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)} }
+// position returns the lane position of a row that was read with WholeColumns.
+func position(r database.Row) rules.Position {
+	return rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
+}
 
 // covers reports whether l includes a lane's first job at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
@@ -106,7 +111,7 @@ func (l *laneRows) covers(from rules.Position) bool {
 
 // findAhead passes a lane's jobs from l.Next on to each, and first reads them if necessary. It reports
 // whether the lane has no further jobs.
-func (t *tx) findAhead(l *rules.LaneScan, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
+func (t *tx) findAhead(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.Next
 	known := t.readAhead.lanes[l.Lane.ID]
 	if !known.covers(from) || known.next != nil && !known.next.position.After(from) {
@@ -116,11 +121,11 @@ func (t *tx) findAhead(l *rules.LaneScan, each func(r row, gone bool) (more bool
 		known = t.readAhead.lanes[l.Lane.ID]
 	}
 	for i := range known.rows {
-		r := row{server: &known.rows[i]}
+		r := &known.rows[i]
 		if from.After(position(r)) {
 			continue
 		}
-		if more, err := each(r, t.hasLeftLane(r.num(0))); !more || err != nil {
+		if more, err := each(r, t.hasLeftLane(r.Num(0))); !more || err != nil {
 			return false, err
 		}
 	}
@@ -133,7 +138,7 @@ func (t *tx) findAhead(l *rules.LaneScan, each func(r row, gone bool) (more bool
 // fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The
 // parameter known holds the rows that were already read from l's lane; nil means none.
 func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
-	limit, size := t.readLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.ExpectedJobs)
+	limit, size := t.ReadLimit(math.MaxInt32, t.s.typicalJobBytes), max(1, l.ExpectedJobs)
 	if known != nil {
 		size = 2 * known.size
 	}
@@ -160,22 +165,22 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
 		ORDER BY rank, seq `
 	args := []any{strings.Join(ids, " "), strings.Join(ranks, " "), strings.Join(seqs, " "), int64(size)}
-	var batch queryBatch
-	batch.add(func(r row) (bool, error) {
-		rows := lanes[r.num(laneColumn)]
-		rows.rows = append(rows.rows, r.server.clone())
+	var batch database.Batch
+	batch.Add(func(r database.Row) (bool, error) {
+		rows := lanes[r.Num(records.LaneColumn)]
+		rows.rows = append(rows.rows, r.(*pgdb.Row).Clone())
 		return true, nil
-	}, `SELECT j.*`+from+wholeColumns+where+`LIMIT ?4) AS j`, args...)
-	batch.add(func(r row) (bool, error) {
-		lanes[r.num(0)].next = new(readLaneHead(r))
+	}, `SELECT j.*`+from+records.WholeColumns+where+`LIMIT ?4) AS j`, args...)
+	batch.Add(func(r database.Row) (bool, error) {
+		lanes[r.Num(0)].next = new(readLaneHead(r))
 		return true, nil
 	}, `SELECT j.*`+from+laneHeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
-	if err := t.conn.queries(batch.queries); err != nil {
+	if err := t.Conn.Queries(batch.Queries); err != nil {
 		return err
 	}
 	for _, rows := range lanes { // sort the rows, because a join returns them in no defined order
-		slices.SortFunc(rows.rows, func(a, b serverRow) int {
-			return comparePositions(position(row{server: &a}), position(row{server: &b}))
+		slices.SortFunc(rows.rows, func(a, b pgdb.Row) int {
+			return comparePositions(position(&a), position(&b))
 		})
 	}
 	if t.readAhead.lanes == nil {

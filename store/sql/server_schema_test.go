@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -67,7 +68,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 				pgserver.Query(t, url, c.change)
 			}
 			said := ""
-			for _, f := range ExamineServer(t.Context(), url) {
+			for _, f := range pgdb.Examine(t.Context(), url) {
 				if strings.HasPrefix(f.Message, "the database ") && f.Level == store.LevelFailure {
 					said += f.Message + "; " + f.Next + "\n"
 				}
@@ -83,7 +84,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 				return
 			}
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), c.refused) ||
-				!strings.HasSuffix(err.Error(), "; "+afterOtherSchema) {
+				!strings.HasSuffix(err.Error(), "; "+pgdb.AfterOtherSchema) {
 				t.Errorf("the service starts with %v, want %q", err, c.refused)
 			}
 			if err != nil && said != err.Error()+"\n" {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/storetest"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
@@ -32,21 +34,21 @@ func emptyDatabase(t *testing.T) (url string) {
 // emptyTables resets the tables to their initial contents.
 func emptyTables(t *testing.T, url string) {
 	t.Helper()
-	tables, err := tablesOf()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var script strings.Builder
-	for _, table := range tables {
-		switch table.name {
+	for _, statement := range database.Migrations[0] {
+		words := strings.Fields(statement)
+		if words[0] != "CREATE" || words[1] != "TABLE" {
+			continue
+		}
+		switch table := words[2]; table {
 		// Truncate the large tables, because deleted rows would slow down later scans.
 		case "jobs", "attempts", "events", "edges", "lanes", "meta":
-			script.WriteString("TRUNCATE " + table.name + ";")
+			script.WriteString("TRUNCATE " + table + ";")
 		default:
-			script.WriteString("DELETE FROM " + table.name + ";")
+			script.WriteString("DELETE FROM " + table + ";")
 		}
 	}
-	for _, statement := range migrations[0] {
+	for _, statement := range database.Migrations[0] {
 		if strings.HasPrefix(statement, "INSERT") {
 			script.WriteString(statement + ";")
 		}
@@ -54,16 +56,16 @@ func emptyTables(t *testing.T, url string) {
 	script.WriteString(
 		`DELETE FROM nodes; DELETE FROM changes; DELETE FROM asks; DELETE FROM roles; DELETE FROM submissions;`)
 	script.WriteString(`SELECT setval(s.oid::regclass, 1, false) FROM pg_class s WHERE relkind = 'S'`)
-	config, err := readAddress(url)
+	config, err := pgdb.ParseAddress(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := connectServer(t.Context(), config)
+	c, err := pgdb.Connect(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
-	if err := c.pg.Exec(t.Context(), script.String()).Close(); err != nil {
+	defer c.Close()
+	if err := c.ExecScript(t.Context(), script.String()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -123,31 +125,4 @@ func TestWalksOfAServer(t *testing.T) {
 			return s, s.engine
 		}
 	})
-}
-
-// serverSQL translates statements into PostgreSQL's syntax.
-func TestServerSQL(t *testing.T) {
-	for is, want := range map[string]string{
-		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,
-		"SELECT a FROM t INDEXED BY t_a\n\tWHERE a = ?":          "SELECT a FROM t \n\tWHERE a = $1",
-		`UPDATE t SET a = ?, b = ? WHERE c = ?3`:                 `UPDATE t SET a = $1, b = $2 WHERE c = $3`,
-		`SELECT 1 FROM a CROSS JOIN b ON c = ?`:                  `SELECT 1 FROM a JOIN b ON c = $1`,
-	} {
-		if got := serverSQL(is); strings.TrimSpace(got) != want {
-			t.Errorf("%s: got %q, want %q", is, got, want)
-		}
-	}
-}
-
-// The error for an unreachable server is one line, even if the server has several addresses.
-func TestUnreachableServerIsReportedInOneLine(t *testing.T) {
-	config, err := readAddress("postgres://q@127.0.0.1:1,127.0.0.1:2/d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = connectServer(t.Context(), config)
-	if err == nil || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), "127.0.0.1:1") ||
-		!strings.Contains(err.Error(), "127.0.0.1:2") {
-		t.Errorf("got %v", err)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
@@ -29,11 +30,11 @@ var errSimulated = errors.New("simulation only")
 
 // Attempt implements rules.Tx.
 func (t *tx) Attempt(part func() error) error {
-	if err := t.exec(`SAVEPOINT part`); err != nil {
+	if err := t.Exec(`SAVEPOINT part`); err != nil {
 		return err
 	}
 	m, s := t.s.mem, t.s
-	users, counts := maps.Clone(m.users), map[*queueState]queueCount{}
+	users, counts := maps.Clone(m.users), map[*queueState]records.QueueCount{}
 	for _, q := range m.lanes.queues {
 		counts[q] = q.count()
 	}
@@ -41,13 +42,13 @@ func (t *tx) Attempt(part func() error) error {
 	back := s.rechecks.SaveDirtyGates()
 	err := part()
 	if err == nil {
-		err = t.exec(`RELEASE part`)
+		err = t.Exec(`RELEASE part`)
 		return err
 	}
-	if failed := t.exec(`ROLLBACK TO part`); failed != nil {
+	if failed := t.Exec(`ROLLBACK TO part`); failed != nil {
 		return failed
 	}
-	if failed := t.exec(`RELEASE part`); failed != nil {
+	if failed := t.Exec(`RELEASE part`); failed != nil {
 		return failed
 	}
 	for i := len(t.undo) - 1; i >= undo; i-- {

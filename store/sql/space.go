@@ -13,6 +13,8 @@ import (
 
 	"github.com/queuectl/queuectl/internal/dir"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
@@ -21,10 +23,7 @@ import (
 // compaction and for operations with wholeReserve, because these free space. Without them, a disk that the
 // database itself has filled would stay full.
 const (
-	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
-	// minFreeBytes is the free space in bytes below which new jobs are refused.
-	minFreeBytes = 4 << 20
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
@@ -69,23 +68,23 @@ func (s *Store) SpaceError() error {
 		free = math.MaxInt64
 	}
 	inside := s.freeInside.Load()
-	maxSize, limited := fileLimit()
+	maxSize, limited := sqlitedb.FileLimit()
 	if refusal := s.noReserve.Load(); refusal != nil {
 		return *refusal
 	}
-	if free >= minFreeBytes && !limited {
+	if free >= sqlitedb.MinFreeBytes && !limited {
 		return nil
 	}
-	now, err := statFiles(filepath.Join(s.dir, databaseName))
+	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
 	if err != nil {
 		return nil // the next commit reports the error
 	}
 	size := sizesOf(now)
 	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
-	if free < minFreeBytes && (inside < minFreeBytes || free+size.wal < minFreeBytes) {
+	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.wal < sqlitedb.MinFreeBytes) {
 		return s.noSpaceError()
 	}
-	if limited && size.database+size.wal-inside > maxSize-reserveBytes-minFreeBytes {
+	if limited && size.database+size.wal-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
 			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir,
 			queue.DescribeSize(maxSize))
@@ -96,7 +95,7 @@ func (s *Store) SpaceError() error {
 func (s *Store) noSpaceError() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; "+
 		"running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)",
-		queue.FormatSize(minFreeBytes), s.dir)
+		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
 }
 
 // withoutReserve makes Room refuse new jobs with this error until the reserve exists again.
@@ -115,7 +114,7 @@ func checkFileLimit(path string) error {
 	if info, err := os.Stat(path); err == nil {
 		need = max(need, info.Size()+minFileGrowth)
 	}
-	if maxSize, limited := fileLimit(); limited && maxSize < need {
+	if maxSize, limited := sqlitedb.FileLimit(); limited && maxSize < need {
 		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit "+
 			"(LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
 	}
@@ -127,8 +126,8 @@ func (s *Store) releaseReserve(whole bool) bool {
 	s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
-		s.dir, queue.FormatSize(reserveBytes+minFreeBytes)))
-	path := filepath.Join(s.dir, reserve)
+		s.dir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
+	path := filepath.Join(s.dir, sqlitedb.ReserveName)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -157,7 +156,7 @@ func (s *Store) Capacity() int64 {
 	if known := s.capacity.Load(); known != nil && time.Since(known.measured) < capacityAge {
 		return known.bytes
 	}
-	n, err := totalBytes(s.dir)
+	n, err := sqlitedb.TotalBytes(s.dir)
 	if err != nil {
 		return 0
 	}
@@ -170,13 +169,13 @@ func (s *Store) onSpaceFreed() { poke(s.needsSpace) }
 
 // maintainReserve implements backend. It creates the reserve if it is missing and there is space for it.
 func (s *Store) maintainReserve() {
-	path := filepath.Join(s.dir, reserve)
-	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
+	path := filepath.Join(s.dir, sqlitedb.ReserveName)
+	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
 		s.noReserve.Store(nil)
 		return
 	}
 	free, err := s.freeSpace()
-	if err != nil || free < reserveBytes+minFreeBytes {
+	if err != nil || free < sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes {
 		return
 	}
 	err = writeReserve(path)
@@ -184,7 +183,7 @@ func (s *Store) maintainReserve() {
 	switch {
 	case err == nil:
 		s.noReserve.Store(nil)
-	case errno != syscall.ENOSPC && !noSpace(errno):
+	case errno != syscall.ENOSPC && !sqlitedb.NoSpace(errno):
 		s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
@@ -193,11 +192,11 @@ func (s *Store) maintainReserve() {
 }
 
 func writeReserve(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|plainFile, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.PlainFile, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyN(f, zeros{}, reserveBytes)
+	_, err = io.CopyN(f, zeros{}, sqlitedb.ReserveBytes)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		os.Remove(path) // an incomplete reserve is useless
 	}
@@ -228,7 +227,7 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
 	for told := false; ; {
-		err := dir.WaitForChange(ctx, s.dir, []string{databaseName, databaseName + "-wal"}, func() bool {
+		err := dir.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
 		})
@@ -258,7 +257,7 @@ func (s *Store) Guard(ctx context.Context) {
 // sameFiles returns the current state of the database and its WAL. It returns an error if one of them was
 // deleted or replaced while it was open, because later writes to it would be lost.
 func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
-	if now, err = statFiles(filepath.Join(s.dir, databaseName)); err != nil {
+	if now, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
 		return now, err
 	}
 	for i := range now {
@@ -300,11 +299,11 @@ func (s *Store) checkFiles() (wal int64, err error) {
 // which may truncate the WAL, no frames are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames := int64(0)
-	err := s.conn.query(func(r row) (bool, error) {
-		frames = r.num(1)
+	err := s.conn.Query(func(r database.Row) (bool, error) {
+		frames = r.Num(1)
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
-	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+pageSize) {
+	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
 		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
 			"bytes, too few for its %d changed pages", s.dir, size, frames)
 	}
@@ -320,8 +319,8 @@ const (
 // checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
 // program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
-	pages, err := s.conn.number(`PRAGMA page_count`)
-	if err == nil && size < pages*pageSize {
+	pages, err := s.conn.Number(`PRAGMA page_count`)
+	if err == nil && size < pages*sqlitedb.PageSize {
 		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
 			"few for its %d pages", s.dir, size, pages)
 	}

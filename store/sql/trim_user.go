@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it
@@ -22,8 +23,8 @@ func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 	outputs := bytes
 	err = s.reading(ctx, func(r *reader) error {
 		bytes = outputs
-		return r.query(func(r row) (bool, error) {
-			bytes += r.num(0)
+		return r.Query(func(r database.Row) (bool, error) {
+			bytes += r.Num(0)
 			return bytes < need, nil
 		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
 			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
@@ -78,9 +79,9 @@ func (t *tx) removables(uid int, needed int64, limit int) (list []removable, eno
 	}
 	read := func(query string) error {
 		missing := needed
-		return t.query(func(r row) (bool, error) {
-			list = append(list, removable{seq: r.num(0), attempt: r.num(1), bytes: r.num(2), endedAt: r.num(3)})
-			missing -= r.num(2)
+		return t.Query(func(r database.Row) (bool, error) {
+			list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
+			missing -= r.Num(2)
 			return missing > 0, nil
 		}, query, int64(uid), int64(limit))
 	}
@@ -125,11 +126,11 @@ func (t *tx) removeParts(uid int, list []removable) error {
 // ends in ]} if it has nothing else, as inputOf writes it.
 func (t *tx) removeInput(uid int, part removable) error {
 	parts := queue.InputParts(0)
-	err := t.query(func(r row) (bool, error) {
-		if r.text(0) == `{"env":` {
+	err := t.Query(func(r database.Row) (bool, error) {
+		if r.Text(0) == `{"env":` {
 			parts |= queue.InputEnv
 		}
-		if r.text(1) != `]}` {
+		if r.Text(1) != `]}` {
 			parts |= queue.InputStdin
 		}
 		return false, nil
@@ -144,9 +145,9 @@ func (t *tx) removeInput(uid int, part removable) error {
 // ForgetAttempt implements rules.Tx.
 func (t *tx) ForgetAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
-	err := t.query(func(r row) (bool, error) {
+	err := t.Query(func(r database.Row) (bool, error) {
 		// The caller has added the size of the next record, but not subtracted that of this one.
-		n, record = r.num(0), r.num(1)+store.AttemptBytes
+		n, record = r.Num(0), r.Num(1)+store.AttemptBytes
 		return false, nil
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
 	if err != nil || n == 0 {
@@ -158,7 +159,7 @@ func (t *tx) ForgetAttempt(seq int64) error {
 		n); err != nil {
 		return err
 	}
-	if err := t.exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {
+	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {
 		return err
 	}
 	with := *t.Lease(seq)

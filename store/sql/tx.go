@@ -7,6 +7,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -55,23 +57,18 @@ func (t *tx) Disowned(uid int, seq int64) int {
 // WakeAt implements rules.Tx.
 func (t *tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
 
-// columnsOf returns the columns that hold a part of a job.
-func columnsOf(part rules.ReadScope) string {
-	return [...]string{headColumns, jobColumns, wholeColumns}[part]
-}
-
 // Job implements rules.Tx.
 func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	found := false
-	columns := columnsOf(part)
-	err = t.query(func(r row) (bool, error) {
+	columns := records.ColumnsOf(part)
+	err = t.Query(func(r database.Row) (bool, error) {
 		found = true
-		t.readBytes += int(r.num(width(columns))) // a change makes SQLite move the whole row, so count all of it
-		j = readMoved(r, columns)
+		t.readBytes += int(r.Num(records.Width(columns))) // a change makes SQLite move the whole row, so count all of it
+		j = records.ReadMoved(r, columns)
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
-		err = missingJob(t.conn, seq)
+		err = missingJob(t.Conn, seq)
 	}
 	return j, err
 }
@@ -79,32 +76,32 @@ func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 // jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
 // table, its condition and its order.
 func (t *tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
-	err = t.query(func(r row) (bool, error) {
-		list = append(list, readMoved(r, headColumns))
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, records.ReadMoved(r, records.HeadColumns))
 		return len(list) < limit, nil
-	}, `SELECT `+headColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
+	}, `SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 	return list, err
 }
 
 // Insert implements rules.Tx.
 func (t *tx) Insert(j *rules.Job, draft int) error {
 	text := &t.drafts[draft]
-	demands, err := demandsText(j.Demands)
+	demands, err := records.DemandsText(j.Demands)
 	if err != nil {
 		return err
 	}
 	t.dropPrefetched()
-	j.Stored = text.size(j.Parents)
-	err = t.writeRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+	j.Stored = text.Size(j.Parents)
+	err = t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
 		int64(j.Since), j.Arrival,
 		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored,
-		j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
-	if err == nil && text.inline() == nil {
-		err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
+		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.Inline())
+	if err == nil && text.Inline() == nil {
+		err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
 	}
 	return err
 }
@@ -119,76 +116,34 @@ func (t *tx) Put(j *rules.Job) error {
 			return err
 		}
 	}
-	row := rowOf(j)
+	row := records.RowOf(j)
 	if t.prewrite.confirmJob(j, &row) {
 		return nil
 	}
 	t.noteWrite(j)
-	args := row.args(j.Seq)
+	args := row.Args(j.Seq)
 	if j.WriteScope == rules.WriteRow {
-		err := t.writeRow(set+` WHERE seq = ?37`, args...)
+		err := t.WriteRow(set+` WHERE seq = ?37`, args...)
 		return err
 	}
-	text, err := textsOf(j.Execution)
+	text, err := records.EncodeTexts(j.Execution)
 	if err != nil {
 		return err
 	}
 	if j.WriteScope == rules.WriteTerms {
-		err = t.exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.terms)...)
+		err = t.Exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.Terms)...)
 		return err
 	}
-	demands, err := demandsText(j.Demands)
+	demands, err := records.DemandsText(j.Demands)
 	if err != nil {
 		return err
 	}
 	all := set + `, terms = ?38, labels = ?39, input = ?40, queue = ?41, demands = ?42, unique_key = ?43, unique_for = ?44, hooks = ?45, parents = ?46 WHERE seq = ?37`
-	if err = t.exec(all, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique,
+	if err = t.Exec(all, append(args, text.Terms, text.Labels, text.Inline(), j.Queue, demands, j.Unique,
 		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
-}
-
-// jobRow holds the values that Put writes for a job, in the order of its columns.
-type jobRow struct {
-	numbers   [31]int64
-	texts     [4]string
-	errorText string // text of the job's new error; set only if faulty is true
-	hasError  bool
-}
-
-// rowUpdatedAt is the index of updated_at in jobRow.numbers.
-const rowUpdatedAt = 14
-
-func rowOf(j *rules.Job) jobRow {
-	row := jobRow{
-		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts),
-			int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt),
-			int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt),
-			int64(j.PausedBy), bit(j.OwnRetention), j.Outputs, j.Node, j.Stored},
-		texts:    [...]string{j.WorkerID, j.Units, string(j.Reason), j.LastAttempt},
-		hasError: j.NewError != nil,
-	}
-	if row.hasError {
-		row.errorText = *j.NewError
-	}
-	return row
-}
-
-// args returns the row's values as arguments, followed by the job's seq.
-func (row *jobRow) args(seq int64) []any {
-	args := make([]any, 0, len(row.numbers)+len(row.texts)+11)
-	for _, n := range row.numbers {
-		args = append(args, n)
-	}
-	for _, text := range row.texts {
-		args = append(args, text)
-	}
-	if row.hasError {
-		return append(args, row.errorText, seq)
-	}
-	return append(args, nil, seq)
 }
 
 // PutProgress implements rules.Tx. Few jobs report progress, so Put does not write it.
@@ -201,7 +156,7 @@ func (t *tx) PutProgress(j *rules.Job) error {
 		}
 		text = string(raw)
 	}
-	err := t.exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
+	err := t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
 	return err
 }
 
@@ -214,55 +169,46 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 		t.Hold(&with)
 	}
 	name, kept := "", false
-	err := t.query(func(r row) (bool, error) { // a removed job has no row and needs no change
-		name, kept = r.text(0), r.num(1) != 0
-		t.Holds(int(r.num(2)), 0, -bytes)
+	err := t.Query(func(r database.Row) (bool, error) { // a removed job has no row and needs no change
+		name, kept = r.Text(0), r.Num(1) != 0
+		t.Holds(int(r.Num(2)), 0, -bytes)
 		return false, nil
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
 		return err
 	}
 	if kept {
-		t.countKept(name, queueCount{keptBytes: -bytes})
+		t.countKept(name, records.QueueCount{KeptBytes: -bytes})
 	}
-	err = t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+	err = t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 	return err
-}
-
-// demandsText returns demands as a job's row stores them.
-func demandsText(list []queue.Demand) (string, error) {
-	if len(list) == 0 {
-		return "", nil
-	}
-	text, err := json.Marshal(list)
-	return string(text), err
 }
 
 // writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
 // job's row.
-func (t *tx) writeInput(seq int64, text *texts) (err error) {
-	if text.inline() != nil {
-		err = t.exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+func (t *tx) writeInput(seq int64, text *records.Texts) (err error) {
+	if text.Inline() != nil {
+		err = t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 		return err
 	}
-	err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
-		seq, text.input)
+	err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
+		seq, text.Input)
 	return err
 }
 
 // forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
 func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
-	if err := t.exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
+	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
-	return t.exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
+	return t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
 		seq)
 }
 
 // AddAttempt implements rules.Tx.
 func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
-	if j.LastAttempt = plainAttempt(e); j.LastAttempt != "" {
+	if j.LastAttempt = records.PlainAttempt(e); j.LastAttempt != "" {
 		return nil
 	}
 	kept := store.OutputSize(a)
@@ -287,7 +233,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 
 // AddGarbage implements rules.Tx.
 func (t *tx) AddGarbage(ref, node string) error {
-	err := t.exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
+	err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 	return err
 }
 
@@ -302,7 +248,7 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	if uid := j.Private(); uid != nil {
 		private = int64(*uid)
 	}
-	err := t.writeRow(
+	err := t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 	return err
@@ -321,7 +267,7 @@ func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	m.counts[to]++
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
-		n := bit(to.Waiting()) - bit(from.Waiting())
+		n := records.Bit(to.Waiting()) - records.Bit(from.Waiting())
 		t.countWaiting(j.UID, n)
 		if j.Hooks&queue.HookItself != 0 {
 			t.countHooks(j.HookUID, n)
@@ -339,12 +285,12 @@ func (t *tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
 
 // StoredSize implements rules.Tx.
 func (t *tx) StoredSize(j *queue.Job) (int64, error) {
-	text, err := textsOf(j.Execution)
+	text, err := records.EncodeTexts(j.Execution)
 	dependencies := j.Parents
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
-	return text.size(dependencies), err
+	return text.Size(dependencies), err
 }
 
 // Holds implements rules.Tx.
@@ -442,13 +388,6 @@ func weight(j *queue.Job) int {
 		}
 	}
 	return n
-}
-
-func bit(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func blob(b []byte) any {

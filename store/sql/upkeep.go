@@ -8,6 +8,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -25,12 +27,12 @@ func (s *engine) Audit(ctx context.Context, a store.Audit) error {
 
 // Settings returns the stored settings.
 func (s *engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.conn) })
+	return readInWriter(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
 }
 
-func settingsOf(c conn) (list []store.Setting, err error) {
-	err = c.query(func(r row) (bool, error) {
-		list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
+func settingsOf(c database.Conn) (list []store.Setting, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), At: queue.Millis(r.Num(3))})
 		return true, nil
 	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
 	return list, err
@@ -42,9 +44,9 @@ func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
 		var n int64
 		var err error
 		if set.Value == "" {
-			n, err = t.count(`DELETE FROM settings WHERE key = ?`, set.Key)
+			n, err = t.Count(`DELETE FROM settings WHERE key = ?`, set.Key)
 		} else {
-			n, err = t.count(
+			n, err = t.Count(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
 				set.Key, set.Value, int64(set.UID), int64(t.now))
 		}
@@ -140,11 +142,11 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 // their age, so the age of the first one shows whether any must be deleted.
 func (t *tx) forgetKeys() (n int64, err error) {
 	before := int64(t.now.Add(-store.KeyMemory))
-	oldest, err := t.number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
+	oldest, err := t.Number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if err != nil || oldest == 0 || oldest >= before {
 		return 0, err
 	}
-	return t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, before)
+	return t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, before)
 }
 
 // tidyKept removes lanes, gates and queues that are no longer needed, merges statistics and writes the
@@ -171,12 +173,12 @@ const step = "1000" // promoteStep as a part of a SQL statement
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
 func (t *tx) cancelExpired() (n int, err error) {
 	var list []rules.Job
-	err = t.query(func(r row) (bool, error) {
-		if t.s.mem.leases[r.num(0)] == nil {
-			list = append(list, readMoved(r, headColumns))
+	err = t.Query(func(r database.Row) (bool, error) {
+		if t.s.mem.leases[r.Num(0)] == nil {
+			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return len(list) < moveStep, nil
-	}, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
+	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
 	if err != nil {
 		return 0, err
 	}
@@ -194,15 +196,15 @@ func (t *tx) cancelExpired() (n int, err error) {
 // nextDue returns how long to wait until something is due, at most an hour. known is an additional due time,
 // or 0.
 func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
-	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	due, err := t.Number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
 	}
 	expiry := int64(0)
-	err = t.query(func(r row) (bool, error) {
-		_, leased := t.s.mem.leases[r.num(1)]
+	err = t.Query(func(r database.Row) (bool, error) {
+		_, leased := t.s.mem.leases[r.Num(1)]
 		if !leased {
-			expiry = r.num(0)
+			expiry = r.Num(0)
 		}
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
@@ -213,7 +215,7 @@ func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 		due = expiry
 	}
 	if t.s.mem.lanes.hasGates {
-		opens, err := t.number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
+		opens, err := t.Number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 		if err != nil {
 			return 0, err
 		}
@@ -243,8 +245,8 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 			refs, err = t.ownGarbage(limit)
 			return err
 		}
-		return t.query(func(r row) (bool, error) {
-			refs = append(refs, r.text(0))
+		return t.Query(func(r database.Row) (bool, error) {
+			refs = append(refs, r.Text(0))
 			return len(refs) < limit, nil
 		}, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
 	})
@@ -255,7 +257,7 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 func (s *engine) OutputsDeleted(ctx context.Context, refs []string) error {
 	return s.doRemoving(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {
-			if err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
+			if err := t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err
 			}
 		}

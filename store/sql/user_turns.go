@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -173,15 +175,15 @@ func (t *tx) openLanes(q *queueState) error {
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
 // returns nil if no user meets it.
 func (t *tx) nextOpenLanes(q *queueState, condition string, uidArg int) (uid *int, err error) {
-	err = t.query(func(r row) (bool, error) {
-		l, err := readLane(r)
+	err = t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
 		if err != nil || uid != nil && l.UID != *uid {
 			return false, err
 		}
 		uid = &l.UID
 		q.addOpen(l)
 		return true, nil
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
+	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
 		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(maxOpenPerUser+1))
 	return uid, err
 }

@@ -52,9 +52,9 @@ type cost struct{ statements, trips int64 }
 
 // costOf returns what a call costs.
 func costOf(s *Server, call func()) cost {
-	before := cost{s.writer.statementsSent, s.writer.roundTrips}
+	before := cost{s.writer.StatementsSent, s.writer.RoundTrips}
 	call()
-	return cost{s.writer.statementsSent - before.statements, s.writer.roundTrips - before.trips}
+	return cost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.trips}
 }
 
 // Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -133,27 +134,27 @@ func (t *tx) listUsers() error {
 
 func (t *tx) writeUser(uid int64, u user) (err error) {
 	if u.waiting == 0 && u.bytes == 0 {
-		err = t.exec(`DELETE FROM users WHERE uid = ?`, uid)
+		err = t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return err
 	}
-	return t.exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
+	return t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
 		u.waiting, u.bytes, u.outputs)
 }
 
 // readUsers reads the users' counts.
-func (s *engine) readUsers(all *queryBatch) {
+func (s *engine) readUsers(all *database.Batch) {
 	m := &s.mem
-	all.add(func(r row) (bool, error) {
-		u := m.users[int(r.num(0))]
-		u.waiting, u.bytes, u.outputs = r.num(1), r.num(2), r.num(3)
-		m.users[int(r.num(0))] = u
+	all.Add(func(r database.Row) (bool, error) {
+		u := m.users[int(r.Num(0))]
+		u.waiting, u.bytes, u.outputs = r.Num(1), r.Num(2), r.Num(3)
+		m.users[int(r.Num(0))] = u
 		return true, nil
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
-	all.add(func(r row) (bool, error) {
-		u := m.users[int(r.num(0))]
-		u.hooks = r.num(1)
-		m.putUser(int(r.num(0)), u)
+	all.Add(func(r database.Row) (bool, error) {
+		u := m.users[int(r.Num(0))]
+		u.hooks = r.Num(1)
+		m.putUser(int(r.Num(0)), u)
 		return true, nil
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
@@ -162,11 +163,11 @@ func (s *engine) readUsers(all *queryBatch) {
 // leases.
 func (s *engine) countUsers() error {
 	m := &s.mem
-	list, err := numbers(m.userList)
+	list, err := database.ParseNumbers(m.userList)
 	if err != nil {
 		return err
 	}
-	bytes, outputs := fieldOf(m.userList, 2), fieldOf(m.userList, 3)
+	bytes, outputs := database.ListField(m.userList, 2), database.ListField(m.userList, 3)
 	for uid, waiting := range list {
 		m.listedUsers = append(m.listedUsers, int(uid))
 		u := m.users[int(uid)]

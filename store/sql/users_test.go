@@ -25,7 +25,7 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 		}
 	}
 	err := s.do(t.Context(), urgent, func(t *tx) error {
-		return t.exec(`DELETE FROM inputs WHERE seq <= ?`,
+		return t.Exec(`DELETE FROM inputs WHERE seq <= ?`,
 			int64(all-20))
 	})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // SQLite checkpoints the WAL after every thousand pages, except for the frames that a reader still uses. It
@@ -14,7 +16,6 @@ import (
 // reader that does not end, would let the file grow without limit.
 // See docs/decisions/0036.
 const (
-	walKeep          = 64 << 20  // bytes; above this, the writer waits for readers to end
 	walAlarm         = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
 	walWait          = `100`     // ms that the writer waits for readers
 	walLongWait      = `400`     // ms that it waits once the warning is shown; longer than any read
@@ -49,7 +50,7 @@ func (s *Store) checkpointWAL(size int64) {
 	}
 	w.pause = min(max(2*w.pause, walFirstPause), walMaxPause)
 	w.next = time.Now().Add(w.pause)
-	path := filepath.Join(s.dir, databaseName)
+	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
 	switch {
 	case err == nil:
 		s.setWALStuck("")
@@ -57,7 +58,7 @@ func (s *Store) checkpointWAL(size int64) {
 	case errors.Is(err, errWALInUse):
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
 			"the database; find that program with: %s, and end it",
-			path, queue.FormatSize(w.alarm), findsReaders(path)))
+			path, queue.FormatSize(w.alarm), sqlitedb.ReadersCommand(path)))
 	default:
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied "+
 			"(%v); check the disk", path, queue.FormatSize(w.alarm), err))
@@ -74,15 +75,15 @@ func (s *Store) emptyLog(mode string) error {
 	if s.walStuck.Load() != nil {
 		wait = `PRAGMA busy_timeout = ` + walLongWait
 	}
-	if err := s.conn.exec(wait); err != nil {
+	if err := s.conn.Exec(wait); err != nil {
 		return err
 	}
 	held := false
-	err := s.conn.query(func(r row) (bool, error) {
-		held = r.num(0) != 0
+	err := s.conn.Query(func(r database.Row) (bool, error) {
+		held = r.Num(0) != 0
 		return false, nil
 	}, `PRAGMA wal_checkpoint(`+mode+`)`)
-	err2 := s.conn.exec(`PRAGMA ` + busyTimeout)
+	err2 := s.conn.Exec(`PRAGMA ` + sqlitedb.BusyTimeout)
 	if err == nil && held {
 		err = errWALInUse
 	}

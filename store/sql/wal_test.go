@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // smallWAL returns a store and its log. The store considers its WAL too large above 256 KiB, and warns above
@@ -30,10 +31,10 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Cleanup(func() { s.Close() })
 	s.do(t.Context(), urgent, func(tx *tx) error {
 		// Creating the schema has filled the WAL.
-		if err := tx.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		if err := tx.Conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			return err
 		}
-		err := tx.conn.exec(`PRAGMA journal_size_limit = 262144`)
+		err := tx.Conn.Exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
 	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
@@ -92,7 +93,7 @@ func growBy(t *testing.T, s *Store, n int) {
 
 func walSize(t *testing.T, s *Store) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, databaseName+"-wal"))
+	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +110,8 @@ func allowCheckpoint(t *testing.T, s *Store) {
 func TestReaderThatDoesNotEnd(t *testing.T) {
 	s, log := smallWAL(t)
 	grow(t, s)
-	path := filepath.Join(s.dir, databaseName)
-	way := findsReaders(path)
+	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
+	way := sqlitedb.ReadersCommand(path)
 	said, stop := startOtherProgram(t, path, `BEGIN;SELECT count(*) FROM jobs`)
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
@@ -158,7 +159,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 // While the WAL cannot be emptied, the writer waits for readers only from time to time, not at each commit.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	s, _ := smallWAL(t)
-	_, stop := startOtherProgram(t, filepath.Join(s.dir, databaseName), `BEGIN;SELECT count(*) FROM jobs`)
+	_, stop := startOtherProgram(t, filepath.Join(s.dir, sqlitedb.DatabaseName), `BEGIN;SELECT count(*) FROM jobs`)
 	defer stop()
 	begun := time.Now()
 	for range 60 {
@@ -183,7 +184,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 // readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.reading(ctx, func(r *reader) error {
-		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
+		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})

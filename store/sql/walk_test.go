@@ -14,8 +14,12 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
@@ -40,17 +44,17 @@ func (s *engine) laneFaults() error {
 // their table.
 func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
 	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
-	err = t.query(func(r row) (bool, error) {
-		l, err := readLane(r)
-		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.text(laneWidth) == "" && own != nil {
+	err = t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.Text(records.LaneWidth) == "" && own != nil {
 			l = *own
 		}
 		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
-		lanes[l.ID], demands[l.ID] = l, r.text(laneWidth)
+		lanes[l.ID], demands[l.ID] = l, r.Text(records.LaneWidth)
 		return true, err
-	}, `SELECT `+laneColumns+`, demands FROM lanes`)
+	}, `SELECT `+records.LaneColumns+`, demands FROM lanes`)
 	return lanes, demands, err
 }
 
@@ -58,13 +62,13 @@ func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err er
 // queue, user and demands, or that precedes the head of its lane.
 func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var wrong error
-	err := t.query(func(r row) (bool, error) {
-		p, l := rules.Position{Rank: r.num(1), Seq: r.num(0)}, lanes[r.num(2)]
-		made := readDemands(r.view(5))
+	err := t.Query(func(r database.Row) (bool, error) {
+		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
+		made := records.ReadDemands(r.View(5))
 		switch {
 		case t.s.mem.leases[p.Seq] != nil:
-		case l.Queue != r.text(3) || l.UID != int(r.num(4)) || demands[l.ID] != queue.DemandsText(made):
-			wrong = fmt.Errorf("job %d of %s, user %d, %v stands in lane %+v", p.Seq, r.text(3), r.num(4), made, l)
+		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.DemandsText(made):
+			wrong = fmt.Errorf("job %d of %s, user %d, %v stands in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
 		case l.ClosedBy == rules.Empty || l.Head.After(p):
 			wrong = fmt.Errorf("the lane %+v does not know of job %d at %v", l, p.Seq, p)
 		}
@@ -104,16 +108,16 @@ func (t *tx) wrongUse() error {
 // or if rows contradict each other.
 func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	m := &t.s.mem
-	edges, err := t.number(`SELECT count(*) FROM edges`)
-	ended, err2 := t.number(`SELECT count(*) FROM ended`)
+	edges, err := t.Number(`SELECT count(*) FROM edges`)
+	ended, err2 := t.Number(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
 	if edges > 0 && !m.hasDependencies || ended != m.undecided {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
 			m.hasDependencies, m.undecided))
 	}
 	waiting := map[string]int64{}
-	wrong = errors.Join(wrong, t.query(func(r row) (bool, error) {
-		waiting[r.text(0)] = r.num(1)
+	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
+		waiting[r.Text(0)] = r.Num(1)
 		return true, nil
 	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
 	for name, q := range m.lanes.queues {
@@ -125,7 +129,7 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(waiting) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
 	}
-	for _, fault := range queueFaults(t.conn) {
+	for _, fault := range integrity.QueueFaults(t.Conn) {
 		wrong = errors.Join(wrong, errors.New(fault))
 	}
 	empties, over := int64(0), map[int64]int{}
@@ -141,8 +145,8 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 			over, m.emptyLanes, m.lanes.overQuota))
 	}
 	users := map[int]user{}
-	err = t.query(func(r row) (bool, error) {
-		users[int(r.num(0))] = user{waiting: r.num(1)}
+	err = t.Query(func(r database.Row) (bool, error) {
+		users[int(r.Num(0))] = user{waiting: r.Num(1)}
 		return true, nil
 	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
 	for _, l := range m.leases {
@@ -159,9 +163,9 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(users) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
 	}
-	rows, err2 := rowFaults(verified{t.conn})
-	dates, err5 := futureDates(verified{t.conn}, t.now)
-	gates, err3 := gateFaults(t.conn)
+	rows, err2 := integrity.RowFaults(verified{t.Conn})
+	dates, err5 := integrity.FutureDates(verified{t.Conn}, t.now)
+	gates, err3 := integrity.GateFaults(t.Conn)
 	for _, text := range slices.Concat(rows, dates, gates) {
 		wrong = errors.Join(wrong, errors.New(text))
 	}
@@ -169,11 +173,11 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	for _, id := range m.lanes.resourceGates {
 		resources[id] = true
 	}
-	err4 := t.query(func(r row) (bool, error) {
-		if !resources[r.num(0)] {
-			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.num(0)))
+	err4 := t.Query(func(r database.Row) (bool, error) {
+		if !resources[r.Num(0)] {
+			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.Num(0)))
 		}
-		delete(resources, r.num(0))
+		delete(resources, r.Num(0))
 		return true, nil
 	}, `SELECT id FROM gates WHERE kind = ?`, int64(queue.GateResource))
 	if len(resources) > 0 {
@@ -183,14 +187,14 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 }
 
 // verified adapts the checks for a file to a server, where each node has its own list of reserved leases.
-type verified struct{ conn }
+type verified struct{ database.Conn }
 
-func (v verified) query(each func(r row) (bool, error), sql string, args ...any) error {
-	if _, lite := v.conn.(*liteConn); !lite {
+func (v verified) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {
+	if _, lite := v.Conn.(*sqlitedb.Conn); !lite {
 		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`,
 			`(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
 	}
-	return v.conn.query(each, sql, args...)
+	return v.Conn.Query(each, sql, args...)
 }
 
 // forgottenLanes returns an error if a gate has room for the best lane that it has closed in a list. An
@@ -381,7 +385,7 @@ func TestWalks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.conn.exec(`PRAGMA synchronous = OFF`); err != nil { // no test simulates a power failure
+			if err := s.conn.Exec(`PRAGMA synchronous = OFF`); err != nil { // no test simulates a power failure
 				t.Fatal(err)
 			}
 			return s, s.engine

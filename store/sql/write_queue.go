@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
 )
 
 // class is the priority class of an operation.
@@ -233,7 +234,7 @@ func (s *engine) takeFairGroup(group []*op) []*op {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b turnKey) int {
-		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.lastServed, b.lastServed),
+		return cmp.Or(a.turn-b.turn, int(records.Bit(a.slow)-records.Bit(b.slow)), cmp.Compare(a.lastServed, b.lastServed),
 			int(a.op.class)-int(b.op.class))
 	})
 	all = all[:min(len(all), max(0, maxGroup-len(group)))]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // reading lists the operations of the writer that only read.
@@ -41,7 +42,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 		dir := t.TempDir()
 		s := openStore(t, dir)
 		enqueue(t, s, 1)
-		_, stop := startLockHolder(t, filepath.Join(dir, databaseName))
+		_, stop := startLockHolder(t, filepath.Join(dir, sqlitedb.DatabaseName))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		began := time.Now()

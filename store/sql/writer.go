@@ -9,6 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -24,44 +26,66 @@ const (
 // tx is the transaction of one group of operations. It begins a database transaction only with its first
 // statement. Operations that need only the writer's memory begin none.
 type tx struct {
-	turnsChanged []*queueState // queues whose turns of users have changed
-	conn
+	database.Conn
 	hasBegun      bool
 	s             *engine
-	now           queue.Millis // time at the start of the transaction
-	undo          []func()     // functions that restore the writer's memory
-	afterCommit   []func()     // functions to call after the commit
-	rules         rules.Rules  // rules that carry out the operations
-	drafts        []texts      // texts of the jobs that are being enqueued, by draft number
-	earliestTimer queue.Millis // earliest timer that was set; 0 if none
-	touchedJobs   []int64      // jobs that changed
+	now           queue.Millis    // time at the start of the transaction
+	rules         rules.Rules     // rules that carry out the operations
+	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
+	undo          []func()        // functions that restore the writer's memory
+	afterCommit   []func()        // functions to call after the commit
+	drafts        []records.Texts // texts of the jobs that are being enqueued, by draft number
+	earliestTimer queue.Millis    // earliest timer that was set; 0 if none
+	firstErr      error           // first error of a method that cannot return one
+	cutShort      *waiter         // waiter that must claim again, because its claim was cut short
+	submission    int64           // number of the submission that is being enqueued
+
+	touchedJobs []int64 // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
-	measured       []rules.Measurement
-	memoryAtStart  memory                     // copy of the writer's memory at the start; shares its leases
-	users          map[int]user               // users that changed, as they were before the transaction
-	queues         map[*queueState]queueCount // queues that changed, with their counts before the transaction
-	removed        int                        // number of attempts and dependency rows removed
-	examined       int                        // number of outputs and inputs that TrimUser read to free space
-	cutShort       *waiter                    // waiter that must claim again, because its claim was cut short
-	readBytes      int                        // bytes of jobs that were read, or that SQLite will move
-	carriedAtStart int64                      // conn.argumentBytes when the transaction got its turn
-	leased         bool                       // leases changed
-	leases         []int64                    // jobs whose leases changed
-	leasedBy       []int64                    // nodes whose reserved leases (not known to have started) changed
-	gateJobs       map[namedGate]int64        // change in the number of jobs per gate, not written yet
-	delta          *pendingDelta              // parts of the cache delta; nil if no other node is active
-	submission     int64                      // number of the submission that is being enqueued
-	firstErr       error                      // first error of a method that cannot return one
-	endedAttempts  []store.Settlement         // ends of attempts that the first operation will record
+	measured     []rules.Measurement
+	users        map[int]user                       // users that changed, as they were before the transaction
+	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
+	turnsChanged []*queueState                      // queues whose turns of users have changed
+	gateJobs     map[namedGate]int64                // change in the number of jobs per gate, not written yet
+
+	leaseChanges
+	firstOperation
+	txWork
+	laneCache
+	serverTx
+}
+
+// leaseChanges are the leases that a transaction has changed.
+type leaseChanges struct {
+	leased   bool    // leases changed
+	leases   []int64 // jobs whose leases changed
+	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
+}
+
+// firstOperation holds properties of the first operation that are known before the operation runs.
+type firstOperation struct {
+	endedAttempts []store.Settlement // ends of attempts that the operation will record
 	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
-	quota         int64
-	wantedJobs    int            // number of jobs that the first operation wants, if known
+	quota      int64
+	wantedJobs int // number of jobs that the operation wants, if known
+}
+
+// txWork measures how much work a transaction has done.
+type txWork struct {
+	removed        int   // number of attempts and dependency rows removed
+	examined       int   // number of outputs and inputs that TrimUser read to free space
+	readBytes      int   // bytes of jobs that were read, or that SQLite will move
+	carriedAtStart int64 // Conn.ArgumentBytes when the transaction got its turn
+}
+
+// serverTx is the part of a transaction that only a store on a server uses.
+type serverTx struct {
+	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
 	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
 	// server.
 	readAhead *readAhead
-	laneCache
-	prewrite *prewrite // rows that were written before the writer lock was held; nil if none
+	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
 // commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
@@ -131,11 +155,11 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 			return group[n:], nil
 		}
 		s.prewriteFailed = errors.Is(err, errPrewrite)
-		switch k := kindOf(err); {
+		switch k := database.KindOf(err); {
 		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
-		case k == full && fullTries == 0 && s.space.releaseReserve(false):
+		case k == database.Full && fullTries == 0 && s.space.releaseReserve(false):
 			fullTries++
-		case k == full:
+		case k == database.Full:
 			refusal := s.backend.refusal(k, err)
 			last, others := splitByReserve(group)
 			s.refuse(others, refusal)
@@ -144,24 +168,24 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 				return nil, nil
 			}
 			group = last // commit the last operations first: they write little and free space
-		case k == busy && busyTries < maxRetries:
+		case k == database.Busy && busyTries < maxRetries:
 			busyTries++
-		case k == busy:
+		case k == database.Busy:
 			s.refuse(group, s.backend.refusal(k, err))
 			return nil, nil
 		// The operation at fault is unknown. Commit the operations one by one to find it.
-		case k == mistake && s.backend.blameUncertain(err) && len(group) > 1:
+		case k == database.Mistake && s.backend.blameUncertain(err) && len(group) > 1:
 			for i := range group {
 				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == mistake && s.backend.blameUncertain(err):
+		case k == database.Mistake && s.backend.blameUncertain(err):
 			s.log.Error("the database refused a request", "error", err)
 			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
 			return nil, nil
-		case k == mistake && culprit != nil:
+		case k == database.Mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored (%v); this is a bug in queuectl, please report it", err)
 			group = withoutOp(group, culprit)
@@ -212,7 +236,8 @@ func (s *engine) startClock() (stop func()) {
 // nil.
 func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
-	t := &tx{conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem, leases: s.leaseBuffer[:0]}
+	t := &tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem,
+		leaseChanges: leaseChanges{leases: s.leaseBuffer[:0]}}
 	t.rules.Init(t, &s.rechecks)
 	defer func() {
 		if err != nil {
@@ -227,7 +252,7 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	if err = s.backend.beginTx(t); err != nil {
 		return 0, nil, nil, err
 	}
-	t.carriedAtStart = s.db.argumentBytes()
+	t.carriedAtStart = s.db.ArgumentBytes()
 	t.undo = append(t.undo, s.rechecks.SaveDirtyGates())
 	if n, culprit, err = t.carryOut(group); err != nil {
 		return n, nil, culprit, err
@@ -260,8 +285,8 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 		return n, nil, nil, err
 	}
 	if t.hasBegun {
-		if err := t.conn.commit(); err != nil {
-			if kindOf(err) == mistake {
+		if err := t.Conn.Commit(); err != nil {
+			if database.KindOf(err) == database.Mistake {
 				err = fmt.Errorf("commit: %w", err)
 			}
 			return n, nil, nil, err
@@ -293,7 +318,7 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 		} else {
 			s.noteServed(o, ended.Sub(now))
 		}
-		if now = ended; o.err != nil && kindOf(o.err) != refusal {
+		if now = ended; o.err != nil && database.KindOf(o.err) != database.Refusal {
 			return n, o, o.err
 		}
 	}
@@ -305,57 +330,57 @@ func (t *tx) remote() bool { return t.readAhead != nil }
 
 // size returns how many bytes the transaction has read and written.
 func (t *tx) size() int {
-	return int(t.conn.argumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.Bytes
+	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.Bytes
 }
 
 func (t *tx) beginOnce() (err error) {
 	if !t.hasBegun {
-		err = t.conn.begin()
+		err = t.Conn.Begin()
 		t.hasBegun = err == nil
 	}
 	return err
 }
 
-func (t *tx) exec(sql string, args ...any) error {
+func (t *tx) Exec(sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
 	t.dropPrefetched() // the statement may change any row
-	return t.conn.exec(sql, args...)
+	return t.Conn.Exec(sql, args...)
 }
 
-func (t *tx) writeRow(sql string, args ...any) error {
+func (t *tx) WriteRow(sql string, args ...any) error {
 	if err := t.beginOnce(); err != nil {
 		return err
 	}
-	return t.conn.writeRow(sql, args...)
+	return t.Conn.WriteRow(sql, args...)
 }
 
-func (t *tx) count(sql string, args ...any) (int64, error) {
+func (t *tx) Count(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
 	t.dropPrefetched()
-	return t.conn.count(sql, args...)
+	return t.Conn.Count(sql, args...)
 }
 
-func (t *tx) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+func (t *tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
-	return t.conn.query(each, sql, args...)
+	return t.Conn.Query(each, sql, args...)
 }
 
-func (t *tx) number(sql string, args ...any) (int64, error) {
+func (t *tx) Number(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
-	return t.conn.number(sql, args...)
+	return t.Conn.Number(sql, args...)
 }
 
 func (t *tx) rollback() {
 	if t.hasBegun {
-		t.conn.rollback()
+		t.Conn.Rollback()
 	}
 	leases := t.s.mem.leases
 	for i := len(t.undo) - 1; i >= 0; i-- {
@@ -382,7 +407,7 @@ func (t *tx) writeMeta() error {
 		return err
 	}
 	m, b := &t.s.mem, &t.memoryAtStart
-	if !(t.hasBegun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
+	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
 		m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList &&
 		m.queueList == b.queueList {
 		return nil
@@ -396,8 +421,8 @@ func (t *tx) writeMeta() error {
 	}
 	m.commits++
 	c := &m.counts
-	err := t.exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed),
+	err := t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.Bit(changed),
 		inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
 		m.outputs)
@@ -413,82 +438,10 @@ func (t *tx) reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.s.mem.leases {
 		if !l.Running {
-			list = appendReserved(list, seq, l.Job.Fence, l.Job.Node)
+			list = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
 		}
 	}
 	return string(list)
-}
-
-// publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
-// commit.
-func (t *tx) publish(grant *claimResult) {
-	s := t.s
-	if t.earliestTimer != 0 && (s.mem.nextDue == 0 || t.earliestTimer < s.mem.nextDue) {
-		s.mem.nextDue = t.earliestTimer
-		poke(s.dueSooner)
-	}
-	for _, f := range t.afterCommit {
-		f()
-	}
-	s.runtimeEstimates.note(t.measured)
-	s.jobsReadied = false
-	foreign := s.foreignChanges
-	if s.foreignChanges = (foreignChanges{}); foreign.any {
-		defer s.watchers.NotifyAll()
-	} else {
-		defer s.watchers.Notify(append(t.touchedJobs, foreign.seqs...)...)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if grant != nil && s.waiter == grant.waiter {
-		s.waiter = nil
-	}
-	if t.cutShort != nil {
-		poke(t.cutShort.retry)
-	}
-	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
-	for uid := range t.users {
-		s.noteUsageLocked(uid)
-	}
-	if order := s.mem.order; order != *s.order.Load() {
-		s.order.Store(&order)
-	}
-	if last := s.mem.nextEvent - 1; last != s.lastEvent {
-		s.lastEvent = last
-		if s.newEvent != nil {
-			close(s.newEvent)
-			s.newEvent = nil
-		}
-	}
-	if foreign.any {
-		s.noteAllUsageLocked()
-		s.listAllReserved()
-	}
-	for _, uid := range foreign.uids {
-		s.noteUsageLocked(uid)
-	}
-	for _, seq := range foreign.seqs {
-		s.listReserved(seq)
-	}
-	for _, seq := range t.leases {
-		s.listReserved(seq)
-	}
-	s.leaseBuffer = t.leases
-}
-
-func poke(bell chan<- struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default: // a value is already in the channel
-	}
-}
-
-// wakeAt records a timer. Only the earliest timer of the transaction is kept.
-func (t *tx) wakeAt(at queue.Millis) {
-	if at != 0 && (t.earliestTimer == 0 || at < t.earliestTimer) {
-		t.earliestTimer = at
-	}
 }
 
 func withoutOp(group []*op, o *op) []*op {

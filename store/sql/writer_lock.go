@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -81,14 +82,14 @@ func (t *tx) reload() error {
 }
 
 // errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
-var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs")
+var errExpelled = database.Damage("the lease of this node expired, so other nodes have taken over its jobs")
 
 // beginTx implements backend. If the server rejects a row written before the writer lock was held, another
 // node may have taken over that job. In this case, beginTx returns errPrewrite, and the transaction is
 // retried without such rows.
 func (s *Server) beginTx(t *tx) error {
 	err := s.takeWriterLock(t)
-	if err != nil && t.prewrite != nil && kindOf(err) == mistake {
+	if err != nil && t.prewrite != nil && database.KindOf(err) == database.Mistake {
 		return errPrewrite
 	}
 	return err
@@ -107,26 +108,26 @@ func (s *Server) takeWriterLock(t *tx) error {
 			return err
 		}
 	}
-	if err := t.conn.exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
+	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err
 	}
 	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
 	var list [][]byte
-	var batch queryBatch
-	batch.add(func(r row) (bool, error) {
-		commits, member = r.num(0), r.num(1) != 0
-		s.otherNodes.Store(r.num(3))
-		s.clockOffset.update(sent, queue.Millis(r.num(2)), queue.MillisOf(time.Now()))
+	var batch database.Batch
+	batch.Add(func(r database.Row) (bool, error) {
+		commits, member = r.Num(0), r.Num(1) != 0
+		s.otherNodes.Store(r.Num(3))
+		s.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
 		t.now = s.now()
 		return true, nil
 	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.node, s.incarnation, s.node)
-	batch.add(func(r row) (bool, error) {
-		if r.num(0) == s.mem.commits+int64(len(list))+1 && len(r.view(1)) > 0 {
-			list = append(list, slices.Clone(r.view(1)))
+	batch.Add(func(r database.Row) (bool, error) {
+		if r.Num(0) == s.mem.commits+int64(len(list))+1 && len(r.View(1)) > 0 {
+			list = append(list, slices.Clone(r.View(1)))
 		}
 		return true, nil
 	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, s.mem.commits, int64(maxMissedDeltas))
-	if err := t.conn.queries(batch.queries); err != nil {
+	if err := t.Conn.Queries(batch.Queries); err != nil {
 		return err
 	}
 	if !member && s.node != 0 {
@@ -177,11 +178,11 @@ func (t *tx) storeDelta() error {
 		return err
 	}
 	n := t.s.mem.commits
-	if err := t.exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`, n,
+	if err := t.Exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`, n,
 		string(text)); err != nil || n%deltaCleanupStep != 0 {
 		return err
 	}
-	return t.exec(`DELETE FROM changes WHERE n < ?`, n-deltasKept)
+	return t.Exec(`DELETE FROM changes WHERE n < ?`, n-deltasKept)
 }
 
 // Limits of the table changes, in transactions. A node that has missed more than maxMissedDeltas reloads.

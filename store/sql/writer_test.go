@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 // occupyWriter starts an operation that keeps the writer busy until release is called.
@@ -73,7 +74,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
 		"closing":     func(s *Store, _ func()) error { return s.Close() },
 		"failed": func(s *Store, _ func()) error {
-			if err := os.Rename(filepath.Join(s.dir, databaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
+			if err := os.Rename(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
 				return err
 			}
 			if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); !errors.Is(err,
@@ -136,7 +137,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		s.do(context.Background(), normal, func(t *tx) error {
-			err := t.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+			err := t.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 			return err
 		})
 	})
@@ -189,7 +190,7 @@ func TestGroupsAreBounded(t *testing.T) {
 							mu.Lock()
 							order = append(order, fmt.Sprint(k))
 							mu.Unlock()
-							err := t.exec(`UPDATE meta SET ranked_by = ? WHERE one = 2`, strings.Repeat("x", bytes))
+							err := t.Exec(`UPDATE meta SET ranked_by = ? WHERE one = 2`, strings.Repeat("x", bytes))
 							return err
 						})
 						if err != nil {

@@ -8,7 +8,7 @@ next_version=0.9.3
 
 # What stands for the version before: the program and packages of the commit that made
 # this schema, since an older program cannot open this one's database.
-old_commit=${OLD_COMMIT:-$(git -C "$project" log -1 --format=%H -- store/sql/schema.go runner/wire/fields.go)}
+old_commit=${OLD_COMMIT:-$(git -C "$project" log -1 --format=%H -- store/database/schema.go runner/wire/fields.go)}
 
 # package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds what is
 # not there yet. `run` has them built once for all scenarios.

@@ -1,0 +1,145 @@
+// Package database defines how the store's engine uses a database, whichever it is: connections, rows and the
+// kinds of errors. It also holds the tables.
+//
+// Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb
+// for PostgreSQL.
+package database
+
+import (
+	"context"
+	"errors"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Statements executes statements on a connection to the database, for one goroutine at a time. Statements use
+// the syntax of SQLite, with placeholders ? or ?N; arguments are int64, string, []byte or nil. Connections to
+// other databases leave out SQLite-only syntax such as INDEXED BY.
+type Statements interface {
+	// Exec executes a statement immediately, or together with later ones. Count executes it immediately and
+	// returns the number of changed rows.
+	Exec(sql string, args ...any) error
+	Count(sql string, args ...any) (int64, error)
+	// Query calls the callback each for every row, until it returns false. The row is valid only during this
+	// call. The callback must not execute another statement.
+	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
+	// Queries executes statements in order, each as Query does. No statement may depend on the rows of
+	// another one.
+	Queries(list []Query) error
+	// Number returns the integer in the first row, or 0 if there is no row.
+	Number(sql string, args ...any) (int64, error)
+	// IsOneOf returns the condition that a column equals one of the numbers in a text argument, separated by
+	// spaces.
+	IsOneOf(column string) string
+	// IsOneOfWords returns the condition that a column equals one of the words in a text argument, separated
+	// by spaces. The words must not contain quotes.
+	IsOneOfWords(column string) string
+	// ReadLimit returns the LIMIT for a statement of which about want rows of about the given size in bytes
+	// will be read. A server also sends rows that are not read.
+	ReadLimit(want, bytes int) int
+	Close() error
+}
+
+// Conn is a connection that writes.
+type Conn interface {
+	Statements
+	// Begin begins the writer's transaction, Commit commits it and Rollback rolls it back.
+	Begin() error
+	Commit() error
+	Rollback()
+	// WriteRow executes a statement that inserts one row, or changes only the row named by its last argument.
+	// No other statement of the transaction may depend on it. It may be delayed until the next statement that
+	// does not use WriteRow.
+	WriteRow(sql string, args ...any) error
+	// HasWritten reports whether the number of commits must be raised even if nothing in meta has changed.
+	HasWritten() bool
+	// ArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
+	ArgumentBytes() int64
+}
+
+// ReadConn is a connection that only reads.
+type ReadConn interface {
+	Statements
+	// BeginReading starts a snapshot that all reads see until EndReading. A connection on which either
+	// fails must not be used again.
+	BeginReading() error
+	EndReading() error
+	// InterruptWhenDone interrupts running statements when ctx ends, until release is called. IsInterruption
+	// reports whether err comes from such an interruption.
+	InterruptWhenDone(ctx context.Context) (release func())
+	IsInterruption(err error) bool
+}
+
+// MissingChecker is a connection that can find out whether damage hides a job from a lookup. Only connections
+// to SQLite files can: a PostgreSQL server has its own checksums, and two of its reads may see different
+// snapshots.
+type MissingChecker interface {
+	// CheckMissingID returns a damage error if a job with an id that a lookup did not find may still exist.
+	// number is the job number that the id represents, or 0.
+	CheckMissingID(id string, number int64) error
+	// CheckMissingNumber returns a damage error if a job with a seq that a lookup did not find may still
+	// exist.
+	CheckMissingNumber(seq int64) error
+}
+
+// Query is a statement and the function that receives its rows.
+type Query struct {
+	Each func(r Row) (more bool, err error)
+	SQL  string
+	Args []any
+}
+
+// Batch is a list of statements that are executed together.
+type Batch struct{ Queries []Query }
+
+// Add adds a statement to the list.
+func (r *Batch) Add(each func(r Row) (more bool, err error), sql string, args ...any) {
+	r.Queries = append(r.Queries, Query{each, sql, args})
+}
+
+// Row is the current row of a statement. A column that holds another type than the requested one reads as
+// zero.
+type Row interface {
+	Num(column int) int64
+	// Text returns a text or the bytes of a blob.
+	Text(column int) string
+	// View returns a text or blob in the database's memory. The slice must not be used after the row.
+	View(column int) []byte
+	// Value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
+	Value(column int) any
+}
+
+// Kind classifies errors by how the writer must react.
+type Kind uint8
+
+const (
+	Refusal  Kind = iota // the request was refused before it wrote anything
+	Mistake              // only this request failed, and it is rolled back
+	Full                 // the disk is full, and the transaction is rolled back
+	Busy                 // the database is unavailable now, and the transaction is rolled back
+	Breakage             // the database failed, and the outcome may be unknown
+)
+
+// KindOf returns the kind of an error.
+func KindOf(err error) Kind {
+	var known interface{ Kind() Kind }
+	var refused *queue.Error
+	switch {
+	case errors.As(err, &known):
+		return known.Kind()
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
+		errors.Is(err, store.ErrScheduleChanged):
+		return Refusal
+	}
+	return Mistake
+}
+
+// Damage is an error about damaged data in the database.
+type Damage string
+
+// Error implements error.
+func (d Damage) Error() string { return string(d) }
+
+// Kind returns Breakage.
+func (d Damage) Kind() Kind { return Breakage }

@@ -1,0 +1,39 @@
+package database
+
+import "strconv"
+
+// Keys of the table notes.
+const (
+	noteRunners = "runners" // directories of the runners that may have leases, as JSON
+	NoteFile    = "file"    // id of the database, which differs from that of every copy
+)
+
+// RunnersNote returns the key of the note about a node's runners.
+func RunnersNote(node int64) string {
+	if node == 0 {
+		return noteRunners
+	}
+	return noteRunners + "/" + strconv.FormatInt(node, 10)
+}
+
+// ReadNote reads the note with a key. It returns "" if there is no such note.
+func ReadNote(c interface {
+	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
+}, key string) (value string, err error) {
+	err = c.Query(func(r Row) (bool, error) {
+		value = r.Text(0)
+		return false, nil
+	}, NoteQuery, key)
+	return value, err
+}
+
+// NoteQuery reads the note with a key.
+const NoteQuery = `SELECT value FROM notes WHERE key = ?`
+
+// Keys of the notes about a move.
+const (
+	NoteMoved = "moved" // names the queue's new location; no service opens a database with this note
+	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
+	// note.
+	NoteMoving = "moving"
+)

@@ -1,0 +1,143 @@
+package integrity
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Advice about output files.
+const (
+	lostOutput = "lost output can only be restored from a backup; this is reported until the job is removed: " +
+		"queuectl rm ID"
+	damagedOutput = "check the disk; " + lostOutput
+)
+
+// OutputFiles returns the names of the files in the output directories.
+func OutputFiles(dirs []string) (map[string]bool, error) {
+	files := map[string]bool{}
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			files[e.Name()] = true
+		}
+	}
+	return files, nil
+}
+
+// whereOutput returns the path of an output in the first directory that contains it. If no directory contains
+// it, found is false, and path is where the output would be stored.
+func whereOutput(dirs []string, name string) (path string, found bool) {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(path); err == nil {
+			return path, true
+		}
+	}
+	return filepath.Join(dirs[0], name), false
+}
+
+// contentFault reads an output file that had size bytes when it was written. It returns what is damaged, or
+// no fault for an intact file. A file that was deleted after it was listed is not a fault.
+func contentFault(path string, size int64) fault {
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return fault{fmt.Sprintf("%s is not a regular file, but should be the output of an attempt", path),
+			"remove it; " + lostOutput}
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault{}
+	}
+	if err != nil {
+		return fault{fmt.Sprintf("an output file cannot be checked: %v", err),
+			"give the service's account read access to the file"}
+	}
+	defer f.Close()
+	switch damaged, err := output.CheckFile(f, size); {
+	case damaged > 0:
+		return fault{fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read", path, damaged),
+			damagedOutput}
+	case errors.Is(err, output.ErrDamaged):
+		return fault{fmt.Sprintf("the output file %s is damaged at its end", path), damagedOutput}
+	case err != nil:
+		return fault{fmt.Sprintf("an output file cannot be read: %v", err), damagedOutput}
+	}
+	return fault{}
+}
+
+// outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
+// files. A leased attempt may already have a file without referring to it. Files in the table garbage will be
+// deleted soon. A file without an attempt is not a fault if it may belong to another store.
+func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
+	orphans := map[string]bool{}
+	for name := range files {
+		orphans[name] = true
+	}
+	err = EachOutput(c, func(ref string, size int64) error {
+		delete(orphans, ref)
+		if size < 0 { // removed to free space
+			return nil
+		}
+		path, there := whereOutput(outputs.Dirs, ref)
+		switch {
+		case there:
+			if found := contentFault(path, size); found != (fault{}) {
+				faults = append(faults, found)
+			}
+		case !files[ref]:
+			faults = append(faults, fault{fmt.Sprintf("the output file %s of an attempt is missing", path), lostOutput})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := func(q string) error {
+		return c.Query(func(r database.Row) (bool, error) {
+			delete(orphans, r.Text(0))
+			return true, nil
+		}, q)
+	}
+	if err := errors.Join(known(`SELECT ref FROM garbage`),
+		known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
+		return nil, err
+	}
+	reserved := ""
+	err = c.Query(func(r database.Row) (bool, error) {
+		reserved = r.Text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	held, err := database.ParseNumbers(reserved)
+	if err != nil {
+		return nil, err
+	}
+	for seq, fence := range held {
+		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
+	}
+	for name := range orphans {
+		path, there := whereOutput(outputs.Dirs, name)
+		if !there {
+			continue // deleted after the files were listed
+		}
+		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.Since) {
+			continue
+		}
+		faults = append(faults, fault{fmt.Sprintf("the output file %s belongs to no attempt", path), "delete it"})
+	}
+	return faults, nil
+}

@@ -1,0 +1,360 @@
+package integrity
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// This file compares the counts that are stored in the database with the rows that they count, and counts the
+// rows again.
+
+// CounterFaults compares the stored counts with the rows.
+func CounterFaults(c database.Conn) (faults []string, err error) {
+	for _, state := range queue.States() {
+		kept, err := c.Number(`SELECT ` + state.String() + ` FROM meta`)
+		if err != nil {
+			return nil, err
+		}
+		n, err := c.Number(`SELECT count(*) FROM jobs WHERE state = ?`, int64(state))
+		if err != nil {
+			return nil, err
+		}
+		if n != kept {
+			faults = append(faults, fmt.Sprintf("the counter of %[2]s jobs is %[1]d, but there are %[3]d", kept, state, n))
+		}
+	}
+	kept, err := c.Number(`SELECT output_bytes FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.Number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
+	if err != nil {
+		return nil, err
+	}
+	if sum != kept {
+		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output", kept,
+			sum))
+	}
+	gates, err := GateFaults(c)
+	return slices.Concat(faults, userFaults(c), QueueFaults(c), gates), err
+}
+
+// GateFaults compares the counts of lanes and jobs that gates store with the rows.
+func GateFaults(c database.Conn) (faults []string, err error) {
+	needed, named, err := gateUse(c)
+	if err != nil {
+		return nil, err
+	}
+	err = c.Query(func(r database.Row) (bool, error) {
+		id, gate := r.Num(0), gateName{r.Num(1), r.Num(2), r.Text(3)}
+		if lanes, jobs := r.Num(4), r.Num(5); lanes != needed[id] || jobs != named[gate] {
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: they are %[1]d lanes (groups of "+
+				"waiting jobs) and %[2]d jobs, but in fact %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
+		}
+		delete(named, gate)
+		return true, nil
+	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
+	for gate, n := range named {
+		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which does not exist", n, gate.key))
+	}
+	return faults, err
+}
+
+// gateName identifies a gate.
+type gateName struct {
+	uid, kind int64
+	key       string
+}
+
+// gateUse returns how many lanes need each gate, and how many unfinished jobs name each lock or rate.
+func gateUse(c database.Conn) (needed map[int64]int64, named map[gateName]int64, err error) {
+	needed, named = map[int64]int64{}, map[gateName]int64{}
+	err = c.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		for _, n := range l.Needs {
+			needed[n.Gate]++
+		}
+		return true, err
+	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = c.Query(func(r database.Row) (bool, error) {
+		for _, d := range records.ReadDemands(r.View(1)) {
+			if d.HasLimit() {
+				named[nameOf(d, int(r.Num(0)))]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	return needed, named, err
+}
+
+// recountGates creates missing gates that jobs or lanes need, and counts the users of all gates again. It
+// opens all lanes, so that the next claims check them again.
+func recountGates(c *sqlitedb.Conn) (err error) {
+	if err := c.Exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.Exec(`ROLLBACK`)
+		}
+	}()
+	g := gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{},
+		words: map[gateName]queue.Demand{}}
+	for _, step := range []func() error{g.read, g.fixLanes, g.write} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	err = c.Exec(`COMMIT`)
+	return err
+}
+
+// gateCounts holds the existing gates and what uses them.
+type gateCounts struct {
+	conn  *sqlitedb.Conn
+	ids   map[gateName]int64
+	lanes map[gateName]int64 // number of lanes that need each gate
+	jobs  map[gateName]int64 // number of jobs that name each lock or rate
+	words map[gateName]queue.Demand
+}
+
+func (g *gateCounts) read() error {
+	err := g.conn.Query(func(r database.Row) (bool, error) {
+		g.ids[gateName{r.Num(1), r.Num(2), r.Text(3)}] = r.Num(0)
+		return true, nil
+	}, `SELECT id, uid, kind, key FROM gates`)
+	if err != nil {
+		return err
+	}
+	return g.conn.Query(func(r database.Row) (bool, error) {
+		for _, d := range records.ReadDemands(r.View(1)) {
+			gate := nameOf(d, int(r.Num(0)))
+			g.words[gate] = d
+			if d.HasLimit() {
+				g.jobs[gate]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+}
+
+// id returns the number of a gate, and creates the gate if it does not exist.
+func (g *gateCounts) id(gate gateName) (int64, error) {
+	if id := g.ids[gate]; id != 0 {
+		return id, nil
+	}
+	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
+	d := g.words[gate]
+	if err := g.conn.Exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind,
+		gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
+		return 0, err
+	}
+	id, err := g.conn.Number(`SELECT last_insert_rowid()`)
+	g.ids[gate] = id
+	return id, err
+}
+
+// fixLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
+func (g *gateCounts) fixLanes() error {
+	needs := map[int64]string{}
+	err := g.conn.Query(func(r database.Row) (bool, error) {
+		var list strings.Builder
+		for line := range strings.Lines(r.Text(2)) {
+			var d queue.Demand
+			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
+				return true, nil // a damaged lane has no readable needs
+			}
+			gate := nameOf(d, int(r.Num(1)))
+			id, err := g.id(gate)
+			if err != nil {
+				return false, err
+			}
+			g.lanes[gate]++
+			fmt.Fprintf(&list, "%d/%d/%d ", id, d.Kind, d.Units())
+		}
+		needs[r.Num(0)] = list.String()
+		return true, nil
+	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
+	if err != nil {
+		return err
+	}
+	for id, list := range needs {
+		if err := g.conn.Exec(
+			`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list,
+			id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gateCounts) write() error {
+	if err := g.conn.Exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
+		return err
+	}
+	for gate := range g.words {
+		if _, err := g.id(gate); err != nil {
+			return err
+		}
+	}
+	for gate, id := range g.ids {
+		if g.lanes[gate]+g.jobs[gate] == 0 {
+			continue
+		}
+		if err := g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[gate], g.jobs[gate],
+			id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameOf returns the identity of the gate of a user's demand.
+func nameOf(d queue.Demand, uid int) gateName {
+	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
+}
+
+// usedBytes selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it
+// uses, and how many of these bytes are outputs.
+const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs FROM jobs
+	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
+
+// userFaults compares the stored counts of users with the rows.
+func userFaults(c database.Conn) (faults []string) {
+	const meta = `SELECT users FROM meta`
+	field := func(i int) func(string) (map[int64]int64, error) {
+		return func(list string) (map[int64]int64, error) { return database.ListField(list, i), nil }
+	}
+	waiting := countFaults(c, database.Row.Num, database.ParseNumbers, countSource{"waiting jobs of uid",
+		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
+	bytes := countFaults(c, database.Row.Num, field(2), countSource{"bytes used by the jobs and schedules of uid",
+		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
+	outputs := countFaults(c, database.Row.Num, field(3), countSource{"output bytes of uid",
+		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
+	return slices.Concat(waiting, bytes, outputs)
+}
+
+// QueueFaults compares the stored counts of queues with the rows.
+func QueueFaults(c database.Conn) (faults []string) {
+	for _, of := range []struct {
+		member func(records.QueueCount) int64
+		countSource
+	}{
+		{func(c records.QueueCount) int64 { return c.Waiting },
+			countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
+				rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
+		{func(c records.QueueCount) int64 { return c.KeptJobs },
+			countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
+				rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+		{func(c records.QueueCount) int64 { return c.KeptBytes },
+			countSource{subject: "output bytes of the jobs kept after their end (retention) in queue",
+				table: `SELECT name, kept_bytes FROM queues`,
+				rows:  `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+	} {
+		listed := func(list string) (map[string]int64, error) {
+			counts, err := records.ParseQueueCounts(list)
+			numbers := map[string]int64{}
+			for name, c := range counts {
+				numbers[name] = of.member(c)
+			}
+			return numbers, err
+		}
+		of.meta = `SELECT queues FROM meta`
+		faults = append(faults, countFaults(c, database.Row.Text, listed, of.countSource)...)
+	}
+	return faults
+}
+
+// countSource names a count, and holds the statements that read the count and the rows that it counts.
+type countSource struct{ subject, meta, table, rows string }
+
+// countFaults compares stored counts with the rows that they count. A count in the list of meta takes
+// precedence over the one in the table. The function key reads from a column which user or queue a count
+// belongs to.
+func countFaults[K cmp.Ordered](c database.Conn, key func(database.Row, int) K, listed func(string) (map[K]int64, error),
+	source countSource) (faults []string) {
+	list := ""
+	err := c.Query(func(r database.Row) (bool, error) {
+		list = r.Text(0)
+		return false, nil
+	}, source.meta)
+	read := func(q string) map[K]int64 {
+		counts := map[K]int64{}
+		if err == nil {
+			err = c.Query(func(r database.Row) (bool, error) {
+				counts[key(r, 0)] = r.Num(1)
+				return true, nil
+			}, q)
+		}
+		return counts
+	}
+	kept, there := read(source.table), read(source.rows)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	changed, err := listed(list)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	maps.Copy(kept, changed)
+	for k := range there {
+		kept[k] += 0 // add the key if it is missing, so that the next loop checks it
+	}
+	for _, k := range slices.Sorted(maps.Keys(kept)) {
+		if kept[k] != there[k] {
+			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", source.subject, k, kept[k],
+				there[k]))
+		}
+	}
+	return faults
+}
+
+// Recount repairs a backup: it counts the rows again, creates missing indexes and removes damaged parts of
+// batches.
+func Recount(c *sqlitedb.Conn) error {
+	wrong, err := SchemaFaults(c)
+	if err != nil {
+		return err
+	}
+	for _, f := range wrong {
+		if strings.HasPrefix(f.create, "CREATE INDEX") || strings.HasPrefix(f.create, "CREATE UNIQUE INDEX") {
+			if err := c.Exec(f.create); err != nil {
+				return err
+			}
+		}
+	}
+	for _, state := range queue.States() {
+		if err := c.Exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`,
+			int64(state)); err != nil {
+			return err
+		}
+	}
+	if err := c.Exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+		return err
+	}
+	if err := recountGates(c); err != nil {
+		return err
+	}
+	return sqlitedb.ExecAll(c, []string{
+		`DELETE FROM frames WHERE batch < 0`,
+		`DELETE FROM users`,
+		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` +
+			usedBytes + `) GROUP BY uid`,
+		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
+		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
+		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue
+			ON CONFLICT (name) DO UPDATE SET kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
+		`UPDATE meta SET users = '', queues = ''`,
+	})
+}

@@ -1,0 +1,251 @@
+package integrity
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Restored reports the contents of a restored backup.
+type Restored struct {
+	Jobs    int64
+	Outputs int64
+}
+
+// PreparedName is the file name of the database while it is prepared.
+const PreparedName = "restore.tmp"
+
+// Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. It
+// calls save to create each output file, and reports the bytes copied so far and the size of the backup to
+// each. The returned function replace moves the old files into asideDir and installs the backup. Until then,
+// and on an error, the existing database is unchanged.
+//
+// Numbers that were assigned after the backup was made are not assigned again, if the existing database can
+// still be read.
+func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
+	each func(done, total int64)) (done Restored, replace func(asideDir string, between func() error) error, err error) {
+	path := filepath.Join(dir, PreparedName)
+	SweepRestoring(path) // SQLite would apply an old journal to the new file
+	defer func() {
+		if err != nil {
+			SweepRestoring(path)
+		}
+	}()
+	if err := CopyFile(path, file, each); err != nil {
+		return done, nil, err
+	}
+	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
+	if err == nil {
+		err = notBackup(file, checkBackup(c))
+	} else {
+		err = notBackup(file, err)
+	}
+	if err == nil {
+		done, err = unpack(c, save)
+	}
+	if err == nil {
+		err = keepNumbers(c, filepath.Join(dir, sqlitedb.DatabaseName))
+	}
+	if c != nil {
+		err = errors.Join(err, c.Close())
+	}
+	if err != nil {
+		return done, nil, err
+	}
+	if err := syncFile(path); err != nil {
+		return done, nil, err
+	}
+	return done, func(asideDir string, between func() error) error {
+		return installPrepared(dir, path, asideDir,
+			between)
+	}, nil
+}
+
+// SweepRestoring deletes the files of a Restore that was killed.
+func SweepRestoring(path string) {
+	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
+		os.Remove(path + end)
+	}
+}
+
+// notBackup adds to an error of a backup file that nothing was changed.
+func notBackup(file string, err error) error {
+	var e *queue.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)
+}
+
+// copyPiece is how many bytes are copied between two reports of progress.
+const copyPiece = 1 << 20
+
+// CopyFile copies a file to a new one. It reports to each how many bytes are copied, and the total.
+func CopyFile(to, from string, each func(done, total int64)) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := in.Stat()
+	for done := int64(0); err == nil; {
+		var n int64
+		n, err = io.CopyN(out, in, copyPiece)
+		done += n
+		if err == nil || err == io.EOF {
+			each(done, info.Size())
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return errors.Join(err, out.Close())
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func checkBackup(c *sqlitedb.Conn) error {
+	if err := CheckPages(c); err != nil {
+		return err
+	}
+	next, err := c.Number(`SELECT next_seq FROM meta`)
+	if err == nil && next < 1 {
+		err = errors.New(`the counters in its table "meta" are missing`)
+	}
+	if err == nil {
+		err = sqlitedb.Migrate(c, database.Migrations)
+	}
+	if err == nil {
+		err = Recount(c)
+	}
+	if err != nil {
+		return err
+	}
+	wrong, err := SchemaFaults(c)
+	if err == nil && len(wrong) > 0 {
+		err = errors.New(wrong[0].text)
+	}
+	return err
+}
+
+// unpack writes the outputs in a backup to their files.
+func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
+	if done.Jobs, err = c.Number(
+		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
+		return done, err
+	}
+	there, err := c.Number(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
+	if err != nil || there == 0 {
+		return done, err
+	}
+	var f io.WriteCloser
+	open := ""
+	finish := func() error {
+		if f == nil {
+			return nil
+		}
+		err := f.Close()
+		f = nil
+		return err
+	}
+	err = c.Query(func(r database.Row) (bool, error) {
+		if ref := r.Text(0); ref != open || f == nil {
+			if err := finish(); err != nil {
+				return false, err
+			}
+			open = ref
+			done.Outputs++
+			if f, err = save(ref); err != nil {
+				return false, err
+			}
+		}
+		_, err := io.WriteString(f, r.Text(2))
+		return true, err
+	}, `SELECT ref, n, bytes FROM outputs ORDER BY ref, n`)
+	if err = errors.Join(err, finish()); err != nil {
+		return done, err
+	}
+	if err := c.Exec(`DROP TABLE outputs`); err != nil {
+		return done, err
+	}
+	if done.Outputs == 0 {
+		return done, nil
+	}
+	err = c.Exec(`VACUUM`) // shrink the file, which still has the size that it had with the outputs
+	return done, err
+}
+
+// keepNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
+// of the high-water mark.
+func keepNumbers(c *sqlitedb.Conn, path string) error {
+	p := sqlitedb.ReadHighWater(filepath.Dir(path))
+	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.Commits, p.NextSeq, p.NextEvent)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	old, err := sqlitedb.Open(path, `query_only = 1`, `trusted_schema = 0`)
+	if err != nil {
+		return nil
+	}
+	defer old.Close()
+	var epoch, seq, event int64
+	err = old.Query(func(r database.Row) (bool, error) {
+		epoch, seq, event = r.Num(0), r.Num(1), r.Num(2)
+		return false, nil
+	}, `SELECT epoch, next_seq, next_event FROM meta`)
+	if err != nil {
+		return nil
+	}
+	err = c.Exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
+		epoch, seq, event)
+	return err
+}
+
+// installPrepared moves the existing files to asideDir, then renames the prepared database. Between the two
+// steps, a service refuses to start, because the high-water mark shows that a database is missing. If the
+// process is killed between the steps, the user can run restore again.
+func installPrepared(dir, prepared, asideDir string, between func() error) error {
+	m, err := sqlitedb.OpenHighWater(dir)
+	if err == nil {
+		err = m.File.Close()
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.CheckName} {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cannot move the old database aside: %w", err)
+		}
+	}
+	if err := errors.Join(sqlitedb.SyncDir(asideDir), sqlitedb.SyncDir(dir)); err != nil {
+		return err
+	}
+	if err := between(); err != nil {
+		return err
+	}
+	if err := os.Rename(prepared, filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)", err,
+			asideDir)
+	}
+	return sqlitedb.SyncDir(dir)
+}

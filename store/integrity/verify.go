@@ -1,0 +1,368 @@
+// Package integrity checks the SQLite file of a queue and its output files, recounts the rows, and restores
+// backups.
+//
+// Start with Verify, ExamineStopped and Restore.
+package integrity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// rebuildAdvice is the advice for rows that contradict each other.
+const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring " +
+	"recounts all rows and creates missing indexes"
+
+// replaceAdvice is the advice for a database that is too damaged to be backed up.
+const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
+	"queuectl restore FILE"
+
+// maxClockAhead is how far in the future a stored time may be without being reported.
+const maxClockAhead = time.Minute
+
+// ExamineStopped checks the database in a directory that no service uses. If thorough is set, it also checks
+// all rows and output files.
+func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
+	list := ExamineDir(dir)
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
+	wrong := func(err error) []store.Finding { // err says what to do
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error()})
+	}
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure,
+			Message: fmt.Sprintf("%s is missing", path),
+			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
+				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterName))})
+	case err != nil:
+		return wrong(err)
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return append(list, findEmpty(dir, path))
+	}
+	c, err := sqlitedb.OpenWriter(path)
+	if err != nil {
+		return wrong(sqlitedb.Explain(path, err))
+	}
+	defer c.Close()
+	if err := sqlitedb.CheckHighWater(c, dir); err != nil {
+		return wrong(err)
+	}
+	if n, err := c.Number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
+		return append(list, findEmpty(dir, path))
+	}
+	list = append(append(list, ExamineSchema(c)...), ExamineFrames(c)...)
+	list = append(list, ExamineSize(c)...)
+	if !thorough {
+		return list
+	}
+	files, err := OutputFiles(outputs.Dirs)
+	if err != nil {
+		return wrong(err)
+	}
+	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
+}
+
+// findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
+// held jobs.
+func findEmpty(dir, path string) store.Finding {
+	mark := filepath.Join(dir, sqlitedb.HighWaterName)
+	if _, err := os.Stat(mark); err == nil {
+		return store.Finding{Check: "database", Level: store.LevelFailure,
+			Message: path + " is empty, but contained jobs before",
+			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an "+
+				"empty queue, remove %s", mark)}
+	}
+	return store.Finding{Check: "database", Level: store.LevelWarning, Message: path + " is empty: it has no tables yet",
+		Next: "start the service, which creates the tables"}
+}
+
+// ExamineDir checks a service's state directory: the file system, the disk and the permissions of the
+// files. A service has a state directory even if its database is on a server.
+func ExamineDir(dir string) (list []store.Finding) {
+	add := func(check string, level store.Level, next, format string, args ...any) {
+		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
+	}
+	system, err := sqlitedb.FileSystemOf(dir)
+	switch {
+	case err != nil:
+		add("file system", store.LevelFailure, "check that the directory exists and can be read", "%v", err)
+	case system.Refused:
+		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl "+
+			"restore FILE with another --dir", "%s is on %s, where locks and fsync are not reliable", dir, system.Name)
+	case system.Note != "":
+		add("file system", store.LevelWarning, "choose a directory on another disk or volume with --dir", "%s is on %s: %s",
+			dir, system.Name, system.Note)
+	case sqlitedb.RefusedNames() == "":
+		add("file system", store.LevelOK, "", "the file system of %s is not checked on this operating system", dir)
+	default:
+		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
+			system.Name, sqlitedb.RefusedNames())
+	}
+	if free, err := sqlitedb.FreeBytes(dir); err != nil {
+		add("disk", store.LevelFailure, "check the disk", "%v", err)
+	} else if inodes := sqlitedb.FreeInodes(dir); inodes == 0 {
+		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
+	} else if free < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
+		add("disk", store.LevelFailure, "free some space",
+			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir,
+			queue.FormatSize(sqlitedb.MinFreeBytes))
+	} else {
+		add("disk", store.LevelOK, "", "%d MiB are free", free>>20)
+	}
+	before := len(list)
+	for _, name := range []string{".", sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.HighWaterName,
+		sqlitedb.ReserveName} {
+		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
+		// The state directory may be a symbolic link. The mode of a link has no meaning, so Stat follows it.
+		// Other accounts may pass through the directory to reach a socket.
+		if name == "." {
+			look, open = os.Stat, 0o022
+		}
+		info, err := look(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = sqlitedb.CheckPrivate(path, info, open)
+		}
+		if err != nil {
+			add("permissions", store.LevelFailure, "", "%v", err) // the error says what to do
+		} else if err = sqlitedb.CheckWritable(path, info); err != nil {
+			add("permissions", store.LevelFailure, "", "%v", err)
+		}
+	}
+	if len(list) == before {
+		add("permissions", store.LevelOK, "", "only the service can read or change the files of the queue")
+	}
+	return list
+}
+
+// ExamineSchema compares the tables and indexes with those that the migrations create. It also checks that
+// the newest rows are not dated in the future.
+func ExamineSchema(c *sqlitedb.Conn) (list []store.Finding) {
+	wrong, err := SchemaFaults(c)
+	if err != nil {
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
+	}
+	for _, f := range wrong {
+		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text,
+			Next: cmp.Or(f.next, rebuildAdvice)})
+	}
+	version, err := c.Number(`PRAGMA user_version`)
+	if err == nil && len(list) == 0 {
+		list = append(list, store.Finding{Check: "database", Level: store.LevelOK,
+			Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
+	}
+	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`,
+		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
+		if at, err := c.Number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
+			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure,
+				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
+				Next:    clockAdvice})
+		}
+	}
+	return list
+}
+
+// ExamineFrames reports jobs that were lost because parts of their batches were damaged.
+func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
+	n, first, last := int64(0), int64(0), int64(0)
+	err := c.Query(func(r database.Row) (bool, error) {
+		n, first, last = r.Num(0), r.Num(1), r.Num(2)
+		return false, nil
+	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
+	switch {
+	case err != nil:
+		return []store.Finding{{Check: "batches", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
+	case n == 0:
+		return nil
+	}
+	return []store.Finding{{Check: "batches", Level: store.LevelFailure,
+		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers "+
+			"are between %d and %d", n, first, last),
+		Next: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
+}
+
+// schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
+// field create is the statement that creates the object, if it is missing. The field next is the advice, if
+// rebuildAdvice does not apply.
+type schemaFault struct{ text, create, next string }
+
+// SchemaFaults compares the schema of a database with that of a new one.
+func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
+	fresh, err := sqlitedb.Open(":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.Close()
+	if err := sqlitedb.Migrate(fresh, database.Migrations); err != nil {
+		return nil, err
+	}
+	const all = `SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`
+	read := func(c *sqlitedb.Conn) (map[string]string, error) {
+		byName := map[string]string{}
+		err := c.Query(func(r database.Row) (bool, error) {
+			byName[r.Text(0)] = strings.Join(strings.Fields(r.Text(1)), " ")
+			return true, nil
+		}, all)
+		return byName, err
+	}
+	want, err := read(fresh)
+	if err != nil {
+		return nil, err
+	}
+	got, err := read(c)
+	if err != nil {
+		return nil, err
+	}
+	version, err := c.Number(`PRAGMA user_version`)
+	newer := version > int64(len(database.Migrations)) // a newer version may have added objects
+	for name, sql := range want {
+		switch there, ok := got[name]; {
+		case !ok:
+			list = append(list, schemaFault{text: "the " + name + " is missing", create: sql})
+		case there != sql && !newer:
+			list = append(list, schemaFault{text: "the " + name + " is not as queuectl creates it; the database " +
+				"contains: " + there})
+		}
+	}
+	for name, sql := range got {
+		if kind, _, _ := strings.Cut(name, " "); want[name] == "" && !newer && (kind == "trigger" || kind == "view") {
+			list = append(list, schemaFault{text: "the " + name + " was not created by queuectl: " + sql,
+				next: "if you do not need it, stop the service, then drop it with the program sqlite3"})
+		}
+	}
+	return list, err
+}
+
+// Verify compares the rows of a copy with each other and with the output files.
+func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
+	report := func(name, fine string, found []fault, err error) {
+		if err != nil { // the database is so damaged that its rows cannot be read
+			found = append(found, fault{err.Error(), replaceAdvice})
+		}
+		for i, f := range found {
+			if i == maxFaults {
+				list = append(list, store.Finding{Check: name, Level: store.LevelFailure,
+					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i)})
+				break
+			}
+			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: f.text, Next: f.next})
+		}
+		if len(found) == 0 {
+			list = append(list, store.Finding{Check: name, Level: store.LevelOK, Message: fine})
+		}
+	}
+	check := func(name, fine, next string, faults func() ([]string, error)) {
+		texts, err := faults()
+		var found []fault
+		for _, text := range texts {
+			found = append(found, fault{text, next})
+		}
+		report(name, fine, found, err)
+	}
+	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, CheckPages(c) })
+	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return CounterFaults(c) })
+	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FutureDates(c, now) })
+	check("rows", "all rows are consistent", "this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
+		func() ([]string, error) { return RowFaults(c) })
+	list = append(list, ExamineFrames(c)...)
+	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
+	found, err := outputFaults(c, files, outputs)
+	report("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
+		len(files)), found, err)
+	return list
+}
+
+// fault is something that verify found, with advice.
+type fault struct{ text, next string }
+
+// clockAdvice is the advice about dates in the future.
+const clockAdvice = "set the clock of the machine (dates that are already stored stay as they are)"
+
+// maxFaults is the number of faults of one kind that are listed.
+const maxFaults = 10
+
+// countQuery counts rows that are wrong. It selects their number and the name of one of them, with which text
+// is formatted.
+type countQuery struct {
+	text, sql string
+	args      []any
+}
+
+// FutureDates returns descriptions of rows with dates after the time now.
+func FutureDates(c database.Conn, now queue.Millis) ([]string, error) {
+	future := int64(now.Add(maxClockAhead))
+	return wrongRows(c, []countQuery{
+		{"%d jobs have dates in the future, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`,
+			[]any{future}},
+		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s",
+			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d events have dates in the future, for example event %s",
+			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+	})
+}
+
+// RowFaults returns descriptions of rows that contradict each other.
+func RowFaults(c database.Conn) ([]string, error) {
+	return wrongRows(c, []countQuery{
+		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d jobs are ready but would never start, because they are in no lane (a group of waiting jobs), for " +
+			"example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs start too late, because another job is wrongly first in their lane (a group of waiting jobs), for " +
+			"example job %s",
+			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
+		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s",
+			`SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+		{"%d jobs are blocked but have no open dependency, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s",
+			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+		{"%d jobs depend on a job that does not exist, for example job %s",
+			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s",
+			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+		{"%d jobs have a higher number than any assigned so far, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have the number of another job as their id, for example %s",
+			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
+		{"%d jobs have a wrong record of their last attempt (it is stored twice, or is in the row of a job that is not " +
+			"completed), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"the last attempt of %d jobs cannot be read, for example of job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
+		{"%d jobs have more attempts than their attempt counter says, for example job %s",
+			`SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+	})
+}
+
+// wrongRows runs queries, and describes the rows that they count.
+func wrongRows(c database.Conn, queries []countQuery) (faults []string, err error) {
+	for _, q := range queries {
+		n, example := int64(0), ""
+		err := c.Query(func(r database.Row) (bool, error) {
+			n, example = r.Num(0), r.Text(1)
+			return false, nil
+		}, q.sql, q.args...)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			faults = append(faults, fmt.Sprintf(q.text, n, example))
+		}
+	}
+	return faults, nil
+}

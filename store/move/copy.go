@@ -1,0 +1,209 @@
+package move
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"strings"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// table describes a table of the database.
+type table struct {
+	name    string
+	columns []string
+	key     []int // indexes in columns of the primary-key columns; empty without a primary key
+}
+
+// tablesOf returns the tables of the schema. It reads them from a new SQLite database in memory.
+func tablesOf() (list []table, err error) {
+	c, err := sqlitedb.Open(":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if err := sqlitedb.Migrate(c, database.Migrations); err != nil {
+		return nil, err
+	}
+	err = c.Query(func(r database.Row) (bool, error) {
+		list = append(list, table{name: r.Text(0)})
+		return true, nil
+	}, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`)
+	for i := 0; i < len(list) && err == nil; i++ {
+		t := &list[i]
+		key := map[int64]int{}
+		err = c.Query(func(r database.Row) (bool, error) {
+			if at := r.Num(1); at > 0 {
+				key[at] = len(t.columns)
+			}
+			t.columns = append(t.columns, r.Text(0))
+			return true, nil
+		}, `SELECT name, pk FROM pragma_table_info('`+t.name+`')`)
+		for at := int64(1); at <= int64(len(key)); at++ {
+			t.key = append(t.key, key[at])
+		}
+	}
+	return list, err
+}
+
+// ordered returns the columns by which the rows of a table are sorted.
+func (t *table) ordered() (names []string) {
+	if len(t.key) == 0 {
+		return t.columns
+	}
+	for _, at := range t.key {
+		names = append(names, t.columns[at])
+	}
+	return names
+}
+
+// copyRows is the number of rows that one transaction copies.
+const copyRows = 5000
+
+// copy copies the rows that the target lacks.
+func (m *move) copy() error {
+	for i := range m.tables {
+		t := &m.tables[i]
+		if t.name == "notes" {
+			continue // skip the notes, because they differ between the two databases
+		}
+		if err := m.copyTable(t); err != nil {
+			return fmt.Errorf(`cannot copy the table %q: %w`, t.name, err)
+		}
+	}
+	return nil
+}
+
+func (m *move) copyTable(t *table) error {
+	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
+	where, args := "", []any(nil)
+	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued.
+	if len(t.key) == 0 {
+		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
+			return err
+		}
+	} else {
+		n, err := m.targetConn.Number(`SELECT count(*) FROM ` + t.name)
+		if err == nil && n > 0 && t.name != "meta" {
+			err = m.targetConn.Query(func(r database.Row) (bool, error) {
+				for i := range t.key {
+					args = append(args, r.Value(i))
+				}
+				return false, nil
+			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
+			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
+			m.result.ResumedRows += n
+		}
+		// Delete the row of meta that a new database has, so that the copied row can be inserted.
+		if err == nil && t.name == "meta" {
+			err = m.targetConn.Exec(`DELETE FROM meta`)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` +
+		strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
+	rows := int64(0)
+	begun := false
+	err := m.sourceConn.Query(func(r database.Row) (_ bool, err error) {
+		if err := m.ctx.Err(); err != nil {
+			return false, err
+		}
+		if !begun {
+			if err := m.targetConn.Begin(); err != nil {
+				return false, err
+			}
+			begun = true
+		}
+		values := make([]any, len(t.columns))
+		for i := range values {
+			values[i] = r.Value(i)
+		}
+		if err := m.targetConn.Exec(insert, values...); err != nil {
+			return false, err
+		}
+		if rows++; rows%copyRows == 0 {
+			m.progress(t.name, rows)
+			begun = false
+			err = m.targetConn.Commit()
+		}
+		return true, err
+	}, `SELECT `+columns+` FROM `+t.name+where+` ORDER BY `+by, args...)
+	if err == nil && begun {
+		err = m.targetConn.Commit()
+	} else if begun {
+		m.targetConn.Rollback()
+	}
+	m.progress(t.name, rows)
+	return err
+}
+
+// compare reads both databases again, and returns an error if any table has different rows.
+func (m *move) compare() error {
+	for i := range m.tables {
+		t := &m.tables[i]
+		if t.name == "notes" {
+			continue
+		}
+		was, n, err := m.sum(m.sourceConn, t)
+		if err != nil {
+			return err
+		}
+		is, copied, err := m.sum(m.targetConn, t)
+		if err != nil {
+			return err
+		}
+		m.result.Rows += n
+		if t.name == "jobs" {
+			m.result.Jobs = n
+		}
+		if n != copied || was != is {
+			return fmt.Errorf(
+				`the copy of table %q differs from the original (%d rows in %s, %d in %s), so the queue was not moved; check it with queuectl doctor --verify, then try again`, t.name, n,
+				m.from, copied, m.to)
+		}
+	}
+	return nil
+}
+
+// sum returns a checksum of a table's rows in order, and their number.
+func (m *move) sum(c database.Conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
+	h := sha256.New()
+	err = c.Query(func(r database.Row) (bool, error) {
+		rows++
+		for i := range t.columns {
+			addValue(h, r.Value(i))
+		}
+		return true, m.ctx.Err()
+	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), ", "))
+	h.Sum(sum[:0])
+	return sum, rows, err
+}
+
+// addValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
+// on a server gets the checksum of the original.
+func addValue(h hash.Hash, v any) {
+	var head [9]byte
+	var text []byte
+	switch v := v.(type) {
+	case nil:
+	case int64:
+		head[0] = 1
+		binary.LittleEndian.PutUint64(head[1:], uint64(v))
+	case string:
+		text = []byte(pgdb.CleanText(v))
+		head[0] = 2
+		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	case []byte:
+		text = v
+		head[0] = 3
+		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	}
+	h.Write(head[:])
+	h.Write(text)
+}

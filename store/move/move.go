@@ -1,0 +1,449 @@
+// Package move moves a queue that no service uses from one database to another.
+//
+// Start with Move.
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Location is the location of a queue: the file in a state directory or, if URL is set, a database on a server.
+// See docs/decisions/0037.
+type Location struct{ Dir, URL string }
+
+// String returns the location without a password.
+func (p Location) String() string {
+	if p.URL == "" {
+		return filepath.Join(p.Dir, sqlitedb.DatabaseName)
+	}
+	config, err := pgdb.ParseAddress(p.URL)
+	if err != nil {
+		return "a PostgreSQL database"
+	}
+	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
+}
+
+// Member is the node that a state directory belongs to, with the id of that directory.
+type Member struct{ Name, DirID string }
+
+// Result reports what Move has moved.
+type Result struct {
+	Jobs int64 `json:"jobs"`
+	Rows int64 `json:"rows"` // rows of all tables
+	// ResumedRows is the number of rows that an interrupted move had already copied.
+	ResumedRows int64 `json:"found"`
+	// AlreadyDone reports that an earlier call had already completed this move.
+	AlreadyDone bool `json:"before,omitempty"`
+}
+
+// Move moves a queue that no service uses. It moves everything except output files, which stay in the state
+// directory. member is the node of that directory, and owns the running jobs. The copy is valid only when it
+// is complete and was compared with the original. Then the original is marked as moved, and no service opens
+// it any more. Move continues an interrupted move, unless the queue has changed since. It reports progress to
+// the callback each: the name of a table and the number of its rows that were copied.
+func Move(ctx context.Context, from, to Location, member Member,
+	each func(table string, rows int64)) (done Result, err error) {
+	if from == to {
+		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this "+
+			"command; if the service uses other settings, give the queue's present store with --from STORE", from)
+	}
+	m := &move{ctx: ctx, from: from, to: to, member: member, progress: each}
+	defer func() { err = errors.Join(err, m.close()) }()
+	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
+		if err := step(); err != nil || m.result.AlreadyDone {
+			return m.result, err
+		}
+	}
+	return m.result, nil
+}
+
+// movingName is the file name of an incomplete copy.
+const movingName = "moving.db"
+
+// source identifies a queue and its state. A copy can be continued only if its source is unchanged.
+type source struct {
+	Place   string `json:"place"`
+	Commits int64  `json:"commits"`
+}
+
+// move is the state of one call of Move.
+type move struct {
+	ctx      context.Context
+	from, to Location
+	member   Member
+	progress func(string, int64)
+	result   Result
+
+	sourceConn, targetConn database.Conn
+	targetFile             *sqlitedb.Conn // targetConn, if the target is a file; nil otherwise
+	tables                 []table
+	source                 source
+	// movedTo is the queue's new location according to a note in the source, "" without such a note. An
+	// interrupted move may have written this note.
+	movedTo string
+}
+
+// close closes the connections.
+func (m *move) close() (err error) {
+	for _, c := range []database.Conn{m.sourceConn, m.targetConn} {
+		if c != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
+
+// openSource opens the queue to be moved.
+func (m *move) openSource() (err error) {
+	if m.tables, err = tablesOf(); err != nil {
+		return err
+	}
+	if m.from.URL != "" {
+		c, err := m.server(m.from)
+		if err != nil {
+			return err
+		}
+		m.sourceConn = c
+		open, err := c.Number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
+		if err == nil && open > 0 {
+			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL in %s are not accepted yet; let the "+
+				"service run until it has accepted them", open, m.from)
+		}
+		if err != nil {
+			return err
+		}
+	} else if m.sourceConn, err = m.file(); err != nil {
+		return err
+	}
+	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" && m.movedTo != m.to.String() {
+		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, "+
+			"give its new store with --from", m.from, m.movedTo)
+	}
+	if err != nil {
+		return err
+	}
+	m.source.Place = m.from.String()
+	m.source.Commits, err = m.sourceConn.Number(`SELECT commits FROM meta`)
+	return err
+}
+
+// file opens the database in the source's state directory.
+func (m *move) file() (database.Conn, error) {
+	path := filepath.Join(m.from.Dir, sqlitedb.DatabaseName)
+	if _, err := os.Stat(path); err != nil {
+		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.from.Dir)
+	}
+	c, err := sqlitedb.OpenWriter(path)
+	if err != nil {
+		return nil, sqlitedb.Explain(path, err)
+	}
+	version, err := c.Number(`PRAGMA user_version`)
+	if err == nil {
+		err = sqlitedb.CheckTables(c)
+	}
+	if err == nil {
+		err = sqlitedb.CheckHighWater(c, m.from.Dir)
+	}
+	if err == nil && version != int64(len(database.Migrations)) {
+		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
+			"version %d; start the service of this version once to update the database", m.from.Dir, version, len(database.Migrations))
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// server connects to a database and locks it, so that no other move uses it.
+func (m *move) server(p Location) (*pgdb.Conn, error) {
+	config, err := pgdb.ParseAddress(p.URL)
+	if err != nil {
+		return nil, err
+	}
+	if config.Pooled {
+		return nil, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; "+
+			"use the server's own URL, without pool_mode")
+	}
+	// One statement copies a whole table.
+	c, err := pgdb.ConnectWriter(m.ctx, config.With("statement_timeout", "0"))
+	if err != nil {
+		return nil, err
+	}
+	err = pgdb.LockQueue(m.ctx, c, config.Database)
+	there := false
+	if err == nil {
+		err = pgdb.CheckOwners(c)
+	}
+	if err == nil {
+		there, err = pgdb.HasTables(c)
+	}
+	if err == nil && there {
+		err = m.refuseTables(c)
+	}
+	if err == nil && there {
+		err = m.refuseNodes(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// refuseTables returns an error if the server's tables are ones that this program cannot use.
+func (m *move) refuseTables(c *pgdb.Conn) error {
+	version, err := pgdb.SchemaVersion(c, pgdb.Script(0, database.Migrations, pgdb.Migrations))
+	if err == nil {
+		_, err = pgdb.CheckSchema(c, version, database.Migrations, pgdb.Migrations)
+	}
+	return err
+}
+
+// openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
+func (m *move) openTarget() (err error) {
+	if m.to.URL != "" {
+		err = m.openServer()
+	} else {
+		err = m.openFile()
+	}
+	if err != nil || m.result.AlreadyDone {
+		return err
+	}
+	raw, err := database.ReadNote(m.targetConn, database.NoteMoving)
+	var was source
+	if err == nil && raw != "" {
+		err = json.Unmarshal([]byte(raw), &was)
+	}
+	if err != nil || was == m.source {
+		return err
+	}
+	for _, t := range m.tables { // the queue has changed since the interrupted copy
+		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(m.source)
+	if err != nil {
+		return err
+	}
+	return m.targetConn.Exec(`INSERT INTO notes VALUES (?, ?)`, database.NoteMoving, string(text))
+}
+
+// openServer opens a database on a server as the target, and creates the tables if they do not exist.
+func (m *move) openServer() error {
+	c, err := m.server(m.to)
+	if err != nil {
+		return err
+	}
+	m.targetConn = c
+	there, err := pgdb.HasTables(c)
+	if err == nil {
+		err = pgdb.CheckOwners(c)
+	}
+	if err != nil {
+		return err
+	}
+	if !there {
+		return pgdb.MakeTables(c, database.Migrations, pgdb.Migrations)
+	}
+	return m.refuseQueue()
+}
+
+// refuseQueue returns an error if the target already contains a queue. A queue that has moved away may be
+// overwritten. If this move was completed earlier, refuseQueue sets result.Before.
+func (m *move) refuseQueue() error {
+	moving, err := database.ReadNote(m.targetConn, database.NoteMoving)
+	if err != nil || moving != "" {
+		return err
+	}
+	moved, err := database.ReadNote(m.targetConn, database.NoteMoved)
+	// The source's note says that this move was completed. If the target has moved back to the source since,
+	// the target's content is outdated.
+	if err == nil && m.movedTo != "" && moved != m.from.String() {
+		m.result.AlreadyDone = true
+		return nil
+	}
+	if err != nil || moved != "" {
+		return err
+	}
+	jobs, err := m.targetConn.Number(`SELECT next_seq FROM meta`)
+	if err == nil && jobs > 1 {
+		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.to)
+	}
+	return err
+}
+
+// openFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
+// except one that has moved away.
+func (m *move) openFile() error {
+	path := filepath.Join(m.to.Dir, sqlitedb.DatabaseName)
+	if _, err := os.Stat(path); err == nil {
+		c, err := sqlitedb.OpenWriter(path)
+		if err != nil {
+			return sqlitedb.Explain(path, err)
+		}
+		m.targetConn = c
+		err = m.refuseQueue()
+		m.targetConn = nil
+		if err = errors.Join(err, c.Close()); err != nil || m.result.AlreadyDone {
+			return err
+		}
+	}
+	path = filepath.Join(m.to.Dir, movingName)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|sqlitedb.PlainFile, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil { // the file is new, so closing it releases no lock
+		return err
+	}
+	c, err := sqlitedb.OpenWriter(path)
+	if err != nil {
+		return err
+	}
+	m.targetConn, m.targetFile = c, c
+	return sqlitedb.Migrate(c, database.Migrations)
+}
+
+// settle marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
+func (m *move) settle() error {
+	if err := m.sourceConn.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
+		database.NoteMoved, m.to.String()); err != nil {
+		return err
+	}
+	of := int64(0)
+	if m.from.URL != "" {
+		var err error
+		if of, _, err = m.reservations(m.sourceConn); err != nil {
+			return err
+		}
+	}
+	runners, err := database.ReadNote(m.sourceConn, database.RunnersNote(of))
+	if err != nil {
+		return err
+	}
+	id := ""
+	if m.targetFile == nil {
+		if err := m.raiseNumbers(); err != nil {
+			return err
+		}
+		id, err = pgdb.DatabaseID(m.targetConn)
+	} else {
+		id = sqlitedb.FileID(filepath.Join(m.to.Dir, movingName))
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.targetConn.Begin(); err != nil {
+		return err
+	}
+	if err := m.targetConn.Exec(`DELETE FROM notes`); err != nil {
+		return err
+	}
+	node, err := m.giveLeases()
+	if err != nil {
+		return err
+	}
+	for key, value := range map[string]string{database.RunnersNote(node): runners, database.NoteFile: id} {
+		if value == "" {
+			continue
+		}
+		if err := m.targetConn.Exec(`INSERT INTO notes VALUES (?, ?)`, key, value); err != nil {
+			return err
+		}
+	}
+	if err := m.targetConn.Commit(); err != nil || m.targetFile == nil {
+		return err
+	}
+	return m.installCopy()
+}
+
+// raiseNumbers makes the server's sequences continue above the numbers in the copied rows.
+func (m *move) raiseNumbers() error {
+	for _, t := range m.tables {
+		if len(t.key) != 1 {
+			continue
+		}
+		column := t.columns[t.key[0]]
+		counts, err := m.targetConn.Number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name +
+			`'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
+		if err == nil && counts > 0 {
+			_, err = m.targetConn.Number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column +
+				`'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// installCopy makes the copied file the queue of its directory.
+func (m *move) installCopy() error {
+	err := m.targetFile.Close()
+	m.targetConn, m.targetFile = nil, nil
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(m.to.Dir, sqlitedb.DatabaseName)
+	// Remove the files of the queue that has moved away.
+	for _, name := range []string{sqlitedb.HighWaterName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm"} {
+		if err := os.Remove(filepath.Join(m.to.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(filepath.Join(m.to.Dir, movingName), path); err != nil {
+		return err
+	}
+	return sqlitedb.SyncDir(m.to.Dir)
+}
+
+// giveLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a
+// node lease that does not expire. So no other node takes over the jobs before this node's service has
+// started.
+func (m *move) giveLeases() (node int64, err error) {
+	if m.targetFile == nil {
+		if node, err = m.targetConn.Number(
+			`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.DirID); err != nil {
+			return 0, err
+		}
+		if err := m.targetConn.Exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue are useless
+			return 0, err
+		}
+	}
+	reserved := ""
+	err = m.targetConn.Query(func(r database.Row) (bool, error) {
+		reserved = r.Text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	if err != nil {
+		return 0, err
+	}
+	held, err := database.ParseNumbers(reserved)
+	if err != nil {
+		return 0, err
+	}
+	var list []byte
+	for seq, fence := range held {
+		list = database.AppendReserved(list, seq, fence, node)
+	}
+	err = m.targetConn.Exec(`UPDATE meta SET reserved = ?`, string(list))
+	if err == nil {
+		err = m.targetConn.Exec(`UPDATE jobs SET node = ? WHERE place = 3`, node)
+	}
+	if err == nil {
+		err = m.targetConn.Exec(`UPDATE batches SET node = ?`, node)
+	}
+	return node, err
+}

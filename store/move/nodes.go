@@ -1,0 +1,76 @@
+package move
+
+import (
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// refuseNodes returns an error if other nodes use the database or have running jobs in it.
+func (m *move) refuseNodes(c database.Conn) error {
+	var alive []string
+	err := c.Query(func(r database.Row) (bool, error) {
+		alive = append(alive, r.Text(0))
+		return true, nil
+	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
+	if err == nil && len(alive) > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first "+
+			"(queuectl service stop on each node), and try again; a killed service stays in this list until its lease expires "+
+			"(setting node_lease)", strings.Join(alive, ", "))
+	}
+	if err != nil {
+		return err
+	}
+	if err := gather(c); err != nil {
+		return err
+	}
+	own, reserved, err := m.reservations(c)
+	if err != nil {
+		return err
+	}
+	others, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
+	for _, node := range database.ListField(reserved, 2) {
+		if node != own {
+			others++
+		}
+	}
+	if err == nil && others > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were last running, on other nodes; start the "+
+			"service and wait until these jobs have ended", others)
+	}
+	// Expel the other nodes. A node that is only cut off from the server can then no longer write.
+	if err == nil {
+		err = c.Exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.DirID)
+	}
+	return err
+}
+
+// gather moves the nodes' lists of reserved leases (claimed, but not known to have started) to meta. A file
+// stores its list there too.
+func gather(c database.Conn) error {
+	err := c.Begin()
+	for _, statement := range []string{`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`, `UPDATE nodes SET reserved = '' WHERE reserved <> ''`} {
+		if err == nil {
+			err = c.Exec(statement)
+		}
+	}
+	if err != nil {
+		c.Rollback()
+		return err
+	}
+	return c.Commit()
+}
+
+// reservations returns meta.reserved of a database on a server, and the number of this directory's node, 0 if
+// it has none.
+func (m *move) reservations(c database.Conn) (node int64, reserved string, err error) {
+	if node, err = c.Number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID); err != nil {
+		return 0, "", err
+	}
+	err = c.Query(func(r database.Row) (bool, error) {
+		reserved = r.Text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	return node, reserved, err
+}

@@ -1,0 +1,196 @@
+// Package noderequests sends requests from one node of a queue to another, through a table of the PostgreSQL
+// database.
+//
+// Start with Requests.
+package noderequests
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// Requests sends requests to other nodes and receives theirs. It implements store.NodeRequests.
+type Requests struct {
+	Conn    *pgdb.SideConn
+	self    func() int64 // returns the number of this node
+	hints   chan struct{}
+	replies broadcast
+	// lostTakes holds the numbers of calls of Asked whose results were lost, newest last. Only the caller of
+	// Asked uses it.
+	lostTakes []int64
+}
+
+// New returns the requests of a node. The function self returns its number.
+func New(config *pgdb.Address, self func() int64) *Requests {
+	return &Requests{Conn: &pgdb.SideConn{Config: config}, self: self, hints: make(chan struct{}, 1)}
+}
+
+// Channel is the channel on which nodes notify each other of requests and answers with NOTIFY. The
+// payload is the node that received one.
+const Channel = "queuectl_asks"
+
+// replyInterval is the time between two queries for an answer.
+const replyInterval = 250 * time.Millisecond
+
+// Wake makes the node read its requests and answers.
+func (r *Requests) Wake() {
+	select {
+	case r.hints <- struct{}{}:
+	default: // a value is already in the channel
+	}
+	r.replies.wakeAll()
+}
+
+// Notify notifies the other nodes on a channel. about is the payload.
+func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
+	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
+		_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
+		return err
+	})
+}
+
+// broadcast wakes all goroutines that wait for it.
+type broadcast struct {
+	mu   sync.Mutex
+	next chan struct{} // closed by the next wakeAll; nil if no goroutine waits; guarded by mu
+}
+
+// wait returns a channel that the next wakeAll closes.
+func (b *broadcast) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == nil {
+		b.next = make(chan struct{})
+	}
+	return b.next
+}
+
+func (b *broadcast) wakeAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next != nil {
+		close(b.next)
+		b.next = nil
+	}
+}
+
+// Hints implements store.NodeRequests.
+func (r *Requests) Hints() <-chan struct{} { return r.hints }
+
+// Ask implements store.NodeRequests.
+func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
+	if len(request) > store.MaxRequestBytes {
+		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
+			"name fewer jobs at once",
+			len(request), store.MaxRequestBytes)
+	}
+	var n int64
+	err = r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
+		n, err = c.Number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, r.self(),
+			records.Bit(slow), string(request))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgdb.CloseTimeout)
+		defer cancel()
+		// If this fails, upkeep deletes the row when it is old.
+		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, n) })
+	}()
+	r.Notify(ctx, Channel, node)
+	for {
+		woken, found := r.replies.wait(), false
+		err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
+			answer, found = nil, false
+			return c.Query(func(row database.Row) (bool, error) {
+				if found = true; row.Num(1) != 0 {
+					answer = json.RawMessage(row.Text(0))
+				}
+				return false, nil
+			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
+		})
+		if err == nil && !found {
+			err = queue.Errorf(queue.CodeUnavailable, "the node that must carry out this request does not "+
+				"answer; try again later")
+		}
+		if err != nil || answer != nil {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-woken:
+		case <-time.After(replyInterval):
+		}
+	}
+}
+
+// maxLostTakes is how many queries of Asked with lost replies are remembered. Nearly all such queries never
+// reached the server.
+const maxLostTakes = 32
+
+// Asked implements store.NodeRequests.
+func (r *Requests) Asked(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
+	take := 1 + rand.Int64N(math.MaxInt64)
+	// The method do may call the function twice. With the same value of look, the second call finds the same
+	// rows.
+	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
+		list = nil
+		for len(r.lostTakes) > 0 {
+			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.self(), r.lostTakes[0]); err != nil {
+				return err
+			}
+			r.lostTakes = r.lostTakes[1:]
+		}
+		return c.Query(func(row database.Row) (bool, error) {
+			list = append(list, store.NodeRequest{N: row.Num(0), Payload: []byte(row.Text(1))})
+			return true, nil
+		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, r.self(), records.Bit(slow), take, int64(limit))
+	})
+	if err != nil { // the server may have marked requests as taken, but the reply was lost
+		r.lostTakes, list = append(r.lostTakes[max(0, len(r.lostTakes)-maxLostTakes+1):], take), nil
+	}
+	slices.SortFunc(list, func(a, b store.NodeRequest) int { return cmp.Compare(a.N, b.N) })
+	return list, err
+}
+
+// Wanted implements store.NodeRequests.
+func (r *Requests) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
+	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
+		wanted = map[int64]bool{}
+		return c.Query(func(row database.Row) (bool, error) {
+			wanted[row.Num(0)] = true
+			return true, nil
+		}, `SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.self())
+	})
+	return wanted, err
+}
+
+// Answer implements store.NodeRequests.
+func (r *Requests) Answer(ctx context.Context, n int64, answer []byte) error {
+	asker := int64(0)
+	err := r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
+		asker, err = c.Number(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
+		return err
+	})
+	if err == nil && asker != 0 {
+		r.Notify(ctx, Channel, asker)
+	}
+	return err
+}
+
+var _ store.NodeRequests = (*Requests)(nil)

@@ -1,0 +1,107 @@
+package pgdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	neturl "net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Address holds the parameters for connecting to a database.
+type Address struct {
+	*pgconn.Config
+	session map[string]string // settings of each connection
+	// Pooled is set if the URL leads to a pooler in transaction mode. Then each transaction may use another
+	// connection to the server, and session state is lost.
+	Pooled bool
+}
+
+// poolMode is the URL parameter for a pooler. poolTransactions is its only supported value: the pooler
+// assigns a connection for each transaction.
+const (
+	poolMode         = "pool_mode"
+	poolTransactions = "transaction"
+)
+
+// With returns a copy of the address in which one session setting has the given value.
+func (a *Address) With(name, value string) *Address {
+	other := *a
+	other.session = maps.Clone(a.session)
+	other.session[name] = value
+	return &other
+}
+
+// Connect opens a connection to a server.
+func Connect(ctx context.Context, a *Address) (*Conn, error) {
+	config := a.Config.Copy()
+	session := ""
+	if a.Pooled {
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(a.session)) {
+			list = append(list, "set_config('"+name+"', '"+a.session[name]+"', true)")
+		}
+		session = "SELECT " + strings.Join(list, ", ")
+	} else {
+		maps.Copy(config.RuntimeParams, a.session)
+	}
+	pg, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		if refused, isServerError := errors.AsType[*pgconn.PgError](err); isServerError &&
+			strings.Contains(refused.Message, "unsupported startup parameter") {
+			err = fmt.Errorf(
+				`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err, poolMode,
+				poolTransactions)
+		}
+		return nil, Lost{fmt.Errorf("the database cannot be reached: %w", err)}
+	}
+	return &Conn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*preparedStatement{},
+		heldRows: map[string]*preparedStatement{}}, nil
+}
+
+// ParseAddress parses the URL of a database.
+func ParseAddress(url string) (*Address, error) {
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		if u, isURL := errors.AsType[*neturl.Error](err); isURL {
+			err = u.Err // without the URL, which may contain a password
+		}
+		return nil, queue.Invalid("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
+	}
+	mode, pooled := config.RuntimeParams[poolMode]
+	if pooled && mode != poolTransactions {
+		return nil, queue.Invalid("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out", queue.Clip(mode),
+			poolTransactions)
+	}
+	delete(config.RuntimeParams, poolMode)
+	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"
+	a := &Address{Config: config, Pooled: pooled, session: map[string]string{
+		"search_path": Schema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
+		"jit":                                 "off",
+		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
+		// These override the defaults of the role and the database.
+		"lock_timeout": "0", "default_transaction_isolation": "read committed",
+	}}
+	if !pooled { // have the server notice an unreachable client soon
+		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5",
+			"tcp_keepalives_count": "3"})
+	}
+	return a, nil
+}
+
+// Schema is the name of the schema that contains the tables.
+const Schema = "queuectl"
+
+// ConnectWriter opens a connection that writes. The transaction of an idle writer ends soon, because its
+// locks block all other nodes.
+func ConnectWriter(ctx context.Context, a *Address) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
+	defer cancel()
+	return Connect(ctx, a.With("idle_in_transaction_session_timeout", writerIdleTimeout))
+}

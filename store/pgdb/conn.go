@@ -1,0 +1,339 @@
+// Package pgdb connects to the PostgreSQL database of a queue, sends statements in pipelines, and creates and
+// checks the tables.
+//
+// Start with Connect, Conn and MakeTables.
+package pgdb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Conn is a connection to a PostgreSQL server. It pipelines the statements of a transaction: statements
+// without a result are sent immediately, and their replies are read together with the next result that the
+// caller needs. A transaction thus takes one round trip for each such result and one for the commit.
+type Conn struct {
+	pg *pgconn.PgConn
+	// session is a statement that applies the session settings to the current transaction. It is set only if
+	// the connection goes through a pooler, and is empty for a direct connection.
+	session        string
+	ctx            context.Context  // context of the current calls; see InterruptWhenDone
+	cancelTx       func()           // releases the context of the transaction; nil outside of a transaction
+	pipeline       *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
+	stmts          map[string]*preparedStatement
+	statementNames int           // number of statements that were given a name to prepare
+	unread         []sentMessage // messages whose replies have not been read
+	unreadBytes    int           // bytes of arguments in the messages of unread
+	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
+	// the next Sync.
+	pipelineErr    error
+	sentBytes      int64                         // total bytes of arguments sent on this connection
+	unsynced       bool                          // statements were sent since the last Sync
+	wrote          bool                          // a writing statement was sent since begin
+	heldRows       map[string]*preparedStatement // by table: the statement with unsent rows
+	RoundTrips     int64                         // number of times that the client waited for a reply
+	StatementsSent int64                         // number of statements sent
+}
+
+// maxTxTime is the maximum duration of one transaction of the writer.
+const maxTxTime = 10 * time.Second
+
+// Exec implements database.Conn.
+func (c *Conn) Exec(sql string, args ...any) error {
+	return c.inPipeline(func() error {
+		if err := c.sendNext(sql, args); err != nil {
+			return err
+		}
+		return c.readIfMany()
+	})
+}
+
+// Count implements database.Conn.
+func (c *Conn) Count(sql string, args ...any) (n int64, err error) {
+	err = c.inPipeline(func() error {
+		if err := c.sendNext(sql, args); err != nil {
+			return err
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		n, err = c.read(0)
+		return err
+	})
+	return n, err
+}
+
+// Query implements database.Conn.
+func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	var refused error // the error that the callback returned
+	err := c.inPipeline(func() error {
+		if err := c.sendNext(sql, args); err != nil {
+			return err
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		// Leave two replies: the one with the rows, and that of the Sync.
+		if _, err := c.read(2); err != nil {
+			return err
+		}
+		statement := c.unread[0].text
+		c.unread = c.unread[1:]
+		err := c.readRows(each, statement, &refused)
+		_, err2 := c.read(0)
+		return cmp.Or(err, err2)
+	})
+	return cmp.Or(err, refused)
+}
+
+// StartQuery sends a query and makes the server start it, without waiting for its rows. The method
+// FinishQuery reads them. The rows are lost if the reply to a later statement is read first.
+func (c *Conn) StartQuery(sql string, args ...any) error {
+	return c.inPipeline(func() error {
+		if err := c.sendNext(sql, args); err != nil {
+			return err
+		}
+		c.unread[len(c.unread)-1].startedQuery = true
+		return c.push()
+	})
+}
+
+// FinishQuery reads the rows of the query that StartQuery sent. ok is false if the rows are lost.
+func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
+	var refused error // the error that the callback returned
+	err = c.inPipeline(func() error {
+		index := slices.IndexFunc(c.unread, func(s sentMessage) bool { return s.startedQuery })
+		if ok = index >= 0; !ok {
+			return nil
+		}
+		c.RoundTrips++
+		if _, err := c.read(len(c.unread) - index); err != nil {
+			return err
+		}
+		statement := c.unread[0].text
+		c.unread = c.unread[1:]
+		return c.readRows(each, statement, &refused)
+	})
+	return ok, cmp.Or(err, refused)
+}
+
+// Queries implements database.Conn. All statements together take one round trip.
+func (c *Conn) Queries(list []database.Query) error {
+	var refused error // the error that a callback returned
+	err := c.inPipeline(func() error {
+		if err := c.writeHeld(); err != nil {
+			return err
+		}
+		before := len(c.unread)
+		for _, a := range list {
+			if err := c.send(a.SQL, a.Args); err != nil {
+				return err
+			}
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if _, err := c.read(len(c.unread) - before); err != nil {
+			return err
+		}
+		for _, a := range list {
+			if c.unread[0].prepare {
+				if _, err := c.read(len(c.unread) - 1); err != nil {
+					return err
+				}
+			}
+			statement := c.unread[0].text
+			c.unread = c.unread[1:]
+			if err := c.readRows(a.Each, statement, &refused); err != nil {
+				return err
+			}
+		}
+		_, err := c.read(0)
+		return err
+	})
+	return cmp.Or(err, refused)
+}
+
+// readRows reads the rows of the next reply and passes them to the callback each. Once the callback has
+// returned an error, readRows stores the error in refused and discards the remaining rows.
+func (c *Conn) readRows(each func(r database.Row) (more bool, err error), statement string, refused *error) error {
+	result, err := c.pipeline.GetResults()
+	if err != nil {
+		c.dropSkipped()
+		return wrapError(err, statement)
+	}
+	rows := result.(*pgconn.ResultReader)
+	current := Row{fields: rows.FieldDescriptions()}
+	for more := *refused == nil; more && rows.NextRow(); {
+		current.values = rows.Values()
+		if more, *refused = each(&current); *refused != nil {
+			break
+		}
+	}
+	if _, err = rows.Close(); err != nil {
+		c.dropSkipped()
+	}
+	return wrapError(err, statement)
+}
+
+// Number implements database.Conn.
+func (c *Conn) Number(sql string, args ...any) (n int64, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		n = r.Num(0)
+		return false, nil
+	}, sql, args...)
+	return n, err
+}
+
+// beginWriting begins a writing transaction. It names the isolation level, because the role or the database
+// may have another default.
+const beginWriting = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+// Begin implements database.Conn. If the transaction takes longer than maxTxTime, the connection is treated as lost.
+func (c *Conn) Begin() error {
+	c.wrote = false
+	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
+	c.pipeline, c.pipelineErr, c.cancelTx = c.pg.StartPipeline(ctx), nil, cancel
+	if err := c.send(beginWriting, nil); err != nil {
+		return err
+	}
+	return c.applySession()
+}
+
+// Commit implements database.Conn.
+func (c *Conn) Commit() error {
+	if c.pipelineErr != nil {
+		return c.pipelineErr
+	}
+	if err := c.sendNext(`COMMIT`, nil); err != nil {
+		return err
+	}
+	return c.sync()
+}
+
+// Rollback implements database.Conn.
+func (c *Conn) Rollback() {
+	if c.pipeline != nil {
+		c.sync()
+	}
+	if !c.pg.IsClosed() && c.pg.TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
+		defer cancel()
+		c.pg.Exec(ctx, `ROLLBACK`).Close()
+	}
+}
+
+// BeginReading implements database.Conn.
+func (c *Conn) BeginReading() error {
+	c.wrote = false
+	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
+	if err := c.send(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
+		return err
+	}
+	if err := c.applySession(); err != nil {
+		return err
+	}
+	if err := c.flush(); err != nil {
+		return err
+	}
+	_, err := c.read(0) // detects a lost connection
+	return err
+}
+
+// EndReading implements database.Conn.
+func (c *Conn) EndReading() error {
+	if c.pipeline != nil {
+		if err := c.send(`ROLLBACK`, nil); err == nil {
+			c.sync()
+		}
+	}
+	if c.pg.IsClosed() {
+		return errors.New("the connection to the database is lost")
+	}
+	if c.pg.TxStatus() != 'I' {
+		return c.pg.Exec(c.ctx, `ROLLBACK`).Close()
+	}
+	return nil
+}
+
+// ArgumentBytes implements database.Conn.
+func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
+
+// IsOneOf implements database.Conn.
+func (c *Conn) IsOneOf(column string) string {
+	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
+}
+
+// IsOneOfWords implements database.Conn.
+func (c *Conn) IsOneOfWords(column string) string {
+	return column + ` = ANY (string_to_array(?, ' '))`
+}
+
+// ReadLimit implements database.Conn.
+func (c *Conn) ReadLimit(want, bytes int) int {
+	return max(64, min(want+readLimitSlack, readLimitBytes/max(bytes, 1)))
+}
+
+// Limits of rows that one query reads in advance.
+const (
+	// readLimitSlack is the number of rows that are read in excess, because some jobs may be leased already.
+	readLimitSlack = 8
+	readLimitBytes = 4 << 20
+)
+
+// HasWritten implements database.Conn.
+func (c *Conn) HasWritten() bool { return c.wrote }
+
+// InterruptWhenDone implements database.Conn.
+func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
+	previous := c.ctx
+	c.ctx = ctx
+	return func() { c.ctx = previous }
+}
+
+// IsInterruption implements database.Conn.
+func (c *Conn) IsInterruption(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
+}
+
+// IsClosed reports whether the connection is lost or closed.
+func (c *Conn) IsClosed() bool { return c.pg.IsClosed() }
+
+// PID returns the process id of the connection's server process.
+func (c *Conn) PID() uint32 { return c.pg.PID() }
+
+// ExecScript executes a script of statements outside of the pipeline.
+func (c *Conn) ExecScript(ctx context.Context, script string) error {
+	return wrapError(c.pg.Exec(ctx, script).Close(), script)
+}
+
+// Listen makes the server send the notifications of channels on this connection.
+func (c *Conn) Listen(ctx context.Context, channels ...string) error {
+	return c.ExecScript(ctx, `LISTEN `+strings.Join(channels, `; LISTEN `))
+}
+
+// WaitForNotification waits for a notification.
+func (c *Conn) WaitForNotification(ctx context.Context) error {
+	return c.pg.WaitForNotification(ctx)
+}
+
+// Close implements database.Conn.
+func (c *Conn) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+	defer cancel()
+	if c.pipeline != nil {
+		c.pipeline.Close()
+	}
+	return c.pg.Close(ctx)
+}
+
+// CloseTimeout is the maximum time for closing a connection or reporting to the server that a node stops.
+const CloseTimeout = 2 * time.Second

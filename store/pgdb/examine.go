@@ -1,0 +1,134 @@
+package pgdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Examine checks the database of a URL. A service may be using it.
+func Examine(ctx context.Context, url string) []store.Finding {
+	config, err := ParseAddress(url)
+	if err != nil {
+		return []store.Finding{Failure(err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
+	defer cancel()
+	c, err := Connect(ctx, config)
+	if err != nil {
+		return []store.Finding{Failure(err)}
+	}
+	defer c.Close()
+	c.ctx = ctx
+	foreign, err := findForeign(c)
+	if err == nil && foreign != nil {
+		return []store.Finding{foreignFinding(foreign)}
+	}
+	if err != nil {
+		return []store.Finding{Failure(err)}
+	}
+	version, err := SchemaVersion(c, Script(0, database.Migrations, Migrations))
+	if err == nil && version == 0 {
+		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " + config.Database +
+			" has no queue yet; the first start of the service creates it"}}
+	}
+	var list []store.Finding
+	if err == nil {
+		_, err = CheckSchema(c, version, database.Migrations, Migrations)
+	}
+	if errors.Is(err, store.ErrNewerSchema) {
+		message := strings.TrimSuffix(err.Error(), "; "+AfterOtherSchema)
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Next: AfterOtherSchema}}
+	}
+	if err == nil {
+		list, err = ExamineQueue(c, config.Database, OldTransaction)
+	}
+	if err != nil {
+		return []store.Finding{Failure(err)}
+	}
+	return list
+}
+
+// Failure returns the finding for a server that does not answer.
+func Failure(err error) store.Finding {
+	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
+		Next: `check the database server and the setting "store"`}
+}
+
+// foreignFinding reports an object that belongs to a role the service does not trust.
+func foreignFinding(f *foreignObject) store.Finding {
+	return store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message(), Next: f.next()}
+}
+
+// OldTransaction is the age at which an open transaction is reported.
+const OldTransaction = 5 * time.Minute
+
+// ExamineQueue checks a database that contains a queue.
+func ExamineQueue(c interface {
+	Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error
+}, name string, old time.Duration) (list []store.Finding, err error) {
+	version, fsync, commits, full := "", "", "", ""
+	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
+	began := time.Now()
+	err = c.Query(func(r database.Row) (bool, error) {
+		version, fsync, commits, full, standbys, async, unseen, refused, size = r.Text(0), r.Text(1), r.Text(2), r.Text(3),
+			r.Num(4), r.Num(5), r.Num(6), r.Num(7), r.Num(8)
+		return false, nil
+	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
+		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
+		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL),
+		(SELECT count(*) FROM submissions WHERE refused IS NOT NULL), pg_database_size(current_database())`)
+	if err != nil {
+		return nil, err
+	}
+	foreign, err := findForeign(c)
+	if err != nil {
+		return nil, err
+	}
+	if foreign != nil { // CheckOwners allowed the start, so the owner was changed later
+		list = append(list, foreignFinding(foreign))
+	}
+	holder, pid, held := "", int64(0), int64(0)
+	err = c.Query(func(r database.Row) (bool, error) {
+		holder, pid, held = r.Text(0), r.Num(1), r.Num(2)
+		return false, nil
+	}, `SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, old.Milliseconds())
+	if err != nil {
+		return nil, err
+	}
+	add := func(level store.Level, message, next string) {
+		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
+	}
+	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name,
+		queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
+	if fsync != "on" || full != "on" || commits == "off" {
+		add(store.LevelFailure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, "+
+			"full_page_writes = %s, synchronous_commit = %s", fsync, full, commits),
+			`set all three to "on", and restart the server`)
+	}
+	if async > 0 {
+		add(store.LevelWarning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs",
+			async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
+	}
+	if unseen > 0 { // only privileged roles see these columns of other processes
+		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which "+
+			"standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen),
+			"grant pg_read_all_stats to the role of the service")
+	}
+	if pid != 0 {
+		add(store.LevelWarning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot "+
+			"reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid),
+			fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))
+	}
+	if refused > 0 {
+		add(store.LevelWarning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused),
+			"see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
+	}
+	return list, nil
+}

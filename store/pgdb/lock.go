@@ -1,0 +1,67 @@
+package pgdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Timeouts and intervals for calls to the server.
+const (
+	ConnectTimeout = 5 * time.Second
+	lockTimeout    = 5 * time.Second
+	LockRetry      = 200 * time.Millisecond
+	// tablesTimeout is how long a schema change waits for other sessions that use the tables.
+	tablesTimeout = "'10s'"
+	// writerIdleTimeout is the idle time after which the server ends a transaction: its node hangs or is cut
+	// off.
+	writerIdleTimeout = "2s"
+)
+
+// QueueLock is the number of the advisory lock that protects a queue while it is moved. tablesLock is the
+// number of the advisory lock for schema changes. Both numbers are arbitrary and used by this program only.
+const (
+	QueueLock  = 0x71756575
+	tablesLock = QueueLock + 1
+)
+
+// LockQueue takes the advisory lock of Move, so that no service uses a queue that is being moved. name is the
+// name of the database.
+func LockQueue(ctx context.Context, c *Conn, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		got, err := c.Number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(QueueLock) + `)`)
+		if err != nil || got == 1 {
+			return err
+		}
+		select {
+		case <-time.After(LockRetry):
+		case <-ctx.Done():
+			return LockedError(name, c.Query)
+		}
+	}
+}
+
+// LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any
+// role that can connect to the database can take this lock, even on purpose.
+func LockedError(name string, query func(each func(r database.Row) (bool, error), sql string, args ...any) error) error {
+	who := "" // "" if the lock has been released
+	err := query(func(r database.Row) (bool, error) {
+		who = r.Text(0)
+		return false, nil
+	}, `SELECT 'the role ' || coalesce(a.usename, '?') || ', process ' || l.pid || ' of the server' FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ? AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLock))
+	if err != nil {
+		return err
+	}
+	if who == "" {
+		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move and is "+
+			"free again; try again", name)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked by %s, probably to move the "+
+		"queue; try again later, or end that program if it is not queuectl", name, who)
+}

@@ -1,0 +1,67 @@
+package pgdb
+
+import (
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// ownersQuery finds objects in the schema that do not belong to a trusted role. The owner of a table can read
+// and change jobs. The owner of the schema or of a function in it can make statements of the service call
+// other code. PostgreSQL treats a superuser as a member of all roles, so the query reads memberships from
+// pg_auth_members, which contains only granted ones.
+const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
+		SELECT oid FROM pg_roles WHERE rolname = current_user
+		UNION SELECT m.roleid FROM pg_auth_members AS m JOIN trusted ON m.member = trusted.oid
+	), owners (oid) AS (
+		SELECT oid FROM trusted
+		UNION SELECT datdba FROM pg_database WHERE datname = current_database()
+		UNION SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner'
+	), found (place, what, owner) AS (
+		SELECT 0, 'SCHEMA ' || nspname, nspowner FROM pg_namespace WHERE nspname = '` + Schema + `'
+		UNION ALL SELECT 1, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' WHEN 'v' THEN 'VIEW ' WHEN 'm' THEN 'MATERIALIZED VIEW ' WHEN 'f' THEN 'FOREIGN TABLE ' ELSE 'TABLE ' END || '` + Schema + `.' || quote_ident(c.relname), c.relowner
+			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = '` + Schema +
+	`' AND c.relkind IN ('r', 'p', 'S', 'v', 'm', 'f')
+		UNION ALL SELECT 2, CASE p.prokind WHEN 'p' THEN 'PROCEDURE ' WHEN 'a' THEN 'AGGREGATE ' ELSE 'FUNCTION ' END || '` +
+	Schema + `.' || quote_ident(p.proname) || '(' || pg_get_function_identity_arguments(p.oid) || ')', p.proowner
+			FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = '` + Schema + `'
+		UNION ALL SELECT 3, 'OPERATOR ' || '` + Schema + `.' || o.oprname, o.oprowner
+			FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace WHERE n.nspname = '` + Schema + `'
+	)
+	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
+
+// foreignObject is something in the schema that belongs to a role the service does not trust.
+type foreignObject struct{ kind, owner, user, database string }
+
+func (f *foreignObject) message() string {
+	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
+		"service connects as %s", f.kind, f.owner, f.user)
+}
+
+func (f *foreignObject) next() string {
+	return fmt.Sprintf(`find out who created this object and why; to keep it, run: ALTER %s OWNER TO %q; otherwise drop it`, f.kind,
+		f.user)
+}
+
+// findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all
+// objects belong to the service's role, a role that this one is a member of, or the owner of the database.
+func findForeign(c interface {
+	Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error
+}) (found *foreignObject, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		found = &foreignObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
+		return false, nil
+	}, ownersQuery)
+	return found, err
+}
+
+// CheckOwners returns an error if findForeign finds an object.
+func CheckOwners(c *Conn) error {
+	found, err := findForeign(c)
+	if err == nil && found != nil {
+		err = queue.Errorf(queue.CodeInvalid, "store: in the database %s, %s; %s", found.database, found.message(),
+			found.next())
+	}
+	return err
+}

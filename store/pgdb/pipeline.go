@@ -1,0 +1,228 @@
+package pgdb
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// sentMessage is a message whose reply has not been read. It prepares a statement (Parse), executes one, or
+// ends a part of the pipeline (Sync).
+type sentMessage struct {
+	*preparedStatement
+	prepare      bool
+	sync         bool
+	startedQuery bool // a query sent by StartQuery; FinishQuery reads its rows
+}
+
+// preparedStatement is a statement that is or will be prepared on the connection.
+type preparedStatement struct {
+	name, text  string
+	prepareSent bool // the message that prepares it was sent
+	prepared    bool // the server confirmed that it is prepared
+	writes      bool
+	// types are the types of the arguments as reported by the server. They are nil until the server has
+	// reported them, and for statements without byRows.
+	types  []uint32
+	byRows bool      // each execution writes one row
+	batch  *rowBatch // rows that have been collected and not sent
+}
+
+// Limits of what is sent before replies are read.
+const (
+	maxUnread      = 500
+	maxUnreadBytes = 1 << 20
+)
+
+// statement returns the connection's record of a statement, and creates it if necessary.
+func (c *Conn) statement(sql string) *preparedStatement {
+	s := c.stmts[sql]
+	if s == nil {
+		s = &preparedStatement{text: translate(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != beginWriting}
+		c.stmts[sql] = s
+	}
+	return s
+}
+
+// send adds a statement to the pipeline.
+func (c *Conn) send(sql string, args []any) error {
+	s := c.statement(sql)
+	values, formats := make([][]byte, len(args)), make([]int16, len(args))
+	for i, a := range args {
+		switch a := a.(type) {
+		case int64:
+			values[i] = strconv.AppendInt(nil, a, 10)
+		case string:
+			values[i] = []byte(CleanText(a))
+		case []byte:
+			values[i], formats[i] = a, 1
+			if a == nil {
+				values[i] = []byte{}
+			}
+		case nil:
+		default:
+			return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported", i+1,
+				sql, a)
+		}
+		c.unreadBytes += len(values[i])
+		c.sentBytes += int64(len(values[i]))
+	}
+	return c.sendValues(s, values, formats)
+}
+
+// sendNext sends the collected rows of all tables, then a statement, so that the server executes them in
+// order.
+func (c *Conn) sendNext(sql string, args []any) error {
+	if err := c.writeHeld(); err != nil {
+		return err
+	}
+	return c.send(sql, args)
+}
+
+// sendValues adds a statement with encoded arguments to the pipeline.
+func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16) error {
+	if !s.prepareSent && (c.session == "" || s.byRows) {
+		c.sendPrepare(s)
+	}
+	if c.session == "" {
+		c.pipeline.SendQueryPrepared(s.name, values, formats, nil)
+	} else {
+		// Through a pooler, the next transaction may use another connection, which does not have the prepared
+		// statement.
+		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
+	}
+	c.unread = append(c.unread, sentMessage{preparedStatement: s})
+	c.wrote, c.unsynced = c.wrote || s.writes, true
+	c.StatementsSent++
+	return nil
+}
+
+// sendPrepare sends the message that prepares a statement.
+func (c *Conn) sendPrepare(s *preparedStatement) {
+	if c.session == "" {
+		c.statementNames++
+		s.name = "s" + strconv.Itoa(c.statementNames)
+	}
+	s.prepareSent, c.unsynced = true, true
+	c.pipeline.SendPrepare(s.name, s.text, nil)
+	c.unread = append(c.unread, sentMessage{preparedStatement: s, prepare: true})
+}
+
+// readIfMany reads half of the outstanding replies if there are many.
+func (c *Conn) readIfMany() error {
+	if len(c.unread) < maxUnread && c.unreadBytes < maxUnreadBytes {
+		return nil
+	}
+	if err := c.push(); err != nil {
+		return err
+	}
+	// The replies to the newest statements are still on their way. Do not wait for them.
+	_, err := c.read(maxUnread / 2)
+	c.unreadBytes /= 2
+	return err
+}
+
+// read reads replies until only those to the last n messages are outstanding, where n is keep.
+func (c *Conn) read(keep int) (changed int64, err error) {
+	for len(c.unread) > keep {
+		next := c.unread[0]
+		c.unread = c.unread[1:]
+		result, replyErr := c.pipeline.GetResults()
+		if next.sync {
+			err = cmp.Or(err, wrapError(replyErr, ""))
+			continue
+		}
+		if next.prepare && replyErr == nil {
+			next.notePrepared(result)
+		}
+		if r, rows := result.(*pgconn.ResultReader); rows && replyErr == nil {
+			tag, failed := r.Close()
+			changed, replyErr = tag.RowsAffected(), failed
+		}
+		if replyErr != nil {
+			next.prepareSent = next.prepared
+			err = cmp.Or(err, wrapError(replyErr, next.text))
+			c.dropSkipped()
+		}
+	}
+	if keep == 0 {
+		c.unread, c.unreadBytes = c.unread[:0], 0
+	}
+	return changed, err
+}
+
+// dropSkipped drops the messages that follow a failed statement, up to the next Sync. The server neither
+// executes nor prepares them.
+func (c *Conn) dropSkipped() {
+	for len(c.unread) > 0 && !c.unread[0].sync {
+		c.unread[0].prepareSent = c.unread[0].prepared
+		c.unread = c.unread[1:]
+	}
+}
+
+// flush ends the batch with a Sync, like push. The caller waits for the replies next.
+func (c *Conn) flush() error {
+	c.RoundTrips++
+	return c.push()
+}
+
+// push makes the server reply to all that was sent. It sends a Sync, not a Flush. After a Sync the server
+// counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
+func (c *Conn) push() error {
+	c.pipeline.SendPipelineSync()
+	c.unread, c.unsynced = append(c.unread, sentMessage{sync: true}), false
+	return wrapError(c.pipeline.Flush(), "")
+}
+
+// inPipeline calls f in the pipeline of the current transaction. Outside of a transaction, it creates a
+// pipeline for this call.
+func (c *Conn) inPipeline(f func() error) (err error) {
+	if c.pipeline != nil {
+		if c.pipelineErr == nil {
+			c.pipelineErr = f()
+		}
+		return c.pipelineErr
+	}
+	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
+	if err = c.applySession(); err == nil {
+		err = f()
+	}
+	if err != nil {
+		c.sync()
+		return err
+	}
+	return c.sync()
+}
+
+// applySession sends the session settings, if the connection goes through a pooler.
+func (c *Conn) applySession() error {
+	if c.session == "" {
+		return nil
+	}
+	return c.send(c.session, nil)
+}
+
+// sync ends the pipeline and reads the remaining replies.
+func (c *Conn) sync() error {
+	pipe := c.pipeline
+	var err error
+	if c.unsynced {
+		err = c.flush()
+	}
+	if err == nil {
+		_, err = c.read(0)
+	}
+	c.pipeline, c.unread, c.unreadBytes, c.unsynced = nil, nil, 0, false
+	c.dropHeld()
+	if c.cancelTx != nil {
+		defer c.cancelTx()
+		c.cancelTx = nil
+	}
+	if closed := pipe.Close(); err == nil {
+		err = wrapError(closed, "")
+	}
+	return err
+}

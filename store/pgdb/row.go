@@ -1,0 +1,84 @@
+package pgdb
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Row is the current row of a query on a server.
+type Row struct {
+	fields []pgconn.FieldDescription
+	values [][]byte
+}
+
+// Clone returns a copy of the row that stays valid after the call that received the row.
+func (r *Row) Clone() Row {
+	n := 0
+	for _, v := range r.values {
+		n += len(v)
+	}
+	room, values := make([]byte, 0, n), make([][]byte, len(r.values))
+	for i, v := range r.values {
+		if v != nil {
+			at := len(room)
+			room = append(room, v...)
+			values[i] = room[at:len(room):len(room)]
+		}
+	}
+	return Row{fields: r.fields, values: values}
+}
+
+// OIDs of column types in PostgreSQL's catalog.
+const (
+	byteaOID = 17
+	int8OID  = 20
+	textOID  = 25
+)
+
+// Num implements database.Row. It returns 1 for true.
+func (r *Row) Num(column int) int64 {
+	v := r.values[column]
+	if len(v) == 1 && v[0] == 't' {
+		return 1
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Text implements database.Row.
+func (r *Row) Text(column int) string { return string(r.View(column)) }
+
+// View implements database.Row. A blob is decoded into new memory.
+func (r *Row) View(column int) []byte {
+	v := r.values[column]
+	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
+		raw := make([]byte, hex.DecodedLen(len(v)-2))
+		if _, err := hex.Decode(raw, v[2:]); err != nil {
+			return nil
+		}
+		return raw
+	}
+	if len(v) == 0 {
+		return nil
+	}
+	return v
+}
+
+// Value implements database.Row.
+func (r *Row) Value(column int) any {
+	switch {
+	case r.values[column] == nil:
+		return nil
+	case r.fields[column].DataTypeOID == byteaOID:
+		return append([]byte{}, r.View(column)...)
+	case r.fields[column].DataTypeOID == int8OID:
+		return r.Num(column)
+	}
+	return string(r.values[column])
+}

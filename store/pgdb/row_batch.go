@@ -1,0 +1,269 @@
+package pgdb
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// rowBatch collects rows that one statement writes together, because a statement costs a server more than a
+// row does. The statement gets one array per column and turns the arrays back into rows. A column with the
+// same value in all rows so far is passed as a single value.
+// See docs/decisions/0013.
+type rowBatch struct {
+	single *preparedStatement // statement that writes one row
+	// combined is the statement that writes all rows. It is nil if it must be created: at first, or
+	// when a column that had one value for all rows gets another one.
+	combined *preparedStatement
+	table    string
+	updates  bool // the statement updates existing rows
+	columns  []column
+	keys     map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
+	count    int
+	bytes    int
+}
+
+// column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
+// length.
+type column struct {
+	values []byte
+	first  int // length of the first value, including its length field
+	nulls  bool
+	varies bool
+}
+
+// arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length
+// and lower bound.
+const arrayHeaderSize = 20
+
+// Limits of rows that one statement writes.
+const (
+	maxBatchRows  = 250
+	maxBatchBytes = 256 << 10
+)
+
+// arrayTypes maps the type OIDs that rows support to their names.
+var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
+
+// newRowBatch returns an empty collection of rows for a statement with known argument types.
+func newRowBatch(s *preparedStatement) *rowBatch {
+	words := strings.Fields(s.text)
+	r := &rowBatch{single: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{},
+		updates: words[0] == "UPDATE", table: words[2]}
+	if r.updates {
+		r.table = words[1]
+	}
+	// At least one column must be an array, because its length is the number of rows.
+	r.columns[len(r.columns)-1].varies = true
+	return r
+}
+
+// statement returns the statement that writes all rows.
+func (r *rowBatch) statement() *preparedStatement {
+	if r.combined != nil {
+		return r.combined
+	}
+	var arrayed, names, values []string
+	for i, oid := range r.single.types {
+		n := strconv.Itoa(i + 1)
+		if r.columns[i].varies {
+			arrayed, names, values = append(arrayed, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n),
+				append(values, "given.c"+n)
+		} else {
+			values = append(values, "$"+n+"::"+arrayTypes[oid])
+		}
+	}
+	given := " FROM unnest(" + strings.Join(arrayed, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
+	text := ""
+	if r.updates {
+		set, where, _ := strings.Cut(argument.ReplaceAllStringFunc(r.single.text, func(a string) string {
+			n, _ := strconv.Atoi(a[1:])
+			return values[n-1]
+		}), " WHERE ")
+		text = set + given + " WHERE " + where
+	} else {
+		into, _, _ := strings.Cut(r.single.text, "VALUES")
+		text = into + "SELECT " + strings.Join(values, ", ") + given
+	}
+	r.combined = &preparedStatement{text: text, writes: true}
+	return r.combined
+}
+
+// argument matches a placeholder in a statement.
+var argument = regexp.MustCompile(`\$[0-9]+`)
+
+// notePrepared records that the server has prepared a statement, and the types of its arguments.
+func (s *preparedStatement) notePrepared(result any) {
+	s.prepared = true
+	description, described := result.(*pgconn.StatementDescription)
+	if !described || !s.byRows {
+		return
+	}
+	for _, oid := range description.ParamOIDs {
+		if arrayTypes[oid] == "" {
+			return
+		}
+	}
+	s.types = description.ParamOIDs
+}
+
+// add adds a row. Its arguments must have the types of the statement.
+func (r *rowBatch) add(args []any) error {
+	for i, a := range args {
+		c := &r.columns[i]
+		if r.count == 0 {
+			c.values, c.nulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
+		}
+		start := len(c.values)
+		switch a := a.(type) {
+		case int64:
+			c.values = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(c.values, 8), uint64(a))
+		case string:
+			a = CleanText(a)
+			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
+		case []byte:
+			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
+		case nil:
+			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, appendNull), true
+		default:
+			return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported", i+1,
+				r.single.text, a)
+		}
+		if r.count == 0 {
+			c.first = len(c.values) - start
+		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.first]) {
+			c.varies, r.combined = true, nil
+		}
+		r.bytes += len(c.values) - start
+	}
+	r.count++
+	return nil
+}
+
+// appendNull is the length field of a NULL value.
+const appendNull = math.MaxUint32
+
+// values returns the arguments of the statement that writes all rows. They are valid until the next row is
+// added.
+func (r *rowBatch) values() (values [][]byte, formats []int16) {
+	for i := range r.columns {
+		c := &r.columns[i]
+		value := c.values
+		if c.varies {
+			head := binary.BigEndian.AppendUint32(value[:0], 1)
+			hasNulls := uint32(0)
+			if c.nulls {
+				hasNulls = 1
+			}
+			head = binary.BigEndian.AppendUint32(head, hasNulls)
+			head = binary.BigEndian.AppendUint32(head, r.single.types[i])
+			head = binary.BigEndian.AppendUint32(head, uint32(r.count))
+			binary.BigEndian.AppendUint32(head, 1)
+		} else if value = value[arrayHeaderSize+4 : arrayHeaderSize+c.first]; c.nulls {
+			value = nil
+		}
+		values, formats = append(values, value), append(formats, 1)
+	}
+	return values, formats
+}
+
+// clear removes all rows.
+func (r *rowBatch) clear() {
+	clear(r.keys)
+	r.count, r.bytes = 0, 0
+}
+
+// WriteRow implements database.Conn. Rows of one table are written in order. The order between tables is not kept.
+func (c *Conn) WriteRow(sql string, args ...any) error {
+	s := c.statement(sql)
+	s.byRows = true
+	if c.cancelTx != nil && !s.prepared {
+		if err := c.prepare(s); err != nil {
+			return err
+		}
+	}
+	if c.cancelTx == nil || s.types == nil { // no transaction, or the argument types are not supported
+		return c.Exec(sql, args...)
+	}
+	return c.inPipeline(func() error {
+		if s.batch == nil {
+			s.batch = newRowBatch(s)
+		}
+		r := s.batch
+		key, twice := int64(0), false
+		if r.updates {
+			key = args[len(args)-1].(int64)
+			_, twice = r.keys[key]
+		}
+		if before := c.heldRows[r.table]; before != nil && (before != s || twice) {
+			if err := c.write(r.table); err != nil {
+				return err
+			}
+		}
+		had := r.bytes
+		if err := r.add(args); err != nil {
+			return err
+		}
+		if r.updates {
+			r.keys[key] = struct{}{}
+		}
+		c.heldRows[r.table], c.wrote = s, true
+		c.sentBytes += int64(r.bytes - had)
+		if r.count >= maxBatchRows || r.bytes >= maxBatchBytes {
+			if err := c.write(r.table); err != nil {
+				return err
+			}
+			return c.push() // the server processes these rows while more are collected
+		}
+		return nil
+	})
+}
+
+// prepare prepares a statement and waits for the types of its arguments.
+func (c *Conn) prepare(s *preparedStatement) error {
+	return c.inPipeline(func() error {
+		c.sendPrepare(s)
+		if err := c.flush(); err != nil {
+			return err
+		}
+		_, err := c.read(0)
+		return err
+	})
+}
+
+// write sends the collected rows of a table.
+func (c *Conn) write(table string) error {
+	s := c.heldRows[table]
+	delete(c.heldRows, table)
+	r := s.batch
+	values, formats := r.values()
+	c.unreadBytes += r.bytes
+	err := c.sendValues(r.statement(), values, formats)
+	r.clear()
+	return cmp.Or(err, c.readIfMany())
+}
+
+// writeHeld sends the collected rows of all tables.
+func (c *Conn) writeHeld() error {
+	for table := range c.heldRows {
+		if err := c.write(table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropHeld discards the collected rows, because the transaction ends without them.
+func (c *Conn) dropHeld() {
+	for table, s := range c.heldRows {
+		s.batch.clear()
+		delete(c.heldRows, table)
+	}
+}

@@ -1,0 +1,324 @@
+package pgdb
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// A service uses tables on a server only if they are exactly those that it would create. Two builds of
+// queuectl may create different tables under one version number, and an administrator may change tables by
+// hand.
+//
+// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue,
+// one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
+// the version number. If the fingerprint is unchanged, the tables are accepted.
+//
+// If it has changed, the statements create temporary tables in a transaction that is rolled back. The same
+// query describes these tables. Both descriptions thus come from the same server, whatever its version, and
+// the first difference can be named. If they are equal, the new fingerprint is stored.
+//
+// An administrator may add views, tables, functions and indexes that are not unique, because they do not
+// affect the service.
+
+// Script returns the statements that upgrade the tables from a version to the newest one. Version 0
+// means that there are no tables yet.
+func Script(from int, steps, own [][]string) (script []string) {
+	if from == 0 {
+		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
+			`INSERT INTO schema VALUES (0, '')`)
+	}
+	for i := from; i < len(steps); i++ {
+		for _, statement := range steps[i] {
+			script = append(script, translateTable(statement))
+		}
+		script = append(script, own[i]...)
+	}
+	return script
+}
+
+// schemaLine describes one part of a schema.
+type schemaLine struct {
+	name       string // like "column jobs.seq"
+	definition string // like "bigint NOT NULL"
+}
+
+var (
+	createdTable = regexp.MustCompile(`^CREATE TABLE (\w+)`)
+	createdIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
+)
+
+// createdNames returns the names of the objects that a script creates, separated by spaces. The regular
+// expression statement matches the CREATE statements to search for.
+func createdNames(script []string, statement *regexp.Regexp) string {
+	var names []string
+	for _, s := range script {
+		if found := statement.FindStringSubmatch(s); found != nil {
+			names = append(names, found[1])
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// describedIn returns the query that describes tables in a schema, their indexes, and the function enqueue.
+// ?1 lists the names of the tables, and ?2 the names of the indexes. Unique indexes are described even if ?2
+// does not list them.
+func describedIn(schema string) string {
+	return `WITH own (oid, name, how) AS (
+		SELECT oid, relname, concat_ws(', ', CASE WHEN relrowsecurity THEN 'row security' END,
+				CASE WHEN relhasrules THEN 'rules' END)
+			FROM pg_class WHERE relnamespace = ` + schema + ` AND relkind IN ('r', 'p')
+			AND relname = ANY (string_to_array(?1, ' '))
+	), found (place, what, how) AS (
+		SELECT 0, 'table ' || name, how FROM own
+		UNION ALL SELECT 1, 'column ' || own.name || '.' || a.attname,
+				concat_ws(' ', format_type(a.atttypid, a.atttypmod), 'COLLATE ' || c.collname,
+					CASE WHEN a.attnotnull THEN 'NOT NULL' END, 'IDENTITY ' || nullif(a.attidentity::text, ''),
+					'GENERATED ' || nullif(a.attgenerated::text, ''), 'DEFAULT ' || pg_get_expr(d.adbin, d.adrelid))
+			FROM own JOIN pg_attribute AS a ON a.attrelid = own.oid
+			LEFT JOIN pg_attrdef AS d ON d.adrelid = own.oid AND d.adnum = a.attnum
+			LEFT JOIN pg_collation AS c ON c.oid = a.attcollation AND c.collname <> 'default'
+			WHERE a.attnum > 0 AND NOT a.attisdropped
+		UNION ALL SELECT 2, 'index ' || i.relname, regexp_replace(pg_get_indexdef(i.oid), ' ON [a-z_]+[.]', ' ON ')
+				|| CASE WHEN x.indisvalid THEN '' ELSE ', not valid' END
+			FROM own JOIN pg_index AS x ON x.indrelid = own.oid JOIN pg_class AS i ON i.oid = x.indexrelid
+			WHERE x.indisunique AND x.indisvalid OR i.relname = ANY (string_to_array(?2, ' '))
+		UNION ALL SELECT 3, 'constraint ' || c.conname || ' of ' || own.name, pg_get_constraintdef(c.oid)
+			FROM own JOIN pg_constraint AS c ON c.conrelid = own.oid WHERE c.contype IN ('c', 'f', 'p', 'u', 'x')
+		UNION ALL SELECT 4, 'trigger ' || t.tgname || ' of ' || own.name, pg_get_triggerdef(t.oid)
+			FROM own JOIN pg_trigger AS t ON t.tgrelid = own.oid WHERE NOT t.tgisinternal
+		UNION ALL SELECT 5, 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
+				concat_ws(' ', pg_get_function_result(p.oid), l.lanname, p.prosecdef, p.proconfig, p.prosrc)
+			FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+			WHERE p.pronamespace = ` + schema + ` AND p.proname = 'enqueue'
+	)
+	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
+}
+
+// describe returns lines that describe the current state, in a schema, of the objects that a script creates.
+func describe(c *Conn, schema string, script []string) (lines []schemaLine, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		lines = append(lines, schemaLine{r.Text(0), r.Text(1)})
+		return true, nil
+	}, describedIn(schema), createdNames(script, createdTable), createdNames(script, createdIndex))
+	return lines, err
+}
+
+// serversSchema is an SQL expression for the oid of the service's schema.
+const serversSchema = `to_regnamespace('` + Schema + `')`
+
+// fingerprint returns a hash of a schema's description and of the statements that create it.
+func fingerprint(lines []schemaLine, script []string) string {
+	h := sha256.New()
+	for _, l := range lines {
+		fmt.Fprintf(h, "%q %q\n", l.name, l.definition)
+	}
+	for _, s := range append(slices.Clip(script), enqueueFunction()...) {
+		fmt.Fprintf(h, "%q\n", s)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// checkShape returns an error if the tables differ from those that a script creates, and names the first
+// difference. changed is the new fingerprint to store, or "" if the stored fingerprint is up to date.
+func checkShape(c *Conn, script []string) (changed string, err error) {
+	lines, err := describe(c, serversSchema, script)
+	if err != nil {
+		return "", err
+	}
+	known := ""
+	// Read the row as JSON: naming a missing column in SQL would be an error.
+	err = c.Query(func(r database.Row) (bool, error) {
+		known = r.Text(0)
+		return false, nil
+	}, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
+	is := fingerprint(lines, script)
+	if err != nil || is == known {
+		return "", err
+	}
+	want, err := describeCreated(c, script)
+	if err != nil && database.KindOf(err) == database.Mistake { // for example, the role has no right to create temporary tables
+		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version "+
+			"(queuectl can name the difference if the role in the URL has the privilege TEMPORARY on the database: %v)",
+			serverMessage(err)))
+	}
+	if err != nil {
+		return "", err
+	}
+	if difference := schemaDifference(want, lines); difference != "" {
+		return "", otherSchema(c, difference)
+	}
+	return is, nil
+}
+
+// serverMessage returns what the server said, without the statement that err is about.
+func serverMessage(err error) string {
+	if refused, isServerError := errors.AsType[Refused](err); isServerError {
+		return refused.Message
+	}
+	return err.Error()
+}
+
+// describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything
+// back.
+func describeCreated(c *Conn, script []string) (lines []schemaLine, err error) {
+	function := strings.Replace(enqueueFunction()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
+	statements := slices.Concat([]string{`BEGIN`, `SET LOCAL search_path = pg_temp`}, script, []string{function})
+	for _, s := range statements {
+		if err == nil {
+			err = c.ExecScript(c.ctx, s)
+		}
+	}
+	if err == nil {
+		lines, err = describe(c, `pg_my_temp_schema()`, script)
+	}
+	return lines, cmp.Or(err, c.ExecScript(c.ctx, `ROLLBACK`))
+}
+
+// schemaDifference returns the first difference between the wanted and the actual description of a schema; ""
+// if they are equal.
+func schemaDifference(want, got []schemaLine) string {
+	has, wanted := map[string]string{}, map[string]bool{}
+	for _, l := range got {
+		has[l.name] = l.definition
+	}
+	for _, l := range want {
+		wanted[l.name] = true
+		switch how, found := has[l.name]; {
+		case !found:
+			return "it has no " + l.name
+		case how != l.definition && strings.HasPrefix(l.name, "function "):
+			return fmt.Sprintf("its %s is different", l.name)
+		case how != l.definition:
+			return fmt.Sprintf("its %s is %q instead of %q", l.name, how, l.definition)
+		}
+	}
+	for _, l := range got {
+		if !wanted[l.name] {
+			return fmt.Sprintf("it has the %s, which this version does not know", l.name)
+		}
+	}
+	return ""
+}
+
+// AfterOtherSchema is the advice at the end of the error that says that the tables differ.
+const AfterOtherSchema = `use that version, undo the change, or set the setting "store" to an empty database`
+
+// otherSchema returns the error about a database whose tables differ.
+func otherSchema(c *Conn, difference string) error {
+	name := ""
+	err := c.Query(func(r database.Row) (bool, error) {
+		name = r.Text(0)
+		return false, nil
+	}, `SELECT current_database()`)
+	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
+		"the database %s was created by another version of queuectl or was changed: %s; %s",
+		name, difference, AfterOtherSchema)))
+}
+
+// SchemaVersion returns the version of the tables; 0 if none exist.
+func SchemaVersion(c *Conn, script []string) (version int64, err error) {
+	var tables []string
+	err = c.Query(func(r database.Row) (bool, error) {
+		tables = append(tables, r.Text(0))
+		return true, nil
+	}, `SELECT relname FROM pg_class WHERE relnamespace = `+serversSchema+` AND relname = ANY (string_to_array(?, ' '))
+		ORDER BY relname`, createdNames(script, createdTable))
+	switch {
+	case err != nil || len(tables) == 0:
+		return 0, err
+	case !slices.Contains(tables, "schema"):
+		return 0, otherSchema(c, fmt.Sprintf(`it has a table %q but no table "schema"`, tables[0]))
+	case !slices.Contains(tables, "meta"):
+		return 0, otherSchema(c, `it has no table "meta"`)
+	}
+	return c.Number(`SELECT version FROM schema`)
+}
+
+// CheckSchema returns an error if this program cannot use the tables. Either their version is newer and
+// its min_reader excludes this program, or they have this version but differ from the expected tables. The
+// result changed is that of checkShape.
+func CheckSchema(c *Conn, version int64, steps, own [][]string) (changed string, err error) {
+	if version == int64(len(steps)) {
+		return checkShape(c, Script(0, steps, own))
+	}
+	oldest, err := c.Number(`SELECT min_reader FROM meta`)
+	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
+		err = queue.Errorf(store.ErrNewerSchema.Code,
+			"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
+			version, len(steps))
+	}
+	return "", err
+}
+
+// acceptTables checks tables that have this program's version or a newer one. It stores their fingerprint if
+// that is new.
+func acceptTables(c *Conn, version int64, steps, own [][]string) error {
+	changed, err := CheckSchema(c, version, steps, own)
+	if err == nil && changed != "" {
+		err = c.Exec(`UPDATE schema SET fingerprint = ?`, changed)
+	}
+	return err
+}
+
+// MakeTables creates or upgrades the tables in one transaction, or checks them if they are up to date. If two
+// programs do this at the same time, one waits for the other. Services of the previous version keep running.
+func MakeTables(c *Conn, steps, own [][]string) (err error) {
+	run := func(statement string) error {
+		return c.ExecScript(context.Background(), statement)
+	}
+	if err := CheckOwners(c); err != nil {
+		return err
+	}
+	all := Script(0, steps, own)
+	version, err := SchemaVersion(c, all)
+	if err != nil || version >= int64(len(steps)) {
+		return cmp.Or(err, acceptTables(c, version, steps, own))
+	}
+	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + Schema)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			run(`ROLLBACK`) // report the first error, not that of the rollback
+		}
+	}()
+	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
+		return err
+	}
+	if version, err = SchemaVersion(c, all); err != nil {
+		return err
+	}
+	if version >= int64(len(steps)) { // another program has upgraded the tables in the meantime
+		return cmp.Or(run(`ROLLBACK`), acceptTables(c, version, steps, own))
+	}
+	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, Script(int(version), steps, own)...)
+	for _, statement := range append(script, enqueueFunction()...) {
+		if err := run(statement); err != nil {
+			return err
+		}
+	}
+	lines, err := describe(c, serversSchema, all)
+	if err != nil {
+		return err
+	}
+	err = run(fmt.Sprintf(`UPDATE schema SET version = %d, fingerprint = '%s'`, len(steps), fingerprint(lines, all)))
+	if err != nil {
+		return err
+	}
+	if err := CheckOwners(c); err != nil { // another role may have created the schema after the first check
+		return err
+	}
+	return run(`COMMIT`)
+}

@@ -1,0 +1,115 @@
+package pgdb
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Lost is the error of a connection that is lost, or of a server that is shutting down.
+type Lost struct{ error }
+
+// Kind returns Busy, because a new connection may succeed.
+func (Lost) Kind() database.Kind { return database.Busy }
+
+// Error returns the message in one line, even if several addresses were tried.
+func (e Lost) Error() string {
+	return strings.NewReplacer(":\n\t", ": ", "\n\t", "; ").Replace(e.error.Error())
+}
+
+// Unwrap returns the cause, for errors.As.
+func (e Lost) Unwrap() error { return e.error }
+
+// Refused is an error that the server returned for a statement.
+type Refused struct {
+	*pgconn.PgError
+	statement string
+}
+
+// Error implements error.
+func (e Refused) Error() string {
+	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code,
+		strings.Join(strings.Fields(e.statement), " "))
+}
+
+// Kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
+func (e Refused) Kind() database.Kind {
+	switch e.Code[:2] {
+	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
+		return database.Busy
+	case "53", "58":
+		if e.Code == "53100" {
+			return database.Full
+		}
+		return database.Busy
+	case "XX":
+		return database.Breakage
+	}
+	return database.Mistake
+}
+
+// wrapError classifies an error of a statement.
+func wrapError(err error, statement string) error {
+	if err == nil {
+		return nil
+	}
+	if e, isServerError := errors.AsType[*pgconn.PgError](err); isServerError {
+		return Refused{e, statement}
+	}
+	return Lost{fmt.Errorf("the connection to the database is lost: %w", err)}
+}
+
+// translate translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and
+// CROSS JOIN, which only SQLite needs.
+func translate(sql string) string {
+	var b strings.Builder
+	n := 0
+	for i := 0; i < len(sql); i++ {
+		switch {
+		case sql[i] == '\'':
+			end := i + 1 + strings.IndexByte(sql[i+1:], '\'')
+			b.WriteString(sql[i : end+1])
+			i = end
+		case sql[i] == '?':
+			end := i + 1
+			for end < len(sql) && sql[end] >= '0' && sql[end] <= '9' {
+				end++
+			}
+			if at, err := strconv.Atoi(sql[i+1 : end]); err == nil {
+				n = at
+			} else {
+				n++
+			}
+			fmt.Fprintf(&b, "$%d", n)
+			i = end - 1
+		case strings.HasPrefix(sql[i:], "INDEXED BY "):
+			i += len("INDEXED BY ")
+			for i+1 < len(sql) && !strings.ContainsRune(" \t\n)", rune(sql[i+1])) {
+				i++
+			}
+		case strings.HasPrefix(sql[i:], "CROSS JOIN "):
+			b.WriteString("JOIN ")
+			i += len("CROSS JOIN ") - 1
+		default:
+			b.WriteByte(sql[i])
+		}
+	}
+	return b.String()
+}
+
+// CleanText returns a text that PostgreSQL can store: valid UTF-8 without NUL characters.
+func CleanText(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return s
+}

@@ -1,0 +1,50 @@
+package records
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// PlainAttempt returns the value of a job's column ran for its last attempt: WORKER PID CPU_US PEAK_RSS
+// NODE. The other values of the attempt are in other columns of the job. Most jobs complete without output
+// or errors, so their attempts need no row in the table attempts. PlainAttempt returns "" for an attempt
+// that needs one.
+// See docs/decisions/0025.
+func PlainAttempt(e *store.Settlement) string {
+	d, a := &e.Decision, &e.Attempt
+	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
+		a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
+		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" ||
+		strings.Contains(a.Worker, " ") {
+		return ""
+	}
+	b := make([]byte, 0, 64)
+	b = append(append(b, a.Worker...), ' ')
+	for _, n := range [...]int64{int64(a.PID), a.CPU.Microseconds(), a.PeakRSS} {
+		b = append(strconv.AppendInt(b, n, 10), ' ')
+	}
+	return string(append(b, a.Node...))
+}
+
+// JobAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
+// ReadJobAttempt.
+const JobAttemptColumns = `ran, runs, fence, started_at, ended_at`
+
+// ReadJobAttempt converts a row of JobAttemptColumns. found is false if the attempt has its own row in the
+// table attempts. Unreadable values are left out.
+func ReadJobAttempt(r database.Row) (a queue.Attempt, found bool) {
+	text := r.Text(0)
+	if text == "" {
+		return a, false
+	}
+	words := append(strings.SplitN(text, " ", 5), make([]string, 4)...)
+	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
+	return queue.Attempt{N: int(r.Num(1)), Fence: r.Num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
+		StartedAt: queue.Millis(r.Num(3)), EndedAt: queue.Millis(r.Num(4)),
+		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
+}

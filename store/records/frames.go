@@ -1,0 +1,107 @@
+package records
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// StagedJob is a job in a frame. Its encoding starts with the length and the checksum of the rest. The rest
+// holds the numbers as varints, then the id and the texts, each after its length.
+type StagedJob struct {
+	Seq   int64
+	Draft queue.Job // queue, priority, attempts, times, demands and dependencies
+	ID    string    // the id given by the user; "" if none
+	Texts
+}
+
+// Named reports whether the user chose the job's id. Such an id has its own row while the job is in a frame.
+// A job without one needs no row: its id is its seq, and frames store the ranges of their seqs.
+func (f *StagedJob) Named() bool { return f.ID != "" }
+
+// castagnoli returns the CRC-32 table of the polynomial for which processors have an instruction. The table
+// is built at its first use, so that programs that never use it start faster.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// Append appends the encoding of the job.
+func (f *StagedJob) Append(b []byte) ([]byte, error) {
+	j := &f.Draft
+	demands, err := DemandsText(j.Demands)
+	if err != nil {
+		return nil, err
+	}
+	var after []byte
+	if len(j.DependsOn) > 0 {
+		if after, err = json.Marshal(j.DependsOn); err != nil {
+			return nil, err
+		}
+	}
+	at := len(b)
+	for _, n := range []int64{f.Seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt),
+		int64(j.OnDependencyFailure), int64(j.Hooks)} {
+		b = binary.AppendVarint(b, n)
+	}
+	for _, text := range []string{f.ID, f.Labels, f.Terms, f.Input, j.Queue, demands, string(after)} {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	var head [binary.MaxVarintLen64 + crc32.Size]byte
+	size := binary.PutUvarint(head[:], uint64(len(b)-at))
+	binary.LittleEndian.PutUint32(head[size:], crc32.Checksum(b[at:], castagnoli()))
+	return slices.Insert(b, at, head[:size+crc32.Size]...), nil
+}
+
+// ReadFrame reads all readable jobs of a frame. complete reports whether all jobs were readable.
+func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
+	complete = true
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || len(b)-size < 4 || n > uint64(len(b)-size-4) {
+			return jobs, false
+		}
+		sum, body := binary.LittleEndian.Uint32(b[size:]), b[size+4:][:n]
+		b = b[size+4+int(n):]
+		f, ok := readStaged(body)
+		if !ok || crc32.Checksum(body, castagnoli()) != sum {
+			complete = false
+			continue
+		}
+		if jobs == nil { // allocate once, assuming that all jobs have about the size of the first
+			jobs = make([]StagedJob, 0, min(queue.MaxBatch, len(b)/(size+4+int(n))+1))
+		}
+		jobs = append(jobs, f)
+	}
+	return jobs, complete
+}
+
+func readStaged(b []byte) (f StagedJob, ok bool) {
+	var numbers [8]int64
+	for i := range numbers {
+		n, size := binary.Varint(b)
+		if size <= 0 {
+			return f, false
+		}
+		numbers[i], b = n, b[size:]
+	}
+	var list [7]string
+	for i := range list {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return f, false
+		}
+		list[i], b = string(b[size:size+int(n)]), b[size+int(n):]
+	}
+	var after []queue.Dependency
+	if list[6] != "" && json.Unmarshal([]byte(list[6]), &after) != nil {
+		return f, false
+	}
+	return StagedJob{numbers[0], queue.Job{
+		Queue: list[4], Demands: ReadDemands([]byte(list[5])), DependsOn: after,
+		OnDependencyFailure: queue.OnDependencyFailure(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]),
+		RunAt: queue.Millis(numbers[3]),
+		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), Hooks: queue.HookSet(numbers[7]),
+	}, list[0], Texts{list[1], list[2], list[3]}}, len(b) == 0
+}

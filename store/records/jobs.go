@@ -1,0 +1,275 @@
+// Package records converts rows of the database's tables to jobs, attempts, lanes and counts, and back.
+//
+// Start with ReadJob and JobRow.
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	// This package takes half the time of encoding/json, which matters because each claim decodes a job.
+	quick "github.com/go-json-experiment/json"
+	compatible "github.com/go-json-experiment/json/v1"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// HeadColumns are the short columns of a job, in the order of readHead. JobColumns also contain the labels,
+// the error and the settings. WholeColumns also contain the input: env and stdin.
+const (
+	HeadColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
+	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored, input_gone`
+	JobColumns = HeadColumns + `, labels, error, terms`
+	// OwnColumns are like JobColumns, but contain the settings only of one user's jobs.
+	OwnColumns   = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
+	WholeColumns = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing +
+		`')`
+)
+
+// Width returns the number of columns.
+func Width(columns string) int {
+	switch columns {
+	case HeadColumns:
+		return headWidth
+	case JobColumns, OwnColumns:
+		return headWidth + 3
+	}
+	return headWidth + 4
+}
+
+// headWidth is the number of HeadColumns.
+var headWidth = strings.Count(HeadColumns, ",") + 1
+
+// missing replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
+const missing = `{`
+
+// Indexes of some of the HeadColumns.
+const (
+	UidColumn      = 3
+	StateColumn    = 4
+	PriorityColumn = 5
+	ExpiresColumn  = 16
+	placeColumn    = 28
+	RankColumn     = 29
+	LaneColumn     = 30
+)
+
+// MaxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
+// inputs.
+const MaxInline = store.KeptInput
+
+// errDamaged marks the error of a row whose texts cannot be decoded.
+var errDamaged = errors.New("damaged")
+
+// Texts holds a job's labels, settings and input, encoded as its row and its input store them.
+type Texts struct{ Labels, Terms, Input string }
+
+// Size returns the number of bytes charged to the user for a job with these texts and dependencies.
+func (t *Texts) Size(dependencies int) int64 {
+	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
+}
+
+// TotalSize returns how many bytes the jobs made from the drafts add to their user's total. The parameter
+// list holds the drafts' texts.
+func TotalSize(drafts []queue.Job, list []Texts) (n int64) {
+	for i := range list {
+		n += list[i].Size(len(drafts[i].DependsOn))
+	}
+	return n
+}
+
+// EncodeTexts encodes the settings of a job.
+func EncodeTexts(terms queue.Execution) (t Texts, err error) {
+	var labels []byte
+	if len(terms.Labels) > 0 {
+		labels, err = json.Marshal(terms.Labels)
+	}
+	t.Labels, t.Input = string(labels), InputOf(&terms)
+	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
+	raw, err2 := json.Marshal(&terms)
+	if err = errors.Join(err, err2); err != nil {
+		return Texts{}, fmt.Errorf("cannot encode the settings of a job: %w", err)
+	}
+	t.Terms = string(raw)
+	return t, nil
+}
+
+// InputOf encodes env and stdin as a JSON object, or returns "" if the job has neither.
+func InputOf(terms *queue.Execution) string {
+	if len(terms.Env) == 0 && terms.Stdin == "" {
+		return ""
+	}
+	b := []byte{'{'}
+	for i, text := range terms.Env {
+		if i == 0 {
+			b = append(b, `"env":[`...)
+		}
+		b = append(appendText(b, text), ',')
+	}
+	if len(terms.Env) > 0 {
+		b = append(b[:len(b)-1], `],`...)
+	}
+	if terms.Stdin != "" {
+		b = append(appendText(append(b, `"stdin":`...), terms.Stdin), ',')
+	}
+	b[len(b)-1] = '}'
+	return string(b)
+}
+
+// appendText appends a text as JSON. A text without characters to escape is copied, which is faster.
+func appendText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			raw, err := json.Marshal(text)
+			if err != nil {
+				panic("sqlite: cannot encode a text as JSON: " + err.Error())
+			}
+			return append(b, raw...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
+
+// Inline returns the input as the job's row stores it. It returns nil if the input is too long for the row.
+func (t *Texts) Inline() any {
+	if len(t.Input) > MaxInline {
+		return nil
+	}
+	return t.Input
+}
+
+// keptScratch is the size in bytes of the largest buffer that scratch keeps.
+const keptScratch = 64 << 10
+
+// scratch is a pool of buffers for reading texts.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// readTexts decodes a job's labels and settings and, if whole is set, its input.
+func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
+	buf := scratch.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= keptScratch {
+			scratch.Put(buf)
+		}
+	}()
+	text := append((*buf)[:0], r.View(headWidth+2)...)
+	// The settings and the input are two JSON objects. Join them into one, to decode only once.
+	if whole {
+		if input := r.View(headWidth + 3); len(input) > 0 {
+			n := len(text) - 1
+			if n < 0 || text[n] != '}' || input[0] != '{' {
+				return errors.New("the stored text is not a JSON object")
+			}
+			text = append(append(text[:n], ','), input[1:]...)
+		}
+	}
+	*buf = text
+	err := quick.Unmarshal(text, terms, asWritten)
+	if labels := r.View(headWidth); err == nil && len(labels) > 0 {
+		err = json.Unmarshal(labels, &terms.Labels)
+	}
+	return err
+}
+
+// asWritten decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.
+var asWritten = compatible.FormatDurationAsNano(true)
+
+// readHead reads a job from a row of HeadColumns.
+func readHead(r database.Row) queue.Job {
+	n, t := r.Num, r.Text
+	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
+	return queue.Job{
+		Demands: ReadDemands(r.View(LaneColumn + 1)), Progress: readProgress(r.View(LaneColumn + 2)),
+		Schedule: t(LaneColumn + 3),
+		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
+		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
+		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
+		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
+		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
+		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
+		Unique: t(LaneColumn + 4), UniqueFor: time.Duration(n(LaneColumn+5)) * time.Millisecond, Units: t(LaneColumn + 6),
+		PausedAt: m(LaneColumn + 7), PausedBy: int(n(LaneColumn + 8)), Hooks: queue.HookSet(n(LaneColumn + 9)),
+		Parents: int(n(LaneColumn + 10)), OwnRetention: n(LaneColumn+11) != 0, Outputs: n(LaneColumn + 12),
+		HookUID:      int(n(LaneColumn + 13)),
+		InputRemoved: queue.InputParts(n(LaneColumn + 17)),
+	}
+}
+
+// readProgress decodes what PutProgress wrote. It returns nil if the text is damaged.
+func readProgress(text []byte) *queue.Progress {
+	if len(text) == 0 {
+		return nil
+	}
+	p := &queue.Progress{}
+	if json.Unmarshal(text, p) != nil {
+		return nil
+	}
+	return p
+}
+
+// ReadDemands decodes what DemandsText wrote. It replaces damaged demands by a lock that is never free,
+// because the job must not run without its gates.
+func ReadDemands(text []byte) (list []queue.Demand) {
+	if len(text) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 || queue.CheckDemands(list) != nil {
+		return []queue.Demand{{Kind: queue.GateLock}}
+	}
+	return list
+}
+
+// ReadJob reads a job from a row of columns that begin with HeadColumns. If the settings are damaged, it
+// returns an error and the job without its settings. The job's field Error then holds the same error.
+func ReadJob(r database.Row, columns string) (queue.Job, error) {
+	j := readHead(r)
+	if columns == HeadColumns {
+		return j, nil
+	}
+	j.Error = r.Text(headWidth + 1)
+	if err := readTexts(r, columns == WholeColumns, &j.Execution); err != nil {
+		j.Execution = queue.Execution{}
+		err = fmt.Errorf("the settings of job %s are %w: %w", j.ID, errDamaged, err)
+		j.Error = err.Error()
+		return j, err
+	}
+	return j, nil
+}
+
+// ReadMoved reads a job, with its place in the queue, from a row of columns that begin with HeadColumns. It
+// sets Damaged if the settings are damaged.
+func ReadMoved(r database.Row, columns string) rules.Job {
+	j, err := ReadJob(r, columns)
+	j.Rank = r.Num(RankColumn)
+	return rules.Job{
+		Job: j, Slot: rules.Slot(r.Num(placeColumn)), Lane: r.Num(LaneColumn), Node: r.Num(LaneColumn + 14),
+		LastAttempt: r.Text(LaneColumn + 15), Stored: r.Num(LaneColumn + 16), Damaged: err != nil,
+	}
+}
+
+// AttemptColumns are the columns of an attempt, in the order of ReadAttempt.
+const AttemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
+	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
+
+// AttemptWidth is the number of AttemptColumns.
+var AttemptWidth = strings.Count(AttemptColumns, ",") + 1
+
+// ReadAttempt reads an attempt without its output from a row of AttemptColumns.
+func ReadAttempt(r database.Row) queue.Attempt {
+	n, t := r.Num, r.Text
+	return queue.Attempt{
+		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
+		EndedAt:  queue.Millis(n(6)),
+		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15),
+		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
+	}
+}

@@ -1,0 +1,36 @@
+package records
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// LaneColumns are the columns that ReadLane reads, in its order.
+const LaneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
+
+// LaneWidth is the number of LaneColumns.
+const LaneWidth = 8
+
+// ReadLane converts a row of LaneColumns.
+func ReadLane(r database.Row) (rules.Lane, error) {
+	l := rules.Lane{ID: r.Num(0), Queue: r.Text(1), UID: int(r.Num(2)),
+		Head: rules.Position{Rank: r.Num(4), Seq: r.Num(5)}, ClosedBy: r.Num(6), Priority: r.Num(7), HeapIndex: -1}
+	for need := range strings.FieldsSeq(r.Text(3)) {
+		gate, rest, _ := strings.Cut(need, "/")
+		kind, units, _ := strings.Cut(rest, "/")
+		id, err := strconv.ParseInt(gate, 10, 64)
+		k, err2 := strconv.Atoi(kind)
+		n, err3 := strconv.Atoi(units)
+		if errors.Join(err, err2, err3) != nil || n < 1 {
+			return l, database.Damage(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
+		}
+		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
+	}
+	return l, nil
+}

@@ -1,0 +1,410 @@
+// Package sqlitedb opens and checks the SQLite file of a queue, and executes statements on it.
+//
+// Start with OpenWriter, which opens the file, and Conn, the connection.
+package sqlitedb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"modernc.org/libc"
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Conn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls
+// SQLite's C API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every
+// value twice and takes locks that a single goroutine does not need. Copies and locks cost a ninth of the
+// service's CPU time for a short job. As in the package lib, addresses in SQLite's memory are uintptr.
+// See docs/decisions/0007.
+type Conn struct {
+	// TLS and db are the arguments of functions of SQLite's C API for which the connection has no method.
+	TLS            *libc.TLS
+	DB             uintptr
+	Stmts          map[string]uintptr // prepared statements by SQL text
+	resultMemory   uintptr            // memory for the value that a call returns
+	textMemory     uintptr            // memory for the texts and blobs of one statement
+	textMemorySize int                // in bytes
+	boundBytes     int64              // total size in bytes of the texts and blobs bound to statements
+	row            Row                // the row of the running query
+}
+
+// keptTextMemory is how much memory for texts is kept between statements, in bytes.
+const keptTextMemory = 64 << 10
+
+var setLocking sync.Once
+
+// Open opens a database, creates it if it does not exist, and executes the pragmas.
+func Open(path string, pragmas ...string) (*Conn, error) {
+	return OpenAs(path, ReadWrite, pragmas...)
+}
+
+// ReadWrite are the SQLite flags that open a database and create it if it does not exist.
+const ReadWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
+
+// OpenAs opens a database with the given SQLite flags and executes the pragmas.
+// See docs/decisions/0034.
+func OpenAs(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
+	// POSIX locks vanish when this process closes any descriptor of the file; open-file-description locks
+	// do not. On systems without them, OFDLocking reports that and SQLite keeps using POSIX locks.
+	setLocking.Do(func() {
+		sqlite.OFDLocking(true)
+		sqlite.StrictPragmas(true)
+	})
+	c := &Conn{TLS: libc.NewTLS(), Stmts: map[string]uintptr{}}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	if c.resultMemory = libc.Xmalloc(c.TLS, 16); c.resultMemory == 0 {
+		return nil, &Error{Code: sqlite3.SQLITE_NOMEM}
+	}
+	if err := c.grow(keptTextMemory); err != nil {
+		return nil, err
+	}
+	name, err := libc.CString(path)
+	if err != nil {
+		return nil, err
+	}
+	defer libc.Xfree(c.TLS, name)
+	rc := sqlite3.Xsqlite3_open_v2(c.TLS, name, c.resultMemory,
+		flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
+	c.DB = *(*uintptr)(pointerTo(c.resultMemory))
+	if rc != sqlite3.SQLITE_OK {
+		return nil, c.Failed(rc)
+	}
+	// Defensive mode disables the SQL features that can corrupt a database, so the schema of a hostile file
+	// cannot use them.
+	if rc := sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
+		libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
+		return nil, c.Failed(rc)
+	}
+	for _, p := range pragmas {
+		if err := c.Exec(`PRAGMA ` + p); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// pointerTo converts an address in SQLite's memory, which the garbage collector does not manage.
+func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+// view returns n bytes of SQLite's memory as a slice.
+func view(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
+
+// grow reallocates textMemory with n bytes.
+func (c *Conn) grow(n int) error {
+	libc.Xfree(c.TLS, c.textMemory)
+	c.textMemorySize = 0
+	if c.textMemory = libc.Xmalloc(c.TLS, libc.Tsize_t(n)); c.textMemory == 0 {
+		return &Error{Code: sqlite3.SQLITE_NOMEM}
+	}
+	c.textMemorySize = n
+	return nil
+}
+
+// Close closes the connection and its statements.
+func (c *Conn) Close() error {
+	for _, p := range c.Stmts {
+		sqlite3.Xsqlite3_finalize(c.TLS, p) // returns the error of the last step again
+	}
+	var err error
+	if rc := sqlite3.Xsqlite3_close(c.TLS, c.DB); rc != sqlite3.SQLITE_OK {
+		err = c.Failed(rc)
+	}
+	libc.Xfree(c.TLS, c.resultMemory)
+	libc.Xfree(c.TLS, c.textMemory)
+	c.TLS.Close()
+	return err
+}
+
+func (c *Conn) prepare(sql string) (uintptr, error) {
+	if p, ok := c.Stmts[sql]; ok {
+		return p, nil
+	}
+	text, err := libc.CString(sql)
+	if err != nil {
+		return 0, err
+	}
+	defer libc.Xfree(c.TLS, text)
+	if rc := sqlite3.Xsqlite3_prepare_v3(c.TLS, c.DB, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory,
+		0); rc != sqlite3.SQLITE_OK {
+		return 0, c.Failed(rc)
+	}
+	p := *(*uintptr)(pointerTo(c.resultMemory))
+	c.Stmts[sql] = p
+	return p, nil
+}
+
+// bind prepares a statement and binds its arguments: int64, string, []byte or nil. The contents of texts
+// and blobs stay in c.textMemory until the next statement.
+func (c *Conn) bind(sql string, args []any) (uintptr, error) {
+	p, err := c.prepare(sql)
+	if err != nil {
+		return 0, err
+	}
+	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.TLS, p)); n != len(args) {
+		return 0, fmt.Errorf("bug in queuectl: %d arguments for the %d placeholders of the SQL statement %s", len(args), n, sql)
+	}
+	size := 1 // at least 1, so that empty values have an address too
+	for _, a := range args {
+		switch a := a.(type) {
+		case string:
+			size += len(a)
+		case []byte:
+			size += len(a)
+		}
+	}
+	c.boundBytes += int64(size)
+	if size > c.textMemorySize || c.textMemorySize > keptTextMemory && size <= keptTextMemory {
+		if err := c.grow(max(size, keptTextMemory)); err != nil {
+			return 0, err
+		}
+	}
+	next := c.textMemory
+	for i, a := range args {
+		var rc int32
+		switch a := a.(type) {
+		case int64:
+			rc = sqlite3.Xsqlite3_bind_int64(c.TLS, p, int32(i+1), a)
+		case string:
+			copy(view(next, len(a)), a)
+			rc = sqlite3.Xsqlite3_bind_text(c.TLS, p, int32(i+1), next, int32(len(a)), sqlite3.SQLITE_STATIC)
+			next += uintptr(len(a))
+		case []byte:
+			copy(view(next, len(a)), a)
+			rc = sqlite3.Xsqlite3_bind_blob(c.TLS, p, int32(i+1), next, int32(len(a)), sqlite3.SQLITE_STATIC)
+			next += uintptr(len(a))
+		case nil:
+			rc = sqlite3.Xsqlite3_bind_null(c.TLS, p, int32(i+1))
+		default:
+			return 0, fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which SQLite does not support",
+				i+1, sql, a)
+		}
+		if rc != sqlite3.SQLITE_OK {
+			return 0, c.Failed(rc)
+		}
+	}
+	return p, nil
+}
+
+// Exec executes a statement.
+func (c *Conn) Exec(sql string, args ...any) error {
+	_, err := c.Count(sql, args...)
+	return err
+}
+
+// WriteRow implements database.Conn.
+func (c *Conn) WriteRow(sql string, args ...any) error { return c.Exec(sql, args...) }
+
+// Begin begins the writer's transaction, and commit commits it.
+func (c *Conn) Begin() error  { return c.Exec(`BEGIN IMMEDIATE`) }
+func (c *Conn) Commit() error { return c.Exec(`COMMIT`) }
+
+// Rollback rolls the transaction back. SQLite may have done so already, so errors are ignored.
+func (c *Conn) Rollback() { c.Exec(`ROLLBACK`) }
+
+// BeginReading begins a read transaction, in which all reads see the same snapshot, and EndReading ends it.
+func (c *Conn) BeginReading() error { return c.Exec(`BEGIN`) }
+func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // nothing was written
+
+// Queries implements database.Conn.
+func (c *Conn) Queries(list []database.Query) error {
+	for _, a := range list {
+		if err := c.Query(a.Each, a.SQL, a.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsOneOf implements database.Conn.
+func (c *Conn) IsOneOf(column string) string {
+	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
+}
+
+// IsOneOfWords implements database.Conn.
+func (c *Conn) IsOneOfWords(column string) string {
+	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
+}
+
+// ReadLimit implements database.Conn. SQLite finds each row only when it is read, so no limit is needed.
+func (c *Conn) ReadLimit(int, int) int { return math.MaxInt32 }
+
+// HasWritten implements database.Conn. With SQLite, every write shows in the counters that the engine keeps.
+func (c *Conn) HasWritten() bool { return false }
+
+// IsInterruption reports whether err is an interruption by InterruptWhenDone.
+func (c *Conn) IsInterruption(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code&0xff == sqlite3.SQLITE_INTERRUPT
+}
+
+// ArgumentBytes implements database.Conn.
+func (c *Conn) ArgumentBytes() int64 { return c.boundBytes }
+
+// Count executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
+// nil.
+func (c *Conn) Count(sql string, args ...any) (int64, error) {
+	p, err := c.bind(sql, args)
+	if err != nil {
+		return 0, err
+	}
+	rc := int32(sqlite3.SQLITE_ROW)
+	for rc == sqlite3.SQLITE_ROW {
+		rc = sqlite3.Xsqlite3_step(c.TLS, p)
+	}
+	if rc != sqlite3.SQLITE_DONE {
+		err = c.Failed(rc)
+	}
+	sqlite3.Xsqlite3_reset(c.TLS, p) // returns the error of step again
+	if err != nil {
+		return 0, err
+	}
+	return sqlite3.Xsqlite3_changes64(c.TLS, c.DB), nil
+}
+
+// Query calls the callback each for every row, until it returns false. The row is valid only during this
+// call. The callback must not execute another statement.
+func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	p, err := c.bind(sql, args)
+	if err != nil {
+		return err
+	}
+	outer := c.row // the callback of another query may have called this one
+	c.row = Row{c.TLS, p}
+	for more := true; more && err == nil; {
+		switch rc := sqlite3.Xsqlite3_step(c.TLS, p); rc {
+		case sqlite3.SQLITE_ROW:
+			more, err = each(&c.row)
+		case sqlite3.SQLITE_DONE:
+			more = false
+		default:
+			err = c.Failed(rc)
+		}
+	}
+	c.row = outer
+	sqlite3.Xsqlite3_reset(c.TLS, p) // returns the error of step again
+	return err
+}
+
+// Number returns the integer in the first row, or 0 if there is no row.
+func (c *Conn) Number(sql string, args ...any) (n int64, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		n = r.Num(0)
+		return false, nil
+	}, sql, args...)
+	return n, err
+}
+
+// InterruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets
+// an interruption that arrives between two statements, so InterruptWhenDone repeats it.
+func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
+	released, ended := make(chan struct{}), make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		for {
+			sqlite3.Xsqlite3_interrupt(c.TLS, c.DB)
+			select {
+			case <-released:
+				return
+			case <-time.After(interruptAgain):
+			}
+		}
+	})
+	return func() {
+		if !unhook() {
+			close(released)
+			<-ended // another goroutine may use or close the connection next
+		}
+	}
+}
+
+// KeepWAL makes the connection leave the WAL unchanged when it closes. The next start can diagnose a
+// damaged WAL better.
+func (c *Conn) KeepWAL() {
+	sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
+		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
+}
+
+// interruptAgain is the time between two interruptions of one statement.
+const interruptAgain = 10 * time.Millisecond
+
+// ReaderPragmas returns the pragmas for connections that read.
+func ReaderPragmas() []string {
+	return []string{`busy_timeout = 2000`, `query_only = 1`, `cache_size = -1024`, `trusted_schema = 0`}
+}
+
+// Error is an error that SQLite reported.
+type Error struct {
+	Code    int // SQLite's extended result code
+	text    string
+	noSpace bool // the system refused a write for lack of space, with ENOSPC or another code
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	name := sqlite.ErrorCodeString[e.Code&0xff]
+	if _, word, ok := strings.Cut(name, "("); ok {
+		name = strings.TrimSuffix(word, ")")
+	}
+	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.text+" "+name), e.Code)
+}
+
+// Failed returns the error of a call whose result rc is not SQLITE_OK.
+func (c *Conn) Failed(rc int32) error {
+	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.TLS, rc))
+	if c.DB != 0 && sqlite3.Xsqlite3_extended_errcode(c.TLS, c.DB) == rc {
+		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.TLS, c.DB))
+	}
+	e := &Error{Code: int(rc), text: text}
+	if rc == sqlite3.SQLITE_IOERR_WRITE && c.DB != 0 {
+		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.TLS, c.DB))
+		if e.noSpace = NoSpace(errno); e.noSpace {
+			e.text += ": " + errno.Error()
+		}
+	}
+	return e
+}
+
+// Kind classifies an error of SQLite.
+func (e *Error) Kind() database.Kind {
+	if e.noSpace {
+		return database.Full
+	}
+	switch e.Code & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return database.Full
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return database.Busy
+	case sqlite3.SQLITE_IOERR:
+		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O
+		// error. It is treated as a breakage.
+		return database.Breakage
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
+		sqlite3.SQLITE_NOMEM:
+		return database.Breakage
+	}
+	return database.Mistake
+}
+
+// CheckVersion rejects an SQLite older than 3.51.3. Older versions can lose a commit in WAL mode when a
+// checkpoint and a writer run concurrently (sqlite.org, "WAL-reset bug").
+func CheckVersion(number int64) error {
+	if number < 3_051_003 {
+		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000,
+			number/1000%1000, number%1000)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package sqlitedb
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Names of files in the state directory.
+const (
+	DatabaseName = "queuectl.db"
+	// HighWaterName shows that the state directory has held a database, and its counters; see HighWaterFile.
+	HighWaterName = "initialized"
+	// CheckName shows that an I/O error occurred: the next start checks the database.
+	CheckName = "check"
+)
+
+// WALKeep is the size of the WAL in bytes above which the writer waits for readers to end, and to which SQLite
+// truncates the WAL.
+const WALKeep = 64 << 20
+
+// BusyTimeout is the pragma of the writer's connection for waiting.
+const BusyTimeout = `busy_timeout = 5000` // ms that the writer waits for other programs' locks
+
+// OpenWriter opens a database for writing. It also creates every database file of a queue: an empty file gets
+// the layout that compaction needs. This layout can only be chosen before the first page is written.
+func OpenWriter(path string) (*Conn, error) {
+	pragmas := writerPragmas()
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		pragmas = append([]string{`auto_vacuum = INCREMENTAL`}, pragmas...)
+	}
+	return Open(path, pragmas...)
+}
+
+// writerPragmas returns the pragmas of the writer's connection. Its cache is small, because a commit that has
+// moved pages of a tree walks through the whole cache.
+// See docs/decisions/0007.
+func writerPragmas() []string {
+	synchronous := "FULL"
+	switch {
+	case failpoint.On("nosync"):
+		synchronous = "OFF"
+	case failpoint.On("normalsync"):
+		synchronous = "NORMAL"
+	}
+	return []string{
+		BusyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
+		`journal_size_limit = ` + strconv.Itoa(WALKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`,
+		`trusted_schema = 0`,
+	}
+}
+
+// CheckDir refuses to create a database where one was lost, and rejects files that other users can access.
+// It creates an empty file if there was no database before.
+func CheckDir(dir, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if _, err := os.Stat(filepath.Join(dir, HighWaterName)); err == nil {
+			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start "+
+				"with an empty queue", path, filepath.Join(dir, HighWaterName))
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return fmt.Errorf("cannot create the database: %w", err)
+		}
+		return f.Close() // the file is new, so closing it releases no lock of SQLite
+	case err != nil:
+		return fmt.Errorf("cannot open the database: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("the database %s is not a regular file", path)
+	case info.Size() == 0:
+		if _, err := os.Stat(filepath.Join(dir, HighWaterName)); err == nil {
+			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+
+				"with an empty queue", path, filepath.Join(dir, HighWaterName))
+		}
+	}
+	if err := CheckPrivate(path, info, 0o077); err != nil {
+		return fmt.Errorf("the database %w", err)
+	}
+	if err := CheckWritable(path, info); err != nil {
+		return fmt.Errorf("the database %w", err)
+	}
+	return nil
+}
+
+// DamageDetails says how to find out what is damaged.
+const DamageDetails = "to see what is damaged: queuectl doctor --verify"
+
+// ErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
+// with SQLite's code for corruption. It returns nil for any other error.
+func ErrorIn(err error) *Error {
+	if damaged, harmed := errors.AsType[database.Damage](err); harmed {
+		return &Error{Code: sqlite3.SQLITE_CORRUPT, text: string(damaged)}
+	}
+	e, _ := errors.AsType[*Error](err)
+	return e
+}
+
+// Explain adds to an error of opening the database what the user can do about it.
+func Explain(path string, err error) error {
+	e := ErrorIn(err)
+	if e == nil {
+		return err
+	}
+	switch e.Code {
+	// SQLite hides the system's error code in these cases.
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
+		if free, failed := FreeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes {
+			return noSpaceFor(path, err)
+		}
+	}
+	switch e.Code & 0xff {
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: "+
+			"queuectl restore FILE", path, err)
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
+		return fmt.Errorf("the database %s cannot be written (%w); give the service's account write access to the file "+
+			"and its directory", path, err)
+	case sqlite3.SQLITE_FULL:
+		return noSpaceFor(path, err)
+	case sqlite3.SQLITE_BUSY:
+		return fmt.Errorf("the database %s is locked by another program; end that program and start again (%w)", path, err)
+	}
+	return fmt.Errorf("cannot open %s: %w", path, err)
+}
+
+// sharedBytes is the minimum size in bytes of the files that SQLite creates next to the database.
+const sharedBytes = 64 << 10
+
+// noSpaceFor returns the error for a database that cannot be opened because the disk is full.
+func noSpaceFor(path string, err error) error {
+	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
+}

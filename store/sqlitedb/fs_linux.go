@@ -1,0 +1,70 @@
+package sqlitedb
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+)
+
+// fileSystems lists file systems by their magic numbers. These come from linux/magic.h, or from the source
+// of the file system if they are missing there.
+var fileSystems = map[int64]fileSystem{
+	0x6969:     {Name: "NFS", Refused: true},
+	0x517b:     {Name: "SMB", Refused: true},
+	0xfe534d42: {Name: "SMB", Refused: true},
+	0xff534d42: {Name: "CIFS", Refused: true},
+	0x01021997: {Name: "9p", Refused: true},
+	0x65735546: {Name: "FUSE", Refused: true},
+	0x00c36400: {Name: "Ceph", Refused: true},
+	0x5346414f: {Name: "AFS", Refused: true},
+	0x6b414653: {Name: "AFS", Refused: true},
+	0x73757245: {Name: "Coda", Refused: true},
+	0x7461636f: {Name: "OCFS2", Refused: true},
+	0x01161970: {Name: "GFS2", Refused: true},
+	0x0bd00bd0: {Name: "Lustre", Refused: true},
+	0x786f4256: {Name: "vboxsf", Refused: true},
+	0x01021994: {Name: "tmpfs", Note: "files there are only in memory, so all jobs are lost at a reboot"},
+	0x858458f6: {Name: "ramfs", Note: "files there are only in memory, so all jobs are lost at a reboot"},
+	0x794c7630: {Name: "overlay", Note: "files there are lost when the container is removed"},
+}
+
+// FileSystemOf returns the file system of a directory.
+func FileSystemOf(dir string) (fileSystem, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return fileSystem{}, fmt.Errorf("cannot check the file system of %s: %w", dir, err)
+	}
+	magic := int64(uint32(s.Type))
+	if failpoint.On("nfs") {
+		magic = 0x6969
+	}
+	if f, ok := fileSystems[magic]; ok {
+		return f, nil
+	}
+	return fileSystem{Name: fmt.Sprintf("a local file system (%#x)", magic)}, nil
+}
+
+// RefusedNames lists the file systems that are refused.
+func RefusedNames() string {
+	var names []string
+	for _, f := range fileSystems {
+		if f.Refused && !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// FreeInodes returns how many more files can be created below dir, or -1 if that is unknown.
+func FreeInodes(dir string) int64 {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil || s.Files == 0 {
+		return -1
+	}
+	return int64(s.Ffree)
+}

@@ -1,0 +1,12 @@
+//go:build !linux && !windows
+
+package sqlitedb
+
+// FileSystemOf returns an unknown file system: on this operating system its type is not determined.
+func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unknown file system"}, nil }
+
+// RefusedNames lists the file systems that are refused.
+func RefusedNames() string { return "" }
+
+// FreeInodes returns -1: the number of files that can be created is unknown.
+func FreeInodes(string) int64 { return -1 }

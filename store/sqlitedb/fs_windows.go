@@ -1,0 +1,61 @@
+package sqlitedb
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+)
+
+// FileSystemOf returns the file system of a directory, after following links and mapped drives.
+func FileSystemOf(dir string) (fileSystem, error) {
+	wrong := func(err error) (fileSystem, error) {
+		return fileSystem{}, fmt.Errorf("cannot check the file system of %s: %w", dir, err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return wrong(err)
+	}
+	defer f.Close()
+	path, name := make([]uint16, windows.MAX_LONG_PATH), make([]uint16, windows.MAX_PATH+1)
+	if _, err := windows.GetFinalPathNameByHandle(windows.Handle(f.Fd()), &path[0], uint32(len(path)), 0); err != nil {
+		return wrong(err)
+	}
+	if err := windows.GetVolumeInformationByHandle(windows.Handle(f.Fd()), nil, 0, nil, nil, nil, &name[0],
+		uint32(len(name))); err != nil {
+		return wrong(err)
+	}
+	real := windows.UTF16ToString(path)
+	root, err := windows.UTF16PtrFromString(filepath.VolumeName(real) + `\`)
+	if err != nil {
+		return wrong(err)
+	}
+	if failpoint.On("nfs") {
+		real = `\\?\UNC\server\share`
+	}
+	return volume(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
+}
+
+// volume returns the file system with the given final path (without links), drive type and name.
+func volume(path string, kind uint32, name string) fileSystem {
+	switch {
+	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
+		return fileSystem{Name: "a network drive", Refused: true}
+	case kind == windows.DRIVE_RAMDISK:
+		return fileSystem{Name: "a RAM disk", Note: "files there are only in memory, so all jobs are lost when Windows restarts"}
+	case strings.Contains(strings.ToUpper(name), "FAT"):
+		return fileSystem{Name: name, Note: "this file system, unlike NTFS and ReFS, has no access control, and a power " +
+			"failure can damage it"}
+	}
+	return fileSystem{Name: name}
+}
+
+// RefusedNames lists the file systems that are refused.
+func RefusedNames() string { return "network drives" }
+
+// FreeInodes returns -1: on Windows only disk space limits the number of files.
+func FreeInodes(string) int64 { return -1 }

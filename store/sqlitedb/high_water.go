@@ -1,0 +1,97 @@
+package sqlitedb
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+
+	"modernc.org/sqlite/lib"
+)
+
+// HighWaterFile is a file next to the database. It stores how many changes were committed, so that a loss of
+// changes is noticed: SQLite silently ignores a write-ahead log from its first damaged frame on. The file is
+// written after each commit, without fsync. After a power failure, it may be behind the database, but it is
+// never ahead of what a commit has synced.
+// See docs/decisions/0035.
+type HighWaterFile struct{ File *os.File }
+
+// HighWater holds counters that show how many changes a database has stored. All values only increase.
+type HighWater struct {
+	Commits   int64 // number of transactions that changed jobs or added events
+	NextSeq   int64
+	NextEvent int64
+}
+
+const (
+	highWaterNumbers = 3 * 8
+	// highWaterSlot is the size of a slot in bytes. The file has two slots, written alternately, so that one
+	// is always intact.
+	highWaterSlot = 64
+)
+
+// OpenHighWater opens the file in a directory, and creates it if it does not exist.
+func OpenHighWater(dir string) (m HighWaterFile, err error) {
+	m.File, err = os.OpenFile(filepath.Join(dir, HighWaterName), os.O_CREATE|os.O_WRONLY, 0o600)
+	return m, err
+}
+
+// Close closes the file, if it is open.
+func (m HighWaterFile) Close() error {
+	if m.File == nil {
+		return nil
+	}
+	return m.File.Close()
+}
+
+// Write writes the high-water mark. It ignores errors, because the older content of the file remains valid.
+func (m HighWaterFile) Write(p HighWater) {
+	b := make([]byte, 0, highWaterNumbers+4)
+	for _, n := range [...]int64{p.Commits, p.NextSeq, p.NextEvent} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	m.File.WriteAt(b, p.Commits%2*highWaterSlot)
+}
+
+// ReadHighWater reads the file in a directory. It returns the zero value if the file is missing or damaged.
+func ReadHighWater(dir string) (p HighWater) {
+	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterName))
+	for at := 0; at+highWaterNumbers+4 <= len(raw); at += highWaterSlot {
+		b := raw[at:]
+		if crc32.ChecksumIEEE(b[:highWaterNumbers]) != binary.LittleEndian.Uint32(b[highWaterNumbers:]) {
+			continue
+		}
+		number := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[8*i:])) }
+		if got := (HighWater{number(0), number(1), number(2)}); got.Commits > p.Commits {
+			p = got
+		}
+	}
+	return p
+}
+
+// CheckHighWater returns an error if the database is behind the high-water mark in its directory.
+func CheckHighWater(c *Conn, dir string) error {
+	marked, commits := ReadHighWater(dir), int64(0)
+	if marked.Commits == 0 {
+		return nil
+	}
+	hasMeta, err := c.Number(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`)
+	if err == nil && hasMeta > 0 {
+		commits, err = c.Number(`SELECT commits FROM meta`)
+	}
+	var e *Error
+	// SQLITE_ERROR means that the column does not exist.
+	if err != nil && (!errors.As(err, &e) || e.Code&0xff != sqlite3.SQLITE_ERROR) {
+		return err
+	}
+	if commits >= marked.Commits {
+		return nil
+	}
+	return fmt.Errorf("the database in %s has lost its last %d acknowledged changes (its log %s-wal is damaged or "+
+		"missing, or an older copy replaced the database); copy the directory, then restore a backup with: queuectl "+
+		"restore FILE; to continue without those changes, remove %s",
+		dir, marked.Commits-commits, DatabaseName, filepath.Join(dir, HighWaterName))
+}

@@ -1,0 +1,104 @@
+package sqlitedb
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// neighbours is how many entries of the id index are checked on each side of the position of a missing id.
+const neighbours = 50
+
+// CheckMissingID implements database.MissingChecker. It checks three cases:
+//   - an index has an entry for the job;
+//   - a page on the path to the id in the id index is damaged;
+//   - entries next to the id's position in that index disagree with their rows.
+//
+// Only doctor --verify finds pages that are older than the rest of the database.
+func (c *Conn) CheckMissingID(id string, number int64) error {
+	if number > 0 {
+		if err := c.CheckMissingNumber(number); err != nil {
+			return err
+		}
+	}
+	if err := checkIndexPath(c, id); err != nil {
+		return err
+	}
+	for _, side := range []string{`id <= ? ORDER BY id DESC`, `id > ? ORDER BY id`} {
+		err := checkIDs(c, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+
+			` LIMIT ?`, id, int64(neighbours))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckMissingNumber implements database.MissingChecker. There is damage if a job with this seq has entries in the
+// indexes but no row, or a row whose id is missing from the id index.
+func (c *Conn) CheckMissingNumber(seq int64) error {
+	id, found := "", false
+	err := c.Query(func(r database.Row) (bool, error) {
+		id, found = r.Text(0), true
+		return false, nil
+	}, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	if err != nil {
+		return err
+	}
+	indexed := int64(0)
+	count := func(r database.Row) (bool, error) {
+		indexed = r.Num(0)
+		return false, nil
+	}
+	switch {
+	case found && id == strconv.FormatInt(seq, 10):
+		return nil // no damage: the job exists, but the caller may not use it
+	case found:
+		err = c.Query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
+		if err == nil && indexed == 0 {
+			err = lookupDamage("the database index jobs_id lacks the job with the number (seq) %d", seq)
+		}
+		return err
+	}
+	err = c.Query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_state WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
+	if err == nil && indexed > 0 {
+		err = lookupDamage(`the table "jobs" lacks the job with the number (seq) %d`, seq)
+	}
+	return err
+}
+
+// checkIDs returns a damage error if the row of an entry of the id index is missing or has another id.
+func checkIDs(c *Conn, entries string, args ...any) error {
+	type entry struct {
+		id  string
+		seq int64
+	}
+	var list []entry
+	err := c.Query(func(r database.Row) (bool, error) {
+		list = append(list, entry{r.Text(0), r.Num(1)})
+		return true, nil
+	}, entries, args...)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		same := false
+		err := c.Query(func(r database.Row) (bool, error) {
+			same = r.Text(0) == e.id
+			return false, nil
+		}, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
+		if err == nil && !same {
+			err = lookupDamage("the database index jobs_id does not match the row of the job with the number (seq) %d", e.seq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookupDamage returns the error for damage that a lookup found.
+func lookupDamage(format string, args ...any) error {
+	return database.Damage(fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,109 @@
+//go:build unix
+
+package sqlitedb
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// PlainFile holds flags for opening a regular file: they prevent following a symbolic link and waiting for a
+// pipe.
+const PlainFile = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+// NoSpace reports whether a write failed because the disk is full, or because a disk quota or file size limit
+// is reached.
+func NoSpace(errno syscall.Errno) bool {
+	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
+}
+
+// FreeBytes returns how many bytes an unprivileged process may still write in dir.
+func FreeBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// TotalBytes returns the size of the file system of dir in bytes.
+func TotalBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Blocks) * int64(s.Bsize), nil
+}
+
+// FileLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.
+func FileLimit() (n int64, ok bool) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(limit.Cur), true
+}
+
+// CheckWritable returns an error if this process cannot write to a file or directory. It does not open the
+// file: closing it would release the locks that SQLite holds on it in this process.
+func CheckWritable(path string, _ os.FileInfo) error {
+	switch err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err {
+	case nil:
+		return nil
+	case unix.EROFS:
+		return fmt.Errorf("%s cannot be written: %w; check the disk, then mount it writable", path, err)
+	default:
+		return fmt.Errorf("%s cannot be written: %w; give the service's account write access to it", path, err)
+	}
+}
+
+// CheckPrivate returns an error for a file or directory that belongs to another account, or whose mode has
+// any of the permission bits in open. Those bits give access to other accounts.
+func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	if int(st.Uid) != os.Geteuid() { // reject it: another user may have planted the file
+		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
+			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid,
+			os.Geteuid())
+	}
+	if info.Mode().Perm()&open != 0 {
+		mode := "600"
+		if info.IsDir() {
+			mode = "700"
+		}
+		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode,
+			queue.ShellWord(path))
+	}
+	return nil
+}
+
+// ReadersCommand returns a command that shows which processes have a file open.
+func ReadersCommand(path string) string { return "fuser -v " + path }
+
+// SyncDir makes changes to the names in a directory durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// FileID returns an id of a file that differs from that of every existing copy of the file.
+func FileID(path string) string {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
+}

@@ -1,0 +1,64 @@
+package sqlitedb
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/windows"
+)
+
+// PlainFile holds no flags on Windows.
+const PlainFile = 0
+
+// NoSpace reports whether a write failed because a disk quota is reached. Callers detect a full disk
+// themselves.
+func NoSpace(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
+
+// FreeBytes returns how many bytes the process may still write in dir.
+func FreeBytes(dir string) (int64, error) {
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return 0, err
+	}
+	var free uint64
+	err = windows.GetDiskFreeSpaceEx(name, &free, nil, nil)
+	return int64(free), err
+}
+
+// TotalBytes returns the size of the file system of dir in bytes.
+func TotalBytes(dir string) (int64, error) {
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return 0, err
+	}
+	var total uint64
+	err = windows.GetDiskFreeSpaceEx(name, nil, &total, nil)
+	return int64(total), err
+}
+
+// CheckWritable returns an error if a file has the read-only attribute, which has no effect on directories.
+func CheckWritable(path string, info os.FileInfo) error {
+	if info.IsDir() || info.Mode().Perm()&0o200 != 0 {
+		return nil
+	}
+	return fmt.Errorf("%s cannot be written: it is read-only; run: attrib -R %[1]s", path)
+}
+
+// CheckPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
+func CheckPrivate(string, os.FileInfo, os.FileMode) error { return nil }
+
+// ReadersCommand describes how to find the processes that have a file open.
+func ReadersCommand(path string) string {
+	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
+}
+
+// SyncDir does nothing: Windows makes changes to directories durable itself.
+func SyncDir(string) error { return nil }
+
+// FileLimit reports that there is no limit: Windows has no file size limit per process.
+func FileLimit() (n int64, ok bool) { return 0, false }
+
+// FileID returns "". On Windows, a file has no id that can be read without opening the file.
+func FileID(string) string { return "" }

@@ -1,0 +1,144 @@
+package sqlitedb
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// checkSchema returns an error if the schema is newer than these migrations, unless the database states that
+// this version may use it.
+func checkSchema(c *Conn, steps [][]string) error {
+	version, err := c.Number(`PRAGMA user_version`)
+	if err != nil || version >= 0 && version <= int64(len(steps)) {
+		return err
+	}
+	oldest, err := c.Number(`SELECT min_reader FROM meta`)
+	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) && database.KindOf(err) != database.Mistake { // a mistake means that the table or column does not exist
+		return err
+	}
+	return queue.Errorf(store.ErrNewerSchema.Code,
+		"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
+		version, len(steps))
+}
+
+// CheckTables returns an error if the schema is newer or if a table lacks a column. A program older than the
+// first release may have created different tables under the same version number. CheckTables must be called
+// before anything reads the tables.
+func CheckTables(c *Conn) error {
+	if err := checkSchema(c, database.Migrations); err != nil {
+		return err
+	}
+	version, err := c.Number(`PRAGMA user_version`)
+	if err != nil || version != int64(len(database.Migrations)) {
+		return err
+	}
+	if made, err := hasTables(c, slices.Concat(database.Migrations...)); made || err != nil {
+		return err
+	}
+	fresh, err := Open(":memory:")
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	if err := Migrate(fresh, database.Migrations); err != nil {
+		return err
+	}
+	want, err := columnsIn(fresh)
+	if err != nil {
+		return err
+	}
+	got, err := columnsIn(c)
+	if err != nil {
+		return err
+	}
+	for _, name := range want {
+		if !slices.Contains(got, name) {
+			return otherTables(c, name)
+		}
+	}
+	return nil
+}
+
+// otherTables returns the error for a database that lacks a column.
+func otherTables(c *Conn, column string) error {
+	file := ""
+	err := c.Query(func(r database.Row) (bool, error) {
+		file = r.Text(0)
+		return false, nil
+	}, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
+	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
+		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
+			"directory away to start with an empty queue", file, column)))
+}
+
+// hasTables reports whether all tables were created by exactly these statements. If so, no column is missing,
+// and the columns need not be compared.
+func hasTables(c *Conn, statements []string) (bool, error) {
+	tables := map[string]bool{}
+	err := c.Query(func(r database.Row) (bool, error) {
+		tables[r.Text(0)] = true
+		return true, nil
+	}, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
+	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {
+		return strings.HasPrefix(s, `CREATE TABLE `) && !tables[s]
+	}), err
+}
+
+// columnsIn lists the tables of a database with their columns, as table.column.
+func columnsIn(c *Conn) (list []string, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		list = append(list, r.Text(0))
+		return true, nil
+	}, `SELECT m.name || '.' || p.name FROM sqlite_schema m JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
+	return list, err
+}
+
+// Migrate updates the schema to the newest version. Each version is one transaction, so a crash leaves either
+// the old version or the new one.
+func Migrate(c *Conn, steps [][]string) error {
+	if err := checkSchema(c, steps); err != nil {
+		return err
+	}
+	version, err := c.Number(`PRAGMA user_version`)
+	if err != nil {
+		return err
+	}
+	for v := version; v < int64(len(steps)); v++ {
+		if err := MigrateOne(c, int(v), steps[v]); err != nil {
+			return fmt.Errorf("cannot update the database to schema version %d: %w", v+1, err)
+		}
+	}
+	return nil
+}
+
+// MigrateOne updates the schema from one version to the next.
+func MigrateOne(c *Conn, from int, statements []string) error {
+	return ExecAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
+		fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
+}
+
+// ExecAll executes statements in one transaction.
+func ExecAll(c *Conn, statements []string) error {
+	if err := c.Exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	for _, s := range statements {
+		if err := c.Exec(s); err != nil {
+			c.Exec(`ROLLBACK`) // the first error is the one to report
+			return err
+		}
+	}
+	err := c.Exec(`COMMIT`)
+	return err
+}
