@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // Bounds that hold for all other users while two users attack a service.
@@ -44,7 +46,7 @@ var attackers = []person{{name: "bin", uid: 2, gid: 2}, {name: "sys", uid: 3, gi
 // The third user measures on one raw connection, so the cost of the command line is not included. The
 // processes of the attackers use a bounded part of the machine; see abuserShare.
 func TestAbuse(t *testing.T) {
-	needs(t, "perl")
+	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
 	if measures {
 		var err error

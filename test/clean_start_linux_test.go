@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // callerRole names the environment variable that makes this test binary a caller with unusual process
@@ -175,9 +177,8 @@ var freshAttributes = map[string]string{
 // If a client starts a service, then the service, its runner and its jobs have the attributes of a fresh
 // process. They do not inherit the attributes of the client's caller.
 func TestBackgroundServiceStartsClean(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to lower the nice value")
-	}
+	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
+		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
 	t.Parallel()
 	s := newPersonalService(t, person{})
 	self := must(os.Executable())
@@ -281,9 +282,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 // If the account may not reset an inherited attribute, the service logs that once and doctor reports it. If
 // the attribute causes an error, the error names the attribute.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to act for another user")
-	}
+	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
 	s := newPersonalService(t, alice)
 	caller := []string{"/bin/sh", "-c", `ulimit -n 300; exec setpriv --no-new-privs nice -n 10 "$0" "$@"`}
@@ -348,9 +347,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 // If root runs queuectl with the home directory of another account, as "sudo -E" does, queuectl creates
 // nothing in that home directory.
 func TestRootMakesNothingInAnothersHome(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
 	s := newPersonalService(t, alice)
 	s.user = person{}
@@ -368,9 +365,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 // bind mounts. This requires that the group of the account may write there. Otherwise the command reports
 // that the directory cannot be created.
 func TestAccountUsesAnothersHome(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{0o775: "", 0o755: "permission denied"} {
 		s := newPersonalService(t, alice)

@@ -7,16 +7,16 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // smallDiskQueue returns a service on an ext4 disk of 32 MB, without a quota that would keep one
 // user's jobs from filling it.
 func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
-	needs(t, "mkfs.ext4")
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sql cover compaction")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q = newQueue(t, "")
 	disk := q.mount("32M")
 	q.start("--workers", "2")

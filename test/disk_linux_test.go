@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // diskRole names the environment variable that makes this test binary the server of a disk. Its value is the
@@ -413,14 +415,14 @@ func unmount(dir string) error {
 // needsDisks skips the test where disks cannot be made.
 func needsDisks(t testing.TB, devices ...string) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
+	for _, program := range []string{"mkfs.ext4", "mount"} {
+		skip.UnlessProgram(t, program, "needs programs that make a disk; .ci/run installs them")
 	}
-	needs(t, "mkfs.ext4")
-	needs(t, "mount")
 	for _, name := range devices {
 		if f, err := os.OpenFile(name, os.O_RDWR, 0); err != nil {
-			t.Skipf("needs %s: %v", name, err)
+			t.Log(err)
+			skip.Missing(t, name, "needs a device that makes disks; .ci/run runs it where there is one")
 		} else {
 			f.Close()
 		}

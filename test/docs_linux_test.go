@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // Every example on every documentation page prints what the page shows. The examples run in the
@@ -23,7 +25,7 @@ import (
 func TestExamplesOfThePages(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {
-		t.Skip("the pages are not here; the program is tested where its source is not")
+		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
 	}
 	for _, page := range append(pages, "../README.md") {
 		t.Run(filepath.Base(page), func(t *testing.T) {
@@ -79,7 +81,7 @@ func TestLinksOfThePages(t *testing.T) {
 		pages = append(pages, some...)
 	}
 	if len(pages) == 0 {
-		t.Skip("the pages are not here; the program is tested where its source is not")
+		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
 	}
 	for _, page := range pages {
 		for _, link := range pageLink.FindAllStringSubmatch(prose(t, page), -1) {

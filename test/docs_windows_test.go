@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // The first session of the Windows page prints what the page shows. It runs in an empty home
@@ -15,7 +17,7 @@ import (
 func TestExamplesOfTheWindowsPage(t *testing.T) {
 	raw, err := os.ReadFile("../docs/windows.md")
 	if err != nil {
-		t.Skip("the pages are not here; the program is tested where its source is not")
+		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
 	}
 	home := t.TempDir()
 	bin := filepath.Join(home, "bin")

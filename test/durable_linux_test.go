@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // startTraced starts the service under strace and waits until it answers.
@@ -40,7 +42,7 @@ func (q *queue) startTraced(trace string, options ...string) {
 // after the job was written to the WAL. This holds for one client and for 64. The test also shows that its
 // check detects a missing fsync.
 func TestNoAnswerBeforeFsync(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct {
 		name    string
 		clients int
@@ -153,7 +155,7 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 // service returns an error or exits with 74, and after a restart all acknowledged jobs exist.
 func TestDiskErrorsLoseNothing(t *testing.T) {
 	t.Parallel()
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	unknown, stopped := 0, 0
 	for _, call := range []string{"fsync", "pwrite64"} {
 		for _, fault := range []string{"EIO", "ENOSPC"} {
@@ -230,10 +232,9 @@ func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]b
 // runs out of space. Acknowledged jobs run. When space is free again, the service accepts new
 // jobs. The test needs root to mount the disk.
 func TestSmallDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
-	needs(t, "mkfs.ext4")
+	skip.UnlessRoot(t, "needs root to mount a disk; "+
+		".ci/run runs it as root, and the tests of store/sql simulate a full disk")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel() // the test spends half a minute waiting for the service's next check of the disk
 	q := newQueue(t, "")
 	disk := q.mount("24M")
@@ -310,10 +311,8 @@ func fillWholeDisk(t *testing.T, disk string) *os.File {
 
 // A service that cannot start because the disk is full says so, and ends on request.
 func TestStartOnAFullDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
-	needs(t, "mkfs.ext4")
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
 	q := newQueue(t, "")
 	disk := q.mount("24M")
@@ -346,10 +345,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 // A service that starts on a full disk waits for space, and is ready once there is some. This
 // holds after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
-	needs(t, "mkfs.ext4")
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
 	for name, lost := range map[string][]string{"after a crash": {"reserve"},
 		"without shared memory": {"reserve", "queuectl.db-shm"}} {
@@ -443,10 +440,8 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 // A service whose disk is full keeps sending keep-alive messages. Without them systemd would kill the service
 // repeatedly, and the requests that it can still answer would fail.
 func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
-	needs(t, "mkfs.ext4")
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
 	q := newQueue(t, "")
 	disk := q.mount("24M")

@@ -276,14 +276,6 @@ func runOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code 
 // isOwnerOnly reports whether only the owner of a file can access it.
 func isOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
-// needs skips a test if a tool that CI installs is missing.
-func needs(t testing.TB, tool string) {
-	t.Helper()
-	if _, err := exec.LookPath(tool); err != nil {
-		t.Skip("needs " + tool)
-	}
-}
-
 // install copies a program into the directory of the queue. A separate process writes the file. If this
 // process wrote it, a child that is just being forked could still have the file open for writing, and the
 // kernel would refuse to execute the program (ETXTBSY).

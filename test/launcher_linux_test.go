@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // rootsService returns a service that root starts without systemd. The service starts the launcher and then
@@ -21,7 +23,7 @@ import (
 func rootsService(t *testing.T) (q *queue, args []string) {
 	t.Helper()
 	q, rules := prepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	needs(t, "unshare")
+	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q.owner = nil
 	accounts := map[string]string{
 		"passwd": fmt.Sprintf("queuectl:x:%d:%d::/:/bin/false\n", serviceAccount.uid, serviceAccount.gid),
@@ -41,7 +43,8 @@ func rootsService(t *testing.T) (q *queue, args []string) {
 	}
 	if out, err := shellCommand("unshare --mount mount --bind " + base +
 		"/passwd /etc/passwd").CombinedOutput(); err != nil {
-		t.Skipf("needs the right to mount: %v: %s", err, out)
+		t.Logf("mount: %v: %s", err, out)
+		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
 	args = []string{"--workers", "2", "--runner-dir", q.rootRunnerDir, "--runner-policy", rules}
 	q.start(args...)

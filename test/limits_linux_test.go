@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // A service that runs out of file descriptors refuses connections and does not spin. It works
@@ -197,7 +199,7 @@ func (q *queue) injectFault(options ...string) (stop func()) {
 // While each fsync takes two seconds, cancelling a job still ends its process tree immediately,
 // and acknowledgements are late but true.
 func TestSlowDisk(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	running := q.must("enqueue", "sleep 100")
@@ -222,10 +224,9 @@ func TestSlowDisk(t *testing.T) {
 // When the disk turns read-only, the service exits with 74 and a reason. Its jobs continue, and
 // the next service gets their results. The test needs root to mount the disk.
 func TestReadOnlyDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
-	needs(t, "mkfs.ext4")
+	skip.UnlessRoot(t, "needs root to mount a disk; "+
+		".ci/run runs it as root, and TestDiskErrorsLoseNothing has the same stop")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q := newQueue(t, "")
 	disk := q.mount("64M")
 	q.start("--workers", "1")
@@ -264,12 +265,11 @@ func TestReadOnlyDisk(t *testing.T) {
 // While the disk is frozen, "status --check" responds and reports the frozen disk. Once the disk is thawed,
 // the waiting request succeeds.
 func TestFrozenDisk(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
+	skip.UnlessRoot(t, "needs root to mount a disk; "+
+		".ci/run runs it as root, and the tests of store/sql cover slow commits")
 	t.Parallel()
-	needs(t, "mkfs.ext4")
-	needs(t, "fsfreeze")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
+	skip.UnlessProgram(t, "fsfreeze", "needs fsfreeze; .ci/run installs it")
 	q := newQueue(t, "")
 	disk := q.mount("64M")
 	q.start("--workers", "1")

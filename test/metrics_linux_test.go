@@ -19,6 +19,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // parseMetrics parses metrics in the text format.
@@ -216,12 +218,11 @@ func TestMetricsOfThePage(t *testing.T) {
 // Every query of the shipped board returns data, whether Prometheus stores classic or native
 // histograms.
 func TestPrometheusReadsTheMetrics(t *testing.T) {
-	if _, err := exec.LookPath("prometheus"); err != nil {
-		t.Skip("there is no prometheus here")
-	}
+	skip.UnlessProgram(t, "prometheus", "needs prometheus; .ci/run installs it, "+
+		"and TestMetrics reads the text with the parser of Prometheus")
 	const shipped = "../packaging/monitoring"
 	if _, err := os.Stat(shipped); err != nil {
-		t.Skip("the rules are not here; the program is tested where its source is not")
+		skip.Missing(t, "sources", "needs the rules, which are with the sources; make test-long has them")
 	}
 	for _, args := range [][]string{{"check", "config", shipped + "/prometheus.yml"},
 		{"test", "rules", shipped + "/queuectl.test.yml"}} {

@@ -15,6 +15,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // window is a window of Chromium that shows the page.
@@ -28,10 +30,8 @@ type window struct {
 // an error.
 func chromium(q *queue) *window {
 	q.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		q.Skip("there is no chromium here")
-	}
+	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
+		"and TestLinkOpensAPageSession and others send requests as browsers do")
 	profile, err := os.MkdirTemp("", "qp")
 	if err != nil {
 		q.Fatal(err)
@@ -393,7 +393,7 @@ const vnuVariable = "QUEUECTL_VNU"
 func TestPagesAreValidHTML(t *testing.T) {
 	vnu := os.Getenv(vnuVariable)
 	if vnu == "" {
-		t.Skip("there is no HTML checker here")
+		skip.Missing(t, "vnu", "needs the Nu HTML checker and Java; .ci/run installs them")
 	}
 	b := pageOf(startQueue(t, "--workers", "1"))
 	b.openSession()
@@ -421,7 +421,7 @@ const axeVariable = "QUEUECTL_AXE"
 func TestPagesAreAccessible(t *testing.T) {
 	axe, err := os.ReadFile(os.Getenv(axeVariable))
 	if err != nil {
-		t.Skip("there is no axe-core here")
+		skip.Missing(t, "axe", "needs axe-core; .ci/run installs it")
 	}
 	q := startQueue(t, "--workers", "1")
 	q.must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // pageName is a host name of the page in its certificate.
@@ -284,10 +286,7 @@ http {
 // The page also works behind nginx, which has the certificate. Links contain nginx's host name, cookies are
 // restricted to TLS, events arrive as they happen, and a session is required.
 func TestPageBehindNginx(t *testing.T) {
-	nginx, err := exec.LookPath("nginx")
-	if err != nil {
-		t.Skip("there is no nginx here")
-	}
+	nginx := skip.UnlessProgram(t, "nginx", "needs nginx; .ci/run installs it, and TestPageByTLS has the page's own TLS")
 	q := startQueue(t, "--workers", "1")
 	address := freeAddress(t)
 	cert, key, client := q.certify(address)

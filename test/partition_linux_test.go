@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -73,14 +74,18 @@ const partitionLease = 6 * time.Second
 // trees at the same time. Locks and rates hold across all nodes.
 func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
-	if err != nil || os.Getuid() != 0 {
-		t.Skip("takes minutes, and needs root for networks of its own: make apart, which CI runs for three minutes")
+	if err != nil {
+		skip.Missing(t, "long", "takes minutes; make apart runs it, .ci/run does so for three minutes, "+
+			"and TestLostNodesJobsRunElsewhere has a takeover")
 	}
-	needs(t, "ip")
-	needs(t, "unshare")
-	needs(t, "nsenter")
+	skip.UnlessRoot(t, "needs root to create networks; .ci/run runs it as root, "+
+		"and TestLostNodesJobsRunElsewhere has a takeover")
+	for _, program := range []string{"ip", "unshare", "nsenter"} {
+		skip.UnlessProgram(t, program, "needs programs that create networks; .ci/run installs them")
+	}
 	if out, err := exec.Command("unshare", "-n", "--", "ip", "link", "add", "type", "veth").CombinedOutput(); err != nil {
-		t.Skipf("networks of its own cannot be made here: %v, %s", err, out)
+		t.Logf("unshare: %v, %s", err, out)
+		skip.Missing(t, "networks", "needs a system that can create networks; .ci/run runs it where that is possible")
 	}
 	// Run the test again in a new network namespace, so that it changes no other network.
 	if os.Getenv("QUEUECTL_APART_INSIDE") == "" {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // peer is a program that runs a file of commands, four concurrently, and that can be called again after it
@@ -52,7 +54,8 @@ func (w peer) command(p *private) *exec.Cmd {
 // number of commands.
 func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()
-	needs(t, "parallel")
+	skip.UnlessProgram(t, "parallel", "needs GNU parallel; "+
+		".ci/run installs it, and TestPrivateRunIsResumed has the promise without peers")
 	count := 300
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_PEERS")); err == nil {
 		count = n

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // The first Ctrl-C lets running jobs finish. The second Ctrl-C ends these jobs and returns them to the queue.
@@ -143,9 +145,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 
 // The directory of a private run is not read if another user owns it, because its content may be an attack.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, who may give a folder away")
-	}
+	skip.UnlessRoot(t, "needs root, who may give a directory away; .ci/run runs it as root")
 	p := newPrivate(t)
 	if r := p.run("true\n", "--lines", "-"); r.code != 0 {
 		t.Fatalf("the run: %+v", r)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // Accounts that exist on every Debian system, created by the package base-passwd.
@@ -39,9 +41,7 @@ func startRooted(t *testing.T, settings, policy string) *queue {
 // It returns the path of the policy as rules.
 func prepareRooted(t *testing.T, settings, policy string) (q *queue, rules string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, whose runners these are")
-	}
+	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
 	t.Parallel()
 	q = newQueue(t, "")
 	base, err := os.MkdirTemp("", "qr")

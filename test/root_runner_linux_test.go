@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // The service can read the files of root's runners, but only root can change them. Only the service can
@@ -291,7 +293,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 // executed their program. Jobs of other users still start and end, the jobs of that user end too, and the
 // runner ends when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
-	needs(t, "perl")
+	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	q := startRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.must("worker", "scale", "6")
 	bad := q.must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)

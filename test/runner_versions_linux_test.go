@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // oldestCompatible returns the commit of the oldest program that can open the current database and exchange
@@ -26,15 +28,17 @@ func oldestCompatible() string {
 func buildVersion(t *testing.T, earlier func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
-		t.Skip("the sources are not here")
+		skip.Missing(t, "sources", "needs the sources of the program; .ci/run runs it in a clone, "+
+			"and packaging/test/scenario/survive.sh replaces versions")
 	}
 	dir := t.TempDir()
 	source := ".."
 	if earlier != nil {
-		needs(t, "git")
+		skip.UnlessProgram(t, "git", "needs git; .ci/run installs it")
 		commit := earlier()
 		if commit == "" {
-			t.Skip("the earlier commit is not here")
+			skip.Missing(t, "history", "needs an earlier commit; .ci/run runs it in a clone, "+
+				"and packaging/test/scenario/survive.sh replaces versions")
 		}
 		tree := exec.Command("git", "-C", "..", "archive", commit)
 		unpack := exec.Command("tar", "x", "-C", dir)

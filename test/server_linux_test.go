@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -139,9 +140,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 // While the disk of the PostgreSQL server is full, clients get an error, and no job of a failed request is
 // stored. Running jobs continue, and everything works again once the disk has room.
 func TestDatabaseServerHasNoSpace(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to mount a disk")
-	}
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	q := newQueue(t, "")
 	disk, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // On SIGHUP the service reads its settings file again. If the file is invalid, the old settings stay in
@@ -104,9 +106,7 @@ func TestLongPaths(t *testing.T) {
 // If another user created the state directory, no user is advised to take it over, not even root. The files
 // and links in the directory could be an attack.
 func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to act for several users")
-	}
+	skip.UnlessRoot(t, "needs root to act for several users; .ci/run runs it as root")
 	q := newQueue(t, "")
 	q.bin = install(q, q.bin, q.dir)
 	if err := os.Chmod(q.dir, 0o755); err != nil {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // injectShortage makes the given system calls of the runner and its children fail until stop is called. For
@@ -68,7 +70,7 @@ func (q *queue) waitForFileCommand(name string) string {
 // If the machine lacks a resource, the job is returned to the queue without using an attempt. It starts again
 // after a pause.
 func TestShortageUsesNoAttempt(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct{ name, calls, fault, stdin string }{
 		{"no process left", "clone,clone3", "EAGAIN", ""},
 		{"no memory for a process", "clone,clone3", "ENOMEM", ""},
@@ -145,7 +147,7 @@ func copies(n int, spec fields) (specs []fields) {
 // that job. After the second and each later one, it pauses, longer each time. Jobs that are waiting lose no
 // attempts.
 func TestShortageSlowsThePool(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := startQueue(t, "--workers", "1")
 	w := q.dial()
 	stop := q.injectShortage("pipe2", "EMFILE", "trace")
@@ -281,7 +283,7 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 // Errors in the child process after the fork use attempts of the job, whatever the error is. A job's user can
 // make the kernel return any error for a program, directory or input of that user.
 func TestErrorsAfterForkUseAttempts(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := startQueue(t, "--workers", "2")
 	w := q.dial()
 	for _, c := range []struct{ calls, fault, wantText string }{
@@ -388,7 +390,7 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 // If the machine lacks processes when a job with its own umask starts, the runner survives and its running
 // jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	running := w.enqueue(fields{"command": "echo up; " + q.waitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -412,7 +414,7 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 
 // A block of jobs that all fail because of one shortage causes one pause, not one pause per job.
 func TestOneShortageCausesOnePause(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := startQueue(t, "--workers", "4")
 	w := q.dial()
 	specs := copies(60, fields{"argv": []string{"true"}, "max_retries": 0})

@@ -6,13 +6,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) as a
 // full disk. It refuses new jobs, records the results of running jobs once space is free, and
 // keeps running.
 func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
-	needs(t, "strace")
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	t.Parallel()
 	for _, fault := range []string{"EDQUOT", "EFBIG"} {
 		q := newQueue(t, "")
@@ -108,16 +110,15 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 // The operator may mount a file system for the jobs' private directories. Its size then limits
 // what jobs can write there.
 func TestJobsDirCanBeAMount(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount a file system")
-	}
+	skip.UnlessRoot(t, "needs root to mount a file system; .ci/run runs it as root")
 	q := newQueue(t, "")
 	jobsDir := q.path("runner/jobs")
 	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", jobsDir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
-		t.Skip("needs the right to mount a file system: ", err)
+		t.Log(err)
+		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
 	t.Cleanup(func() {
 		q.kill()

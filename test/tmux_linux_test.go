@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // pane is a shell in tmux, a real terminal that tests can type into and resize.
@@ -23,9 +25,7 @@ type pane struct {
 // newPane opens a pane of the given size whose shell runs in the directory of the queue.
 func newPane(q *queue, columns, rows int) *pane {
 	q.Helper()
-	if _, err := exec.LookPath("tmux"); err != nil {
-		q.Skip("needs tmux")
-	}
+	skip.UnlessProgram(q, "tmux", "needs tmux; .ci/run installs it, and the tests of top have its screens and keys")
 	p := &pane{q, filepath.Join(q.TempDir(), "tmux")}
 	p.tmux("new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "env", "PS1=$ ", "TERM=screen-256color",
 		"sh")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // terminalSession runs one program on a pseudoterminal and plays the user in front of it.
@@ -486,7 +488,7 @@ func TestScreenPrograms(t *testing.T) {
 		"top":  {"top -d 0.5", "load average", nil, "PID", "q"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			needs(t, name)
+			skip.UnlessProgram(t, name, "needs a full-screen program; .ci/run installs it")
 			q := startQueue(t, "--workers", "1")
 			q.writeFile("text", "first line\n")
 			s := q.startOnTerminal(24, 80, "run", "--tty", "--id", name, c.command)
@@ -660,9 +662,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	id = q.mustAs(daemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
 	q.must("edit", id, `{"user":"news"}`)
 	q.must("edit", id, "--delay", "0s")
-	q.waitUntil("it waits", 20*time.Second, func() bool {
-		return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9")
-	})
+	q.waitUntil("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9") })
 	if _, code := w.attach(fields{"id": id, "text": "echo owned\r"}); code != "denied " {
 		t.Errorf("the owner of a job that runs as another: got %q", code)
 	}

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // person is a user, identified by ids. The account need not exist.
@@ -52,9 +54,8 @@ func (p person) hasRight(right string) bool {
 // the test runs as root, which can act as other users.
 func sharedQueue(t *testing.T, settings string, args ...string) *queue {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to act for several users")
-	}
+	skip.UnlessRoot(t, "needs root to act for several users; "+
+		".ci/run runs it as root, and the tests of control cover the table of rights")
 	t.Parallel()
 	q := newQueue(t, "")
 	q.bin = install(q, q.bin, q.dir)

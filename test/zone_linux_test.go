@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // withTZ runs the program with zone as the variable TZ.
@@ -146,7 +148,7 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 
 // Names of time zones also work on a machine without files of time zones.
 func TestZonesWithoutZoneFiles(t *testing.T) {
-	needs(t, "unshare")
+	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q := startQueue(t, "--workers", "0")
 	without := func(zone string, args ...string) result {
 		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
@@ -156,7 +158,7 @@ func TestZonesWithoutZoneFiles(t *testing.T) {
 		return runCommand(t, cmd)
 	}
 	if got := without("UTC", "version"); got.code != 0 {
-		t.Skip("this needs the right to mount")
+		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
 	if got := without("Europe/Berlin", "enqueue", "--id", "a", "--at", "2040-07-01 12:00", "true"); got.code != 0 {
 		t.Fatalf("enqueue: %+v", got)

@@ -1,7 +1,7 @@
 # The tests of all packages but $WITHOUT, or those of $PACKAGES and $RUN, as Windows programs, two at a time.
 # Sourced by packaging/test/wine.
-. test/skips.sh
 mkdir "$work/tests" "$work/logs"
+unset QUEUECTL_REQUIRE # it lists what Linux has
 
 # packages lists those with tests for Windows that the table does not name: name and folder.
 packages() {
@@ -51,7 +51,8 @@ for package in store/sql test $(printf '%s\n' "${found[@]}"); do
 done
 wait
 bad=0
-for log in "$work"/logs/*; do check_skips "$log" || bad=1; done
+printf "     skipped tests by reason:\n"
+.ci/skipped "$work"/logs/* | sed "s/^/     /"
 for package in $(<"$work/failed"); do
 	names=$(sed -n 's/^--- FAIL: \([^ ]*\).*/\1/p' "$work/logs/${package//\//-}" | tr -d '\r' | paste -sd '|')
 	! grep -qE '^panic:|^fatal error:' "$work/logs/${package//\//-}" || names=
