@@ -34,7 +34,7 @@ test:
 # The engine is watched over SQLite alone: over a server it is the same.
 # A random walk takes its steps one by one, so two of them are enough.
 race:
-	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test$$)
+	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test/)
 
 # gofmt, vet for six targets, staticcheck here and for Windows, actionlint without the linters
 # of other languages that a machine may have, the import law, generated pages. Compiled as for
@@ -95,17 +95,17 @@ beside:
 
 # 200 kills of the service; tests run a short form.
 kill-loop:
-	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
+	QUEUECTL_KILLS=200 $(GO) test ./test/durability -run TestServiceKilled -count=1 -v -timeout 20m
 
 # 1,000 pauses of trees that fork all the time, by signals and, as root, by control groups; tests
 # do 20.
 pauses:
-	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestPausedForkingTreesStop$$' -count=1 -v -timeout 2h
+	QUEUECTL_PAUSES=1000 $(GO) test ./test/runner -run '^TestPausedForkingTreesStop$$' -count=1 -v -timeout 2h
 
 # Rates, units and weights by the contract's figures, over 20 kills, and a kill at each commit of what releases,
 # replaces, fires and has hooks; tests run a short form.
 gates:
-	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestResourceUnitsAreExclusive|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
+	QUEUECTL_SOAK=1 $(GO) test ./test/jobs ./test/durability -run '^(TestResourceUnitsAreExclusive|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
 
 # What a step of each periodic duty reads with 1,000,000 ended jobs, compared with 10,000; tests compare 100,000.
 duties:
@@ -122,17 +122,17 @@ walks:
 # Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
 # minutes.
 campaign:
-	QUEUECTL_CAMPAIGN=30m $(GO) test ./test -run '^TestCampaign$$' -count=1 -v -timeout 2h
+	QUEUECTL_CAMPAIGN=30m $(GO) test ./test/durability -run '^TestCampaign$$' -count=1 -v -timeout 2h
 
 # Two hours of three nodes that are cut off, stopped and killed, on a server that crashes and fails over, as root; CI runs three
 # minutes.
 apart:
-	QUEUECTL_APART=2h $(GO) test ./test -run '^TestNodesSurvivePartitionsAndCrashes$$' -count=1 -v -timeout 3h
+	QUEUECTL_APART=2h $(GO) test ./test/cluster -run '^TestNodesSurvivePartitionsAndCrashes$$' -count=1 -v -timeout 3h
 
 # Five minutes of two users who attack a service while a third one measures, as root; tests run
 # five seconds, in which all but the percentiles is looked at.
 abuse:
-	QUEUECTL_ABUSE=5m $(GO) test ./test -run '^TestAbuse$$' -count=1 -v -timeout 20m
+	QUEUECTL_ABUSE=5m $(GO) test ./test/access -run '^TestAbuse$$' -count=1 -v -timeout 20m
 
 # Fuzzing, for FUZZTIME each; tests run what was found before.
 FUZZTIME ?= 5m
@@ -145,12 +145,12 @@ fuzz:
 
 # 2,000 power cuts, as root; tests run 60.
 power-cuts:
-	QUEUECTL_CUTS=2000 $(GO) test ./test -run TestPowerCut -count=1 -v -timeout 60m
+	QUEUECTL_CUTS=2000 $(GO) test ./test/durability -run TestPowerCut -count=1 -v -timeout 60m
 
 # A private run of 2,000 commands beside xargs and GNU parallel, killed at half; tests
 # run a short form.
 peers:
-	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateRunComparedWithPeers -count=1 -v
+	QUEUECTL_PEERS=2000 $(GO) test ./test/cli -run TestPrivateRunComparedWithPeers -count=1 -v
 
 # All suites; it installs what they need, as root.
 ci:

@@ -18,7 +18,8 @@ import (
 const module = "github.com/queuectl/queuectl/"
 
 // law lists which packages of this module each package may import. Tests may also import
-// store/storetest, store/memstore, store/faultstore and internal/skip, and the packages in testLaw.
+// store/storetest, store/memstore, store/faultstore and internal/skip, and the packages in testLaw. The tests
+// below the directory test may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/cleanstart": {},
@@ -29,6 +30,7 @@ var law = map[string][]string{
 	"internal/pipe":       {},
 	"internal/session":    {},
 	"internal/skip":       {},
+	"internal/testrig":    {"internal/skip", "test/pgserver"},
 	"internal/sockpath":   {},
 	"internal/stackroom":  {},
 	"internal/registered": {"config"},
@@ -99,7 +101,15 @@ var law = map[string][]string{
 		"internal/session", "internal/systemd", "internal/timerslack", "internal/zone"},
 	"bench":            {"control", "queue"},
 	"bench/beside":     {"queue"},
-	"test":             {},
+	"test/access":      {},
+	"test/api":         {},
+	"test/cli":         {},
+	"test/cluster":     {},
+	"test/durability":  {},
+	"test/jobs":        {},
+	"test/page":        {},
+	"test/runner":      {},
+	"test/windows":     {},
 	"test/demo":        {},
 	"test/pgserver":    {"internal/skip"},
 	"test/posix":       {},
@@ -173,7 +183,8 @@ func TestImportLaw(t *testing.T) {
 			}
 			test := strings.HasSuffix(file, "_test.go")
 			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" ||
-				ours == "internal/skip" || ours == "test/pgserver" || ours == room || slices.Contains(testLaw[room], ours)) {
+				ours == "internal/skip" || ours == "internal/testrig" && strings.HasPrefix(room, "test/") ||
+				ours == "test/pgserver" || ours == room || slices.Contains(testLaw[room], ours)) {
 				continue
 			}
 			t.Errorf("%s imports %s, which the law forbids", file, ours)
@@ -184,11 +195,11 @@ func TestImportLaw(t *testing.T) {
 // Only the store uses databases, and only a few packages start programs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite": {"store/sql", "bench"},
-		"database/sql":       {"store/sql", "bench"},
+		"modernc.org/sqlite": {"store/sql", "internal/testrig", "bench"},
+		"database/sql":       {"store/sql", "internal/testrig", "bench"},
 		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
-			"internal/register", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "internal/skip", "bench",
-			"test", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
+			"internal/register", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "internal/skip",
+			"internal/testrig", "bench", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
 		"github.com/jackc/pgx/v5/pgconn": {"store/sql"},
 	}
 	for file, imports := range sources(t) {
@@ -287,7 +298,8 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/sql/sqlite.go":     "a database that does not exist yet",
 	}
 	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") ||
+			strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "internal/testrig/") {
 			continue
 		}
 		raw, err := os.ReadFile(file)
