@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test race check bench bench-smoke beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
+.PHONY: build install demo test test-long race check bench bench-smoke beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -26,8 +26,15 @@ demo:
 	$(GO) run ./test/demo
 
 # Most tests wait for something most of the time: half as many packages again as processors fill these.
+PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
+
+# All tests that end within seconds and need only Go: at most three minutes on two processors.
 test:
-	$(GO) test -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) $(TESTFLAGS) ./...
+	$(GO) test -short -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+
+# All tests, also those that take long or start a PostgreSQL server.
+test-long:
+	$(GO) test -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
 # What the whole program's tests drive is another process, which the detector does not see,
 # and SQLite's memory is not Go's: to watch its code costs two thirds of the time for nothing.

@@ -44,3 +44,11 @@ func UnlessProgram(t testing.TB, name, reason string) string {
 	}
 	return path
 }
+
+// Long skips a test in short mode (go test -short), which make test uses. make test-long runs all tests.
+func Long(t testing.TB, reason string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped: " + reason)
+	}
+}

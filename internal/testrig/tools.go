@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // Fields holds the members of a JSON object.
@@ -206,3 +208,9 @@ func (q *Queue) LogText() (text string) {
 
 // Colours matches the control sequences that set colours on a terminal.
 var Colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// Long skips a test that takes seconds in short mode.
+func Long(t testing.TB) {
+	t.Helper()
+	skip.Long(t, "takes seconds; make test-long runs it")
+}

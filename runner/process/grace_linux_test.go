@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // slowCleanup is a shell script that takes longer than the output grace period to end after SIGTERM.
@@ -18,6 +20,7 @@ const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM
 // A tree that is being ended has the whole grace period, whether or not its main process has ended. The
 // run is over when the last process of the tree has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	t.Run("by cookie", func(t *testing.T) { treesOutlive(t, nil) })
 	t.Run("by control group", func(t *testing.T) { treesOutlive(t, cgroupsFor(t)) })
 }

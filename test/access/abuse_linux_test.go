@@ -47,6 +47,7 @@ var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Ui
 // The third user measures on one raw connection, so the cost of the command line is not included. The
 // processes of the attackers use a bounded part of the machine; see abuserShare.
 func TestAbuse(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
 	if measures {

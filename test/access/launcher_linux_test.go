@@ -198,6 +198,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 // When the launcher continues, it starts no runner for requests that the service has given up. Waiting jobs
 // then start without further action.
 func TestStoppedLauncherIsNamed(t *testing.T) {
+	testrig.Long(t)
 	q, _ := rootsService(t)
 	q.OutputOf(testrig.DaemonUser, "--no-cwd", "true")
 	launcher := launcherPID(q)
@@ -235,6 +236,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 // If the service uses a launcher that it has not started itself, the service keeps running when that launcher
 // ends. It says what is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
+	testrig.Long(t)
 	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.Launcher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")

@@ -15,6 +15,7 @@ import (
 // No user has more than max_running_per_user jobs running, even if workers are idle. This also holds after a
 // restart and a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.Must("config", "set", "max_running_per_user", "2")
 	most := func(n int) (most int) {

@@ -64,6 +64,7 @@ var verbsOnJobs = []verbOnJob{
 // Six users execute every command on their own jobs and on jobs of others. Each user may do what the table of
 // rights permits, and a refused command changes nothing.
 func TestRightsOnJobs(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "8")
 	for _, p := range testrig.Everyone {
 		for _, v := range verbsOnJobs {
@@ -129,6 +130,7 @@ func TestRightsOnJobs(t *testing.T) {
 // Commands that do not concern a job also need the rights of the table. If a user lacks a right, the error
 // names that right.
 func TestRightsOnOtherCommands(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
 	file := filepath.Join(q.Dir, "out")
 	if err := errors.Join(os.Mkdir(file, 0o777), os.Chmod(file, 0o777)); err != nil {
@@ -190,6 +192,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 // The output, command and input of a job are visible only to users with the right to see them. No other user
 // sees them in responses, events, logs or ps.
 func TestOthersJobsAreMasked(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
 	q.MustAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word,
@@ -256,6 +259,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 // For each action of a user, the service stores an audit row with the user, the action and its target. Only
 // admins can read these rows, and the rows are not among the events that other users see.
 func TestActionsAreAudited(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
 	w := func(id string) { q.MustAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
 	r := func(id string) {

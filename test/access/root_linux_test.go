@@ -54,6 +54,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 // A runner of root opens every path that a job names with the rights of the job's submitter. A file that only
 // root may read is not readable as input, directory or program, nor through a link.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
 	for _, p := range []string{filepath.Dir(secret), secret} {
@@ -121,6 +122,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 // Paths in /proc are opened with the rights of the job's submitter, not of root's runner. A job cannot reach
 // files below another process's working directory, its memory map, or the runner's descriptors.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
 	private := filepath.Join(base, "private")

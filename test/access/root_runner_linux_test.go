@@ -98,6 +98,7 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 // The service may ask a runner of root to delete an output. If that runner dies before it has done so, the
 // next runner of root deletes the output. No other process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.MustAs(testrig.DaemonUser, "wait", id)
@@ -157,6 +158,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 // Two services cannot share root's runners, because the second one would take the results of the first one's
 // jobs. So the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
@@ -204,6 +206,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 // files in that directory neither block nor mislead the service. Requests for outputs and the next start of
 // the service return in time.
 func TestFixedAccountCannotBlockService(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.RootRunnerDir + "/as-mail"
 	big := func() string {
@@ -251,6 +254,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 // because they may still run. Neither the next service nor other jobs wait for that runner. When it dies,
 // first the processes of its jobs are ended, and then these jobs are lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.Must("worker", "scale", "2")
 	bad := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
@@ -294,6 +298,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 // executed their program. Jobs of other users still start and end, the jobs of that user end too, and the
 // runner ends when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.Must("worker", "scale", "6")
@@ -324,6 +329,7 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 // job then fails by its own fault after at most one second. Jobs of other users are not delayed, even while
 // orphans of the first user's jobs run.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.Must("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.Bin), "leased")

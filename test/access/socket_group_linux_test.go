@@ -14,6 +14,7 @@ import (
 // From the start of the service, the socket has the mode and group of the settings. If a client may not
 // connect, it exits with 5 and says how to get access. It does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.SharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+
 		strings.ReplaceAll(testrig.AccessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
 	info, err := os.Lstat(q.Path(testrig.SocketName))

@@ -117,6 +117,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 // No job starts if other accounts can change the directory job_tmpdir. The log, status, why and doctor name
 // the setting and how to fix it, and the job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	dir := newTmpdir(t)
 	link := filepath.Join(filepath.Dir(dir), "link")

@@ -202,6 +202,7 @@ func TestMCPAnswersBatches(t *testing.T) {
 // An agent can enqueue, wait, read and retry with the tools, and the results are short. It can
 // only read unless --write is given.
 func TestMCP(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	reads := newAgent(t, q.Command("mcp"))
 	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
@@ -412,6 +413,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 // An MCP server ends soon after its input does, even if a call still waits for a job. The call is answered
 // first, and the job continues.
 func TestMCPEndsWhileACallWaits(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	cmd := q.Command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(

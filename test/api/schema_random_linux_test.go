@@ -255,6 +255,7 @@ var undrawnMethods = map[string]string{
 // For every method, the service does not refuse a request as invalid if the schema of the method permits it.
 // If the schema forbids a request, the service refuses it as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
+	testrig.Long(t)
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but none of them runs
 	// This queue has no jobs, so methods that change the whole service are sent to its service.
 	others := testrig.NewQueue(t, "")

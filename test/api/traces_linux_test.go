@@ -108,6 +108,7 @@ func parentOf(span *traces.Span) string {
 // A collector gets one span per attempt, in the trace that the environment of the submitter names. The
 // environment of the attempt names its span. If a service adopts a running attempt, it reports the same span.
 func TestTraces(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := newTraceReceiver(t)
 	q.Must("config", "set", "traces.endpoint", r.url)

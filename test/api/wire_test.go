@@ -223,6 +223,7 @@ func TestKeys(t *testing.T) {
 // 1,000 idle connections disturb neither other clients nor a client with a wait request in progress. The
 // service closes the connections that have been idle longest when it needs room.
 func TestIdleConnections(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	waiter := q.Dial()
 	id := waiter.Enqueue(testrig.Fields{"command": "while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
@@ -263,6 +264,7 @@ func TestIdleConnections(t *testing.T) {
 
 // The service closes a connection whose first line is not complete after 10 s, even if bytes keep arriving.
 func TestSlowFirstLine(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
 	started := time.Now()
@@ -291,6 +293,7 @@ func TestSlowFirstLine(t *testing.T) {
 
 // A client that never reads its stream or its answers does not delay other clients.
 func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})
@@ -354,6 +357,7 @@ func TestPaging(t *testing.T) {
 // A batch can span several requests. Its jobs are visible, claimable and counted only after the commit, but
 // their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	frame := func(batch string, from, to int, extra testrig.Fields) testrig.WireMessage {

@@ -130,6 +130,7 @@ func TestBatchIsWhole(t *testing.T) {
 // JSON output has the members that the contract names. Lists are one array, one line per item with
 // --jsonl, or ids with -q. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
 		if got := q.Must(append(strings.Fields(args), "--json")...); got != "[]" {
@@ -253,6 +254,7 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 // the service runs or while it is stopped. status reports the change until all jobs are ranked
 // again.
 func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
 	q.Must("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))

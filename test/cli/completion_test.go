@@ -144,6 +144,7 @@ func TestManualPages(t *testing.T) {
 // The help and the manual page of every command have an example, and no line of the help is wider
 // than a terminal. -h prints the same as --help.
 func TestEveryVerbHasAnExample(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	pages := t.TempDir()

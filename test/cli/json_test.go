@@ -65,6 +65,7 @@ var jsonCommands = map[string][]string{
 // Every command answers --json with one value and --jsonl with one value per line. A job has the same members
 // in the output of every command. The member that reports a dry run has the same name everywhere.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.Must("--help"), -1)
 	if len(verbs) < 30 {

@@ -11,6 +11,7 @@ import (
 // Where the locale is not UTF-8, queuectl prints only ASCII. The texts of the jobs are ASCII, so
 // every other character would come from queuectl.
 func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "done", "true")
 	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")

@@ -16,6 +16,7 @@ import (
 // A change of log_level takes effect immediately. No line contains a possible secret, at any
 // level.
 func TestServiceLog(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	secret := "geheim123"
 	q.Cli("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,

@@ -253,6 +253,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 // Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not ended are
 // kept, and so are the jobs in the dead-letter queue.
 func TestCleanupAndRetention(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	var specs []testrig.Fields

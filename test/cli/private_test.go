@@ -71,6 +71,7 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 // runs, and no job runs again after an event has reported its completion. If a line of the list was changed,
 // the next call fails with the number of the line and starts nothing.
 func TestPrivateRunIsResumed(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	const count, kills = 2000 / testrig.JobDivisor, 10
 	p := testrig.NewPrivate(t)
@@ -177,6 +178,7 @@ func followCompleted(p *testrig.Private) (ids func() []string) {
 // If a run is continued with other flags, the error names each changed flag as the user wrote it. If a job of
 // the list has changed, the error names its line.
 func TestChangedPrivateFlagsAreNamed(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--",
@@ -213,6 +215,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 // change none of them. This holds after a run that ended, and after a run whose processes were all killed.
 // While a service runs there, the service answers. Commands that would change the queue are refused.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	const list = "echo said\nexit 3\n"
@@ -323,6 +326,7 @@ func contents(p *testrig.Private) map[string]string {
 // run --private accepts all formats of job lists. It prints the whole output of the jobs, each stream
 // separately.
 func TestPrivateForms(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	for _, c := range []struct {
@@ -352,6 +356,7 @@ func TestPrivateForms(t *testing.T) {
 // If a job is dead, the exit code is 1 and the job is named with its error. The next call runs the dead job
 // again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
@@ -464,6 +469,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 // If no job runs for a second, a private run reports once what it is waiting for. The command run does the
 // same.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	r := p.Run("true\n", "--lines", "-", "--delay", "4s")

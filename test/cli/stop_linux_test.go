@@ -11,6 +11,7 @@ import (
 // If the service is killed while it stops, its runners and jobs keep running. The command that has requested
 // the stop reports an error, and how to end the runners and jobs.
 func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}

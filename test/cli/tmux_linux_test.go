@@ -296,6 +296,7 @@ func hideTimes(text string) string {
 // sizes and are redrawn when the size changes. The expected text is in screens.txt; the flag -update writes
 // it.
 func TestScreensInATerminal(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	for name, script := range map[string]string{"lint": "echo ok", "conv": "echo bad png >&2; exit 1",
 		"mk": "echo 61/140; sleep 600"} {

@@ -62,6 +62,7 @@ func (p *pane) waitSelected(id string) {
 
 // Each key of top has the effect that it names.
 func TestKeysOfTop(t *testing.T) {
+	testrig.Long(t)
 	q := topQueue(t)
 	q.WriteFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf "+
 		"'editing\\r\\n'\nread line\n")
@@ -181,6 +182,7 @@ func TestKeysOfTop(t *testing.T) {
 // top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window it prints
 // the size that it needs.
 func TestSizesOfTop(t *testing.T) {
+	testrig.Long(t)
 	q := topQueue(t)
 	p := newPane(q, 80, 24)
 	p.openTop("queuectl top")
@@ -219,6 +221,7 @@ func TestSizesOfTop(t *testing.T) {
 // If the service is gone, top says so and since when, and keeps showing its last picture. When the service is
 // back, top continues, and so does the output that it follows.
 func TestTopOutlivesTheService(t *testing.T) {
+	testrig.Long(t)
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.openTop("queuectl top")

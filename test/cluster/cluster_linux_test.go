@@ -106,6 +106,7 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 // Nodes share a queue. Each node runs some of the jobs. Every node answers for the whole queue and
 // carries out requests about jobs that run on another node. A drained node starts no jobs.
 func TestNodeServicesShareAQueue(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -289,6 +290,7 @@ func exclusiveCommand(dir, id string) string {
 // again. If the service is stopped (SIGSTOP) for longer than its node lease, it also loses its jobs, and it
 // exits when it continues.
 func TestLostNodesJobsRunElsewhere(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
@@ -343,6 +345,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 
 // A job can be cancelled even if its node is lost and no other node has noticed the loss.
 func TestCancelOnALostNode(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -357,6 +360,7 @@ func TestCancelOnALostNode(t *testing.T) {
 
 // A follower of a job on another node keeps following it while the database server restarts.
 func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -394,6 +398,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 
 // A follower of a job continues on the node that runs the job again after its first node was lost.
 func TestFollowerSurvivesALostNode(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
@@ -418,6 +423,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 // A service that restarts before its node lease expires adopts the jobs of its runner. No job runs
 // twice.
 func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -553,6 +559,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 // The database role of a node needs few rights: it must be able to read and write the tables, which another
 // role owns.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	pgserver.Query(t, p.URL(

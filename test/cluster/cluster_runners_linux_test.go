@@ -17,6 +17,7 @@ import (
 // again, it ends the jobs of that runner, although it cannot run without the database. The jobs must end
 // because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -44,6 +45,7 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 // When a runner is killed, its jobs are ended immediately, even if its service is waiting for a hung database
 // server. The jobs must end because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -72,6 +74,7 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 // If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s
 // expires.
 func TestHungRunnersJobsEndWithoutService(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	checkRunnerWithoutService(t, 5*time.Second, func(a *testrig.Queue) {
 		for _, pid := range a.RunnerPids() {
@@ -82,6 +85,7 @@ func TestHungRunnersJobsEndWithoutService(t *testing.T) {
 
 // If a runner is killed while its service cannot act, its jobs are ended immediately.
 func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	checkRunnerWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }

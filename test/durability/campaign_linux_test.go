@@ -48,6 +48,7 @@ const (
 // to inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
 // QUEUECTL_CAMPAIGN_TRACE the log names each fault.
 func TestCampaign(t *testing.T) {
+	testrig.Long(t)
 	// The test runs in parallel with others, because its promises must hold on a busy machine too.
 	t.Parallel()
 	length := 10 * time.Second

@@ -60,6 +60,7 @@ func restartIfDead(q *testrig.Queue) bool {
 // finishes whatever was interrupted: each hook is enqueued once, no occurrence of the schedule
 // runs twice, and all dependants of ended jobs have run.
 func TestKilledAtEachCommit(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	short := []int{7, 29, 61}
 	for i, killed := 0, true; killed && (testrig.FullScale() || i < len(short)); i++ {
@@ -82,6 +83,7 @@ func TestKilledAtEachCommit(t *testing.T) {
 // resume, repeating the request finishes it. No job of a frozen queue runs, and no job stays
 // stopped once its queue is not frozen.
 func TestInterruptedFreezeIsFinished(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	const jobs = 6
 	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {

@@ -54,6 +54,7 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 
 // A disk that inputs of jobs have filled accepts new jobs again after these jobs are removed.
 func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q, free := smallDiskQueue(t)
 	input := filepath.Join(t.TempDir(), "input")
@@ -81,6 +82,7 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 // A disk that outputs of jobs have filled to the last page accepts new jobs again after the ended
 // jobs are removed.
 func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q, free := smallDiskQueue(t)
 	q.Must("queue", "pause", "default")

@@ -155,6 +155,7 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 // If any fsync or write of the database fails with EIO or ENOSPC, no acknowledged job is lost. The
 // service returns an error or exits with 74, and after a restart all acknowledged jobs exist.
 func TestDiskErrorsLoseNothing(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	unknown, stopped := 0, 0
@@ -346,6 +347,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 // A service that starts on a full disk waits for space, and is ready once there is some. This
 // holds after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
@@ -422,6 +424,7 @@ func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 // If the user of a service has reached the maximum number of connections, the service keeps sending
 // keep-alive messages.
 func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	beats := startWatchdog(q)
@@ -441,6 +444,7 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 // A service whose disk is full keeps sending keep-alive messages. Without them systemd would kill the service
 // repeatedly, and the requests that it can still answer would fail.
 func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()

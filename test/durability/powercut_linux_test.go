@@ -363,6 +363,7 @@ func seed(t testing.TB) uint64 {
 // that was reported as completed or cancelled still has that state and its output. The simulated disk loses,
 // tears and reorders all writes that were not flushed.
 func TestPowerCut(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	testrig.NeedsDisks(t, "/dev/fuse", "/dev/loop-control")
 	n := 60

@@ -18,6 +18,7 @@ import (
 // The test interrupts a block of prefetched jobs before it starts. Cancelled and expired jobs of the block do
 // not run. If the workers are stopped or the service is killed, the jobs return to the queue and run once.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
+	testrig.Long(t)
 	counts := map[string]int{}
 	for name, hit := range map[string]func(*reservedBlock) int{
 		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers,

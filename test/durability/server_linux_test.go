@@ -70,6 +70,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 // While the PostgreSQL server is down, running jobs continue and clients get an error in time. Everything
 // works again once the server is back. A second service with the same node name is always refused.
 func TestDatabaseServerAway(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q, p := onServer(t)
 	q.Start("--workers", "2")
@@ -116,6 +117,7 @@ func TestDatabaseServerAway(t *testing.T) {
 // While the PostgreSQL server is frozen, clients get an error within a bounded time. A job whose request has
 // failed in this way is stored once or not at all after the server has resumed. The service survives.
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q, p := onServer(t)
 	q.Start("--workers", "2")
@@ -206,6 +208,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 // While the database server accepts no changes, "status --check" and doctor report that the node cannot renew
 // its lease. They do not advise to remove the node.
 func TestDatabaseServerIsReadOnly(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q, p := onServer(t)
 	q.Start("--workers", "2")

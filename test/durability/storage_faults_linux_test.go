@@ -81,6 +81,7 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 // If other accounts can write to the parent directory of the jobs' private directories, the runner
 // refuses to use it. status, why and doctor show the reason and the command that fixes it.
 func TestJobsDirMustBePrivate(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	jobsDir := q.Path("runner/jobs")

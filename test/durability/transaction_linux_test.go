@@ -14,6 +14,7 @@ import (
 // once, even if no service is running. If it does not commit, the job does not exist. The job belongs to the
 // user in the setting store_roles. The database role of the application has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q, _ := onServer(t)
 	me, err := user.Current()

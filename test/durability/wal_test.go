@@ -32,6 +32,7 @@ func holdReadTransaction(q *testrig.Queue) (end func()) {
 // and jobs still run. After that program has ended, status is "ok" again. The test uses the build with
 // failpoints, which warns at a WAL size of 4 MiB.
 func TestAnotherProgramReadsTheDatabase(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
 	q.Env = []string{"QUEUECTL_FAILPOINTS=smallwal"}

@@ -17,6 +17,7 @@ import (
 // hold the same unit at the same time, even across kills of the service and its runners. A request
 // for units that can never be available is refused.
 func TestResourceUnitsAreExclusive(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", "+
@@ -146,6 +147,7 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 // After the reply to a pause of a queue, no job of the queue starts, not even one that a runner already
 // holds. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	for round := range 12 {
@@ -231,6 +233,7 @@ func countState(q *testrig.Queue, state string) (n int) {
 // A rate limit holds in every window, even across kills of the service and its runners, and is
 // used to its full extent.
 func TestRateOverKills(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	seconds, kills := 4, 2 // the test lasts this many seconds and kills processes this often
 	if testrig.FullScale() {

@@ -25,6 +25,7 @@ func retryDelays(j testrig.Job) (list []time.Duration) {
 // A job that always fails, with a backoff base of 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then
 // dead. It keeps the error and output of every attempt.
 func TestExponentialBackoffTimes(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.Must("enqueue",
 		`{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
@@ -49,6 +50,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 
 // Each backoff strategy waits as its formula defines, with the configured maximum and jitter.
 func TestBackoffStrategies(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "8")
 	q.Must("config", "set", "job_retry_delay", "0.3s")
 	ms := func(list ...int) (d []time.Duration) {
@@ -291,6 +293,7 @@ func TestDeadLetters(t *testing.T) {
 
 // On 8 workers, 3,000 jobs (fewer on slow systems) run exactly once each.
 func TestEachJobRunsOnce(t *testing.T) {
+	testrig.Long(t)
 	const n = 3000 / testrig.JobDivisor
 	q := testrig.StartQueue(t, "--workers", "8")
 	var specs []testrig.Fields
@@ -310,6 +313,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 
 // Five jobs of 2 s on three workers take two rounds.
 func TestWorkersRunJobsConcurrently(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
 	started := time.Now()

@@ -41,6 +41,7 @@ func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times i
 // 100,000 jobs that are due in the same millisecond delay no other client: its requests are
 // served, and its jobs run.
 func TestManyDueJobsDelayNoClient(t *testing.T) {
+	testrig.Long(t)
 	const n = 100_000 / testrig.JobDivisor
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -64,6 +65,7 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 // 20,000 jobs that expire in the same millisecond and are then cleaned up delay no other client:
 // requests are served between the steps.
 func TestLargeCleanupDelaysNoClient(t *testing.T) {
+	testrig.Long(t)
 	const n = 20_000
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()

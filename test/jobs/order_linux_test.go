@@ -15,6 +15,7 @@ import (
 // One worker starts jobs in rank order. This includes jobs that the runner has returned because an earlier
 // job took long.
 func TestOneWorkerKeepsTheOrder(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	const jobs, runs = 60, 12
 	var list, want strings.Builder

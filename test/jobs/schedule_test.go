@@ -52,6 +52,7 @@ func (s scheduleView) outcomes() (list []string) {
 // the name of the schedule and the time. Adding the same schedule again is not an error. Adding a different
 // schedule with the same name needs --replace.
 func TestSchedule(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
@@ -121,6 +122,7 @@ func TestSchedule(t *testing.T) {
 // If a job of a schedule has not ended at the next occurrence, the flag --overlap decides: the occurrence is
 // skipped, waits, or replaces that job. If the replaced job is running, it is ended.
 func TestScheduleOverlap(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "4")
@@ -167,6 +169,7 @@ func TestScheduleRunNow(t *testing.T) {
 // Even if the service is killed repeatedly, each occurrence gets exactly one job. With --catch-up all,
 // occurrences that were missed while no service ran are caught up one after another.
 func TestScheduleWhileKilled(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")

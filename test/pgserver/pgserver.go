@@ -54,9 +54,10 @@ func StopShared() {
 	}
 }
 
-// New starts a server with these settings. It skips the test if PostgreSQL is not installed.
+// New starts a server with these settings. It skips the test if PostgreSQL is not installed, and in short mode.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	skip.Long(t, "starts a PostgreSQL server; make test-long runs it")
 	bin := ""
 	// Under Wine, PATH lookups find the programs of the host, but Wine cannot run them.
 	if runtime.GOOS == "windows" {

@@ -12,6 +12,7 @@ import (
 // drain returns once no job can start, even if the runner does not answer. If the runner has received a job
 // before the drain, it does not start that job later.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	longJob := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go")})
@@ -42,6 +43,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 // continues, it may still start the job. A drain reports that, even after a restart of the service. The drain
 // is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.NewQueue(t, "failpoint")
 	q.Env = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.Path("go")}
 	q.Start("--workers", "1")

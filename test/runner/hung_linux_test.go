@@ -44,6 +44,7 @@ func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 // be cancelled, and new jobs run in another runner. A service that starts serves immediately. When
 // the runner continues, its job ends normally.
 func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -99,6 +100,7 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 // had not started runs in another runner. A job that it had started continues there when the runner
 // continues.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "5")
 	w := q.Dial()
 	jobID := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
@@ -158,6 +160,7 @@ func TestHungRunnersJobContinues(t *testing.T) {
 // A stop of the service ends a hung runner and its jobs after stop_timeout. These jobs return to the queue,
 // unless a user has cancelled them.
 func TestStopEndsAHungRunner(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600 & sleep 600", "max_retries": 1})
@@ -213,6 +216,7 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 // If a runner hangs after it has received a job and before it has started the job, the job runs in another
 // runner. This also holds if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	jobID := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go"), "max_retries": 0})
@@ -265,6 +269,7 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 // If a runner dies while the service starts it or connects to it, the service keeps running. It starts
 // another runner, and jobs run.
 func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
 		50 * time.Millisecond} {
@@ -424,6 +429,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 
 // Concurrent changes of settings all take effect, in the order in which they are stored.
 func TestConcurrentSettingChangesAllApply(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	var calls sync.WaitGroup
 	for range 20 {

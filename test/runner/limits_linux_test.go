@@ -166,6 +166,7 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 // While each fsync takes two seconds, cancelling a job still ends its process tree immediately,
 // and acknowledgements are late but true.
 func TestSlowDisk(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
@@ -232,6 +233,7 @@ func TestReadOnlyDisk(t *testing.T) {
 // While the disk is frozen, "status --check" responds and reports the frozen disk. Once the disk is thawed,
 // the waiting request succeeds.
 func TestFrozenDisk(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and the tests of store/sql cover slow commits")
 	t.Parallel()

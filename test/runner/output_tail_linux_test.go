@@ -27,6 +27,7 @@ func readBytes(t *testing.T, pid int) (n int64) {
 // A client that requests the end of a running job's output gets it. The service reads little more
 // than that, even if the output is large and growing fast.
 func TestTailOfRunningOutputReadsLittle(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	longJob := w.Enqueue(testrig.Fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600",

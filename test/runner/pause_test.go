@@ -57,6 +57,7 @@ func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
 // A paused job and its child do not run, also while the service is killed and restarted. The job keeps its
 // worker and its state, and show reports who paused it and when. After a resume it continues.
 func TestPauseAndResume(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a")})
@@ -113,6 +114,7 @@ func TestPauseAndResume(t *testing.T) {
 // A pause stops the clocks of timeout and idle_timeout, however long it lasts. After the resume both
 // continue.
 func TestPauseStopsTheClocks(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
 	const limit = time.Second * testrig.TimeoutFactor
@@ -191,6 +193,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 // While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. When
 // this pause ends, jobs that were also paused individually stay paused.
 func TestPauseAll(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
 	for _, id := range []string{"a", "b"} {

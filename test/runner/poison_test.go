@@ -55,6 +55,7 @@ func TestPoison(t *testing.T) {
 // the new service adopts the runner as one for a single job. It starts no other job there, and the runner
 // ends afterwards.
 func TestSuspectOutlivesTheService(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.Must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
 	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })

@@ -72,6 +72,7 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 // That runner keeps its jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a
 // runner of the version of the service. The old runner ends after its last job.
 func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	now := testrig.Binary(t, "")
 	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"),
@@ -149,6 +150,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 // If the program on disk is replaced while the service runs, new jobs go to runners started from
 // the new program.
 func TestRunnerOfAReplacedProgram(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	other := buildVersion(t, nil, "9.9.9")
 	q := testrig.NewQueue(t, "")

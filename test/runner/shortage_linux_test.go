@@ -144,6 +144,7 @@ func copies(n int, spec testrig.Fields) (specs []testrig.Fields) {
 // that job. After the second and each later one, it pauses, longer each time. Jobs that are waiting lose no
 // attempts.
 func TestShortageSlowsThePool(t *testing.T) {
+	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

@@ -131,6 +131,7 @@ func TestNoZombies(t *testing.T) {
 // The processes of a job get the whole time kill_after to end, however the job is ended. This also holds for
 // processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Env = []string{"QUEUECTL_OUTPUT_GRACE=1ms", "QUEUECTL_STOP_TIMEOUT=100ms"}

@@ -174,6 +174,7 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 
 // If a job times out or is cancelled at the moment when it ends, it has exactly one outcome.
 func TestRacesHaveOneOutcome(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
 	var specs []testrig.Fields

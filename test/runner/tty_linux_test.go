@@ -312,6 +312,7 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 // Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts
 // the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
 func TestTerminalsOfAttempts(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3",
 		"--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)

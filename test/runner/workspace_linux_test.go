@@ -90,6 +90,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 
 // Whatever a job does to its private directory, only that directory is removed.
 func TestHostileWorkspaces(t *testing.T) {
+	testrig.Long(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
@@ -99,6 +100,7 @@ func TestHostileWorkspaces(t *testing.T) {
 // Whatever a user's job does to its private directory, root's runner removes only that directory. It never
 // follows links that the job has made.
 func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
+	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	openTestDirs(t)
 	checkAttacksFail(t, q, func(line string) string {
