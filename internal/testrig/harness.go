@@ -38,7 +38,7 @@ type Queue struct {
 	osSpecific
 	Bin        string
 	Dir        string   // state directory, with slashes, so that a shell reads it unchanged
-	Env        []string // variables of the service in addition to those that the function environment returns
+	Env        []string // variables of the service in addition to those that the function Environment returns
 	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
 	Cmd        *exec.Cmd
 	ServiceLog *LockedBuffer
@@ -196,13 +196,13 @@ type Result struct {
 	Code     int
 }
 
-// Cli runs a queuectl command on the queue.
-func (q *Queue) Cli(args ...string) Result {
+// CLI runs a queuectl command on the queue.
+func (q *Queue) CLI(args ...string) Result {
 	q.Helper()
-	return q.CliWithInput("", args...)
+	return q.CLIWithInput("", args...)
 }
 
-func (q *Queue) CliWithInput(stdin string, args ...string) Result {
+func (q *Queue) CLIWithInput(stdin string, args ...string) Result {
 	q.Helper()
 	for tries := 1; ; tries++ {
 		cmd := q.Command(args...)
@@ -216,7 +216,7 @@ func (q *Queue) CliWithInput(stdin string, args ...string) Result {
 // Must runs a queuectl command, requires exit code 0 and returns its output, trimmed.
 func (q *Queue) Must(args ...string) string {
 	q.Helper()
-	r := q.Cli(args...)
+	r := q.CLI(args...)
 	if r.Code != 0 {
 		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.Code, r.Out, r.Err)
 	}

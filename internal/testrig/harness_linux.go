@@ -24,8 +24,8 @@ const (
 	SocketName     = "queuectl.sock"
 	MkdirCommand   = "mkdir -p" // the command with which messages advise to create a directory
 
-	// On systems where starting a process is slow, tests divide their number of jobs by jobDivisor and
-	// multiply their timeouts by timeoutFactor.
+	// On systems where starting a process is slow, tests divide their number of jobs by JobDivisor and
+	// multiply their timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 1, 1
 
 	TreesOutliveRunners = true
@@ -34,7 +34,7 @@ const (
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// The main thread runs only the main goroutine. Other threads may change their user (see connectAs). If the
+// The main thread runs only the main goroutine. Other threads may change their user (see ConnectAs). If the
 // main thread changed its user, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
@@ -90,7 +90,7 @@ func ShellCommand(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", 
 // ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
 func ToolPath(name string) string { return name }
 
-// tempDir creates a directory that other users cannot access. Its name is short because the length of a
+// TempDir creates a directory that other users cannot access. Its name is short because the length of a
 // socket's path is limited.
 func tempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
@@ -137,7 +137,7 @@ func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
 // possible.
 func HalfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// PrefetchFailpoints names the failpoints that make a service prefetch jobs. prefetchTag is the build tag of
+// PrefetchFailpoints names the failpoints that make a service prefetch jobs. PrefetchTag is the build tag of
 // a program with these failpoints. Both are empty here, because on Linux the service prefetches short jobs
 // without them.
 const PrefetchFailpoints, PrefetchTag = "", ""

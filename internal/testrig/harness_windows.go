@@ -34,8 +34,8 @@ const (
 	NetworkFinding = "is on a network drive"
 	MkdirCommand   = "mkdir" // the command with which messages advise to create a directory
 
-	// On systems where starting a process is slow, tests divide their number of jobs by jobDivisor and
-	// multiply their timeouts by timeoutFactor.
+	// On systems where starting a process is slow, tests divide their number of jobs by JobDivisor and
+	// multiply their timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 10, 8
 
 	TreesOutliveRunners = false // jobs end with their runner's job object
@@ -124,7 +124,7 @@ func ShellCommand(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe"
 // ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
 func ToolPath(name string) string { return posix() + "/" + name + ".exe" }
 
-// tempDir creates a directory that other users cannot access.
+// TempDir creates a directory that other users cannot access.
 func tempDir() (string, error) {
 	u, err := user.Current()
 	if err != nil {
@@ -225,7 +225,7 @@ func HalfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// PrefetchFailpoints names the failpoints that make a service prefetch jobs. prefetchTag is the build tag of
+// PrefetchFailpoints names the failpoints that make a service prefetch jobs. PrefetchTag is the build tag of
 // a program with these failpoints. Without them the service prefetches only short jobs, and no job is short
 // on Windows.
 const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"

@@ -156,7 +156,7 @@ func (q *Queue) QueryInt(query string) (n int) {
 	}
 }
 
-// queryIntAtServer is queryInt for a queue on a PostgreSQL server.
+// queryIntAtServer is QueryInt for a queue on a PostgreSQL server.
 func (q *Queue) queryIntAtServer(query string) int {
 	q.Helper()
 	n, err := strconv.Atoi(pgserver.Query(q, q.Store, query))

@@ -23,7 +23,7 @@ var (
 )
 
 // StartRooted starts a service under an ordinary account. Root's launcher starts the runners of this service,
-// with the given policy. startRooted skips the test unless the test runs as root.
+// with the given policy. StartRooted skips the test unless the test runs as root.
 func StartRooted(t *testing.T, settings, policy string) *Queue {
 	t.Helper()
 	q, rules := PrepareRooted(t, settings, policy)
@@ -33,7 +33,7 @@ func StartRooted(t *testing.T, settings, policy string) *Queue {
 	return q
 }
 
-// PrepareRooted creates the settings, the socket and the runner policy that the service of startRooted needs.
+// PrepareRooted creates the settings, the socket and the runner policy that the service of StartRooted needs.
 // It returns the path of the policy as rules.
 func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules string) {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// With -update, the test writes the output of the program into the scripts. Review every changed line before
+// Update is the flag -update, with which tests store the output of the programs. Review every changed line before
 // you commit them.
 var Update = flag.Bool("update", false, "write what is printed into the scripts")
 

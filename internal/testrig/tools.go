@@ -162,12 +162,12 @@ func Deref(n *int) int {
 }
 
 // Near reports whether a duration is what the test expects, or longer by at most tolerance (multiplied
-// by timeoutFactor).
+// by TimeoutFactor).
 func Near(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
 
-// KillListed kills the process of a line from processesWithArg.
+// KillListed kills the process of a line from ProcessesWithArg.
 func KillListed(line string) {
 	var pid int
 	if n, _ := fmt.Sscan(line, &pid); n == 1 {

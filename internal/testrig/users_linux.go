@@ -29,7 +29,7 @@ type Person struct {
 	Groups []uint32
 }
 
-// The users of the tests, with the rights that accessOfAll gives them.
+// The users of the tests, with the rights that AccessOfAll gives them.
 var (
 	Outsider = Person{Name: "outsider", Right: "none", Uid: 61240}
 	Reader   = Person{Name: "reader", Right: "read", Uid: 61241}

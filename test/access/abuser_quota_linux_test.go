@@ -64,7 +64,7 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	}
 	checkDatabaseSize(q, t, 2*small<<20)
 	for _, p := range attackers {
-		q.Cli("cancel", "--user", p.Name, "--yes") // cancel the jobs, so that they do not affect later measurements
+		q.CLI("cancel", "--user", p.Name, "--yes") // cancel the jobs, so that they do not affect later measurements
 	}
 	q.Must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }

@@ -20,7 +20,7 @@ import (
 
 // rootsService returns a service that root starts without systemd. The service starts the launcher and then
 // changes to the account queuectl. In the account files of this service, queuectl has the uid of
-// serviceAccount.
+// ServiceAccount.
 func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
 	t.Helper()
 	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -100,7 +100,7 @@ func sendAs(p testrig.Person, socket, text string) error {
 	return <-sent
 }
 
-// startGatedJob enqueues a job of daemonUser that runs until the file gate exists. It
+// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It
 // returns when the job runs.
 func startGatedJob(q *testrig.Queue) (id, gate string) {
 	q.Helper()
@@ -137,7 +137,7 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	if got := q.Must("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
 		q.Errorf("status: %s\nwant %q", got, reason)
 	}
-	if got := q.Cli("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Out), " "), why.Reasons[0].Text) {
+	if got := q.CLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Out), " "), why.Reasons[0].Text) {
 		q.Errorf("doctor: %s\nwant %q", got.Out, reason)
 	}
 	cmd := testrig.AsPerson(q.Command("run", "--no-cwd", "true"), testrig.DaemonUser)

@@ -92,13 +92,13 @@ func TestPendingPerUser(t *testing.T) {
 	q.Must("enqueue", "true")
 	q.Must("enqueue", "true")
 	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
-		if r := q.CliWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.Code != 5 ||
+		if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.Code != 5 ||
 			!strings.Contains(r.Err, "max_pending_per_user is 3") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
 	third := q.Must("enqueue", "-q", "true")
-	if r := q.Cli("enqueue", "true"); r.Code != 5 ||
+	if r := q.CLI("enqueue", "true"); r.Code != 5 ||
 		!strings.Contains(r.Err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
 		t.Errorf("one too many: %+v", r)
 	}
@@ -108,7 +108,7 @@ func TestPendingPerUser(t *testing.T) {
 	}
 	q.Must("cancel", third)
 	q.Must("enqueue", "true")
-	if r := q.Cli("retry", third); r.Code != 5 || !strings.Contains(r.Err, "max_pending_per_user is 3") {
+	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Err, "max_pending_per_user is 3") {
 		t.Errorf("one too many by retry: %+v", r)
 	}
 	q.Must("config", "unset", "max_pending_per_user")

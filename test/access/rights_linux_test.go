@@ -44,7 +44,7 @@ func runningJob(q *testrig.Queue, owner testrig.Person) string {
 
 func deadJob(q *testrig.Queue, owner testrig.Person) string {
 	id := q.MustAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
-	q.Cli("wait", id)
+	q.CLI("wait", id)
 	return id
 }
 
@@ -106,7 +106,7 @@ func TestRightsOnJobs(t *testing.T) {
 				if may && v.args == "cancel --state waiting --id-glob %s" && q.Show(id).State != "cancelled" {
 					t.Errorf("%s: the job is %s", what, q.Show(id).State)
 				}
-				q.Cli("rm", "--force", id)
+				q.CLI("rm", "--force", id)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func TestRightsOnJobs(t *testing.T) {
 	}
 	ids := []string{deadJob(q, testrig.Alice), deadJob(q, testrig.Bob)}
 	q.MustAs(testrig.Alice, "dlq", "retry", "--all")
-	q.Cli("wait", ids[0])
+	q.CLI("wait", ids[0])
 	if a, b := q.Events("--event", "retried", ids[0]), q.Events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
 		t.Errorf("all dead jobs of a submitter: %v, another's: %v", a, b)
 	}
@@ -197,9 +197,9 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
 	q.MustAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word,
 		": "+word+"; printf c4n4ry; echo -said; exit 3")
-	q.Cli("wait", "secret")
+	q.CLI("wait", "secret")
 	q.MustAs(testrig.Alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
-	q.Cli("wait", "gone")
+	q.CLI("wait", "gone")
 	readAll := func(p testrig.Person) (all string) {
 		for _, args := range [][]string{
 			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"},
@@ -416,11 +416,11 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	if d := q.Doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
 		t.Errorf("doctor: %+v", d)
 	}
-	if r := q.Cli("config", "set", "access.submit", "@no.such.group"); r.Code != 0 ||
+	if r := q.CLI("config", "set", "access.submit", "@no.such.group"); r.Code != 0 ||
 		!strings.Contains(r.Err, "@no.such.group") {
 		t.Errorf("config set: %+v", r)
 	}
-	if r := q.Cli("config", "set", "access.submit", "a,b"); r.Code != 2 {
+	if r := q.CLI("config", "set", "access.submit", "a,b"); r.Code != 2 {
 		t.Errorf("no name: %+v", r)
 	}
 	q.Must("config", "set", "access.submit", "none")
@@ -447,14 +447,14 @@ func TestJobMayNameItsOwnUser(t *testing.T) {
 		t.Errorf("shown: %+v, %v", j, err)
 	}
 	other := "daemon"
-	if r := q.Cli("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Err, `run_as = "submitter"`) {
+	if r := q.CLI("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Err, `run_as = "submitter"`) {
 		t.Errorf("another user: %+v", r)
 	}
-	if r := q.CliWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
+	if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
 		"-"); r.Code != 5 {
 		t.Errorf("another user in a batch: %+v", r)
 	}
-	if r := q.Cli("enqueue", "--user", "no.such.user", "true"); r.Code != 2 ||
+	if r := q.CLI("enqueue", "--user", "no.such.user", "true"); r.Code != 2 ||
 		!strings.Contains(r.Err, `there is no user "no.such.user"`) {
 		t.Errorf("no user: %+v", r)
 	}

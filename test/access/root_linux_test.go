@@ -200,15 +200,15 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 func TestPolicyOfRootsRunner(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]testrig.Result{
-		"root":               q.Cli("enqueue", "true"),
+		"root":               q.CLI("enqueue", "true"),
 		"news":               q.RunAs(testrig.NewsUser, "enqueue", "true"),
-		"news, for an admin": q.Cli("enqueue", "--user", "news", "true"),
+		"news, for an admin": q.CLI("enqueue", "--user", "news", "true"),
 	} {
 		if r.Code != 5 || !strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}
-	if r := q.Cli("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
+	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
 		!strings.Contains(r.Err, "--user NAME") {
 		t.Errorf("root is told %q", r.Err)
 	}
@@ -275,7 +275,7 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]testrig.Result{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
-		"root": q.Cli("enqueue", "true")} {
+		"root": q.CLI("enqueue", "true")} {
 		if r.Code != 5 || !strings.Contains(r.Err, "jobs may not run as games, the service's account") ||
 			!strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)

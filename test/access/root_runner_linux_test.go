@@ -112,7 +112,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work
 	// such as deletions.
 	triggerPending := func() {
-		q.Cli("wait", q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+		q.CLI("wait", q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
 	for _, pid := range q.RunnerPids() {
 		syscall.Kill(pid, syscall.SIGSTOP)
@@ -353,7 +353,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	input := q.Must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
-	q.Cli("wait", input)
+	q.CLI("wait", input)
 	if j := q.Show(input); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
 		!strings.HasPrefix(j.Error, "stdin_file: ") {
 		t.Errorf("a job with a leased input: %+v", j)
@@ -381,7 +381,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 		t.Errorf("%d runners; want one for all, and one of the user whose starts hang", n)
 	}
 	for _, id := range bad {
-		q.Cli("wait", id)
+		q.CLI("wait", id)
 		if j := q.Show(id); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
 			!strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)

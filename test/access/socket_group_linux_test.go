@@ -31,7 +31,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
-		r := q.Cli("config", "set", c.key, c.value)
+		r := q.CLI("config", "set", c.key, c.value)
 		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Err, "after a restart of the service") ||
 			now.Value == c.value || now.Origin != "file" {
 			t.Errorf("%s: %+v, now %+v", c.key, r, now)

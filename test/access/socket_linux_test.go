@@ -74,7 +74,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
-	before := testrig.CpuTicks(t, q.Cmd.Process.Pid)
+	before := testrig.CPUTicks(t, q.Cmd.Process.Pid)
 	started, bound := time.Now(), 0
 	for ; time.Since(started) < 3*time.Second; time.Sleep(time.Millisecond) {
 		if os.Remove(q.Path(testrig.SocketName)) == nil {
@@ -84,7 +84,7 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	if bound < 2 || bound > 5 { // this count includes the socket from the start of the service
 		t.Errorf("removed %d times within 3 s", bound)
 	}
-	if spent := testrig.CpuTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
+	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
 		t.Errorf("%d ticks of CPU meanwhile", spent)
 	}
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)

@@ -105,7 +105,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	}
 	q.WriteFile("queuectl.toml", "")
 	q.Start("--workers", "2", "--keep-jobs")
-	q.Cli("wait", lostJob)
+	q.CLI("wait", lostJob)
 	q.WaitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
 		return len(fileNames(t, second)) == 0
 	})
@@ -146,7 +146,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		q.Must("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.WaitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
-				return strings.Contains(q.Cli(words...).Out, c.want)
+				return strings.Contains(q.CLI(words...).Out, c.want)
 			})
 		}
 		if lines := q.LogLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
@@ -276,7 +276,7 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 				return strings.Contains(q.Show(lostJob).Output, "up")
 			})
 			q.KillRunners()
-			q.Cli("wait", lostJob)
+			q.CLI("wait", lostJob)
 			q.WaitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
 				remaining := false
 				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {

@@ -61,7 +61,7 @@ func TestMetrics(t *testing.T) {
 	q.Must("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
 	q.Must("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
 	q.Must("enqueue", "--id", "c", "--in", "1h", "true")
-	q.Cli("wait", "a", "b")
+	q.CLI("wait", "a", "b")
 	q.Kill()
 	q.Start("--workers", "2")
 	q.Must("enqueue", "--id", "d", "-Q", "build", "true")
@@ -105,14 +105,14 @@ func TestMetrics(t *testing.T) {
 	if info, err := os.Stat(q.Path("queue.prom")); err != nil || info.Mode().Perm() != 0o644 || info.Size() < 1000 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
-	if got := q.Cli("metrics", "--textfile", q.Path("none/queue.prom")); got.Code != 2 ||
+	if got := q.CLI("metrics", "--textfile", q.Path("none/queue.prom")); got.Code != 2 ||
 		!strings.Contains(got.Err, "mkdir -p "+q.Path("none")) {
 		t.Errorf("got %+v", got)
 	}
 	if err := errors.Join(syscall.Mkfifo(q.Path("pipe"), 0o600), os.Symlink("queue.prom", q.Path("link"))); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.Cli("metrics", "--textfile", q.Path("pipe")); got.Code != 2 ||
+	if got := q.CLI("metrics", "--textfile", q.Path("pipe")); got.Code != 2 ||
 		!strings.Contains(got.Err, "is not a regular file") {
 		t.Errorf("a pipe: %+v", got)
 	}
@@ -146,7 +146,7 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		t.Fatalf("queuectl_healthy of a running service is %v, want 1", got)
 	}
 	q.Kill()
-	if got := q.Cli("metrics", "--textfile", q.Path("queue.prom")); got.Code == 0 || got.Err == "" {
+	if got := q.CLI("metrics", "--textfile", q.Path("queue.prom")); got.Code == 0 || got.Err == "" {
 		t.Errorf("with the service stopped: %+v, want an error", got)
 	}
 	if got := healthy(); got != 0 {

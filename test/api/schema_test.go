@@ -183,7 +183,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	}
 	for word, want := range map[string]string{"lst": `did you mean "list"`,
 		"nosuch": "; use one of: hello, whoami, enqueue, "} {
-		if r := q.Cli("schema", word); r.Code != 2 || !strings.Contains(r.Err, want) {
+		if r := q.CLI("schema", word); r.Code != 2 || !strings.Contains(r.Err, want) {
 			t.Errorf("schema %s, which is none: %+v", word, r)
 		}
 	}

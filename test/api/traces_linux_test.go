@@ -115,7 +115,7 @@ func TestTraces(t *testing.T) {
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
 		"fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
-	q.Cli("wait", "fails")
+	q.CLI("wait", "fails")
 	list := r.waitSpans(q, "fails", 2)
 	for i, span := range list {
 		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller ||
@@ -173,7 +173,7 @@ func TestTraces(t *testing.T) {
 // of a caller.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	if got := q.Cli("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||
+	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||
 		!strings.Contains(got.Err, "traces.endpoint") {
 		t.Errorf("got %+v", got)
 	}

@@ -161,7 +161,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 	} {
 		q := testrig.NewQueue(t, "")
 		c.service.serve(t, q)
-		r := q.Cli(c.args...)
+		r := q.CLI(c.args...)
 		if r.Code != c.code || !strings.Contains(r.Out, c.out) {
 			t.Errorf("%s: %+v; want code %d and %q", c.name, r, c.code, c.out)
 		}
@@ -179,7 +179,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 // An error from a service of the same version does not mention versions.
 func TestSameVersionErrorsNameNoVersion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	r := q.Cli("config", "set", "priority", "much")
+	r := q.CLI("config", "set", "priority", "much")
 	if r.Code != 2 || strings.Contains(r.Err, "restart") {
 		t.Errorf("got %+v", r)
 	}

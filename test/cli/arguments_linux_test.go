@@ -38,7 +38,7 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0,
 		`{"command":"true","\u0063wd":"/"}`: 0} {
-		if r := q.CliWithInput(text, "enqueue", "--file", "-"); r.Code != want {
+		if r := q.CLIWithInput(text, "enqueue", "--file", "-"); r.Code != want {
 			t.Errorf("%s: %+v", text, r)
 		}
 	}
@@ -66,7 +66,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"},
 		"env": {"--env", "A=\xff", "true"}} {
-		if r := q.Cli(append([]string{"enqueue"}, args...)...); r.Code != 2 || !strings.Contains(r.Err, field+": ") {
+		if r := q.CLI(append([]string{"enqueue"}, args...)...); r.Code != 2 || !strings.Contains(r.Err, field+": ") {
 			t.Errorf("%s: %+v", field, r)
 		}
 	}

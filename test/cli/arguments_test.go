@@ -45,7 +45,7 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 		{[]string{"config", "get", "max_retries"}, "", 0, "0\n"},
 		{[]string{"worker", "scale", "-1"}, "", 2, "not a number of workers"},
 	} {
-		r := q.CliWithInput(c.in, c.args...)
+		r := q.CLIWithInput(c.in, c.args...)
 		if r.Code != c.code || c.code == 0 && r.Out != c.out || c.code != 0 && !strings.Contains(r.Err, c.out) ||
 			strings.Contains(r.Err, "strconv") {
 			t.Errorf("%q: %+v; want %d, %q", c.args, r, c.code, c.out)
@@ -88,7 +88,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 		"[{\"command\":\"true\"},\n{\"comand\":\"true\"}]":                                "line 2: ",
 		"[\n{\"command\":\"true\",\"priority\":9999999}]":                                 "line 2: ",
 	} {
-		if r := q.CliWithInput(text, "enqueue", "--file", "-"); r.Code == 0 || !strings.Contains(r.Err, line) {
+		if r := q.CLIWithInput(text, "enqueue", "--file", "-"); r.Code == 0 || !strings.Contains(r.Err, line) {
 			t.Errorf("%q: %+v, want %s", text, r, line)
 		}
 	}
@@ -159,7 +159,7 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	os.WriteFile(gate, nil, 0o600)
-	if r := q.Cli("logs", "-f", "1"); r.Code != 0 || r.Out != "up\nlate\n" {
+	if r := q.CLI("logs", "-f", "1"); r.Code != 0 || r.Out != "up\nlate\n" {
 		t.Errorf("by that way: %+v", r)
 	}
 }
@@ -243,7 +243,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"},
 		{"list --json --columns id", "cannot be combined with --json"},
 	} {
-		if r := q.Cli(strings.Fields(c.args)...); r.Code != 2 || !strings.Contains(r.Err, c.err) {
+		if r := q.CLI(strings.Fields(c.args)...); r.Code != 2 || !strings.Contains(r.Err, c.err) {
 			t.Errorf("%s: %+v, want %s", c.args, r, c.err)
 		}
 	}

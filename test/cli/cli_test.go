@@ -40,7 +40,7 @@ func TestEnqueueForms(t *testing.T) {
 		{`{"id":"h","command":"x"}`, []string{"--file", "-"}, "h"},
 		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
 	} {
-		if r := q.CliWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.Code != 0 ||
+		if r := q.CLIWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.Code != 0 ||
 			strings.TrimSpace(r.Out) != c.out {
 			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
 		}
@@ -83,7 +83,7 @@ func TestBatchIsWhole(t *testing.T) {
 		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: invalid JSON"},
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
 	} {
-		if r := q.CliWithInput(c.text, "enqueue", "--file", "-"); r.Code != 2 && r.Code != 5 ||
+		if r := q.CLIWithInput(c.text, "enqueue", "--file", "-"); r.Code != 2 && r.Code != 5 ||
 			!strings.Contains(r.Err, c.err) || r.Out != "" || count() != 0 {
 			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.Code, r.Err, count())
 		}
@@ -289,7 +289,7 @@ func TestForgottenDashesAreExplained(t *testing.T) {
 		"enqueue grep -r x .":               "queuectl enqueue -- grep -r x .",
 		"enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
 	} {
-		if got := q.Cli(strings.Fields(line)...); got.Code != 2 && got.Code != 125 ||
+		if got := q.CLI(strings.Fields(line)...); got.Code != 2 && got.Code != 125 ||
 			!strings.Contains(got.Err, "queuectl: unknown flag -") || !strings.Contains(got.Err, want) {
 			t.Errorf("%s: %+v", line, got)
 		}

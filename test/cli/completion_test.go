@@ -136,7 +136,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("the first page does not name %q", named)
 		}
 	}
-	if r := q.Cli("man", q.WriteFile("file", "")+"/below"); r.Code == 0 || !strings.Contains(r.Err, "file") {
+	if r := q.CLI("man", q.WriteFile("file", "")+"/below"); r.Code == 0 || !strings.Contains(r.Err, "file") {
 		t.Errorf("below a file: %+v, want an error that names it", r)
 	}
 }
@@ -172,8 +172,8 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		if !hasExample(string(page)) {
 			t.Errorf("%s has no example\n%s", f, page)
 		}
-		help, short, all := q.Cli(append(words[1:], "--help")...), q.Cli(append(words[1:], "-h")...),
-			q.Cli(append(words[1:], "--help", "--all")...)
+		help, short, all := q.CLI(append(words[1:], "--help")...), q.CLI(append(words[1:], "-h")...),
+			q.CLI(append(words[1:], "--help", "--all")...)
 		if help.Code != 0 || !hasExample(help.Out) {
 			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.Code, help.Out)
 		}

@@ -174,7 +174,7 @@ func newHome(t *testing.T) *docsHome {
 		for _, state := range []string{".local/state/queuectl", "work/demo", "work/.queuectl", "work/elsewhere"} {
 			q := &testrig.Queue{TB: t, Bin: program, Dir: filepath.Join(dir, state)}
 			if _, err := os.Stat(q.Path("queuectl.sock")); err == nil {
-				q.Cli("service", "stop")
+				q.CLI("service", "stop")
 			}
 			q.EndProcesses()
 		}

@@ -134,7 +134,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	if err := os.Chown(q.Dir, other, other); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.Cli("doctor"); r.Code != 5 || !strings.Contains(r.Err, "belongs to uid 65534; run doctor as that user") ||
+	if r := q.CLI("doctor"); r.Code != 5 || !strings.Contains(r.Err, "belongs to uid 65534; run doctor as that user") ||
 		strings.Contains(r.Out+r.Err, "chown") {
 		t.Errorf("as root: %+v", r)
 	}
@@ -205,7 +205,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 // directory.
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	r := q.Cli("doctor", "--dir", "nothing-yet")
+	r := q.CLI("doctor", "--dir", "nothing-yet")
 	if want := "start with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Out, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)
 	}

@@ -20,7 +20,7 @@ func TestJobsHideNoCharacters(t *testing.T) {
 	const inPipe = `z\u200bz\u2060\x1b[35mz`
 	for _, args := range [][]string{{"status"}, {"show", id}, {"list"}, {"list", "--columns", "id,labels"},
 		{"dlq", "list"}} {
-		r := q.Cli(args...)
+		r := q.CLI(args...)
 		if strings.ContainsAny(r.Out, "\u200b\u2060\x1b") || !strings.Contains(r.Out, inPipe) {
 			t.Errorf("%q in a pipe: got %q, want %q in it", args, r.Out, inPipe)
 		}
@@ -29,7 +29,7 @@ func TestJobsHideNoCharacters(t *testing.T) {
 			t.Errorf("%q on a terminal: got %q, want the invisible characters escaped", args, r.Out)
 		}
 	}
-	if r := q.Cli("logs", id); r.Out != hidden {
+	if r := q.CLI("logs", id); r.Out != hidden {
 		t.Errorf("logs in a pipe: got %q, want %q", r.Out, hidden)
 	}
 }

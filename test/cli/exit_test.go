@@ -109,7 +109,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 		if err := f.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.WaitUntil("the job is there", 20*time.Second, func() bool { return q.Cli("rm", "job").Code == 0 })
+		q.WaitUntil("the job is there", 20*time.Second, func() bool { return q.CLI("rm", "job").Code == 0 })
 		if stderr := f.waitExit(t, 125); !strings.Contains(stderr, `there is no job "job"`) {
 			t.Errorf("%v says %q", args, stderr)
 		}
@@ -169,7 +169,7 @@ func TestWaitForSeveral(t *testing.T) {
 		{"--any far --timeout 0.05", 124},
 		{"good nope", 125}, {"nope five", 125}, {"--any good nope", 125},
 	} {
-		if r := q.Cli(append([]string{"wait"}, strings.Fields(c.words)...)...); r.Code != c.code || r.Out != "" {
+		if r := q.CLI(append([]string{"wait"}, strings.Fields(c.words)...)...); r.Code != c.code || r.Out != "" {
 			t.Errorf("wait %s: %+v, want code %d", c.words, r, c.code)
 		}
 	}
@@ -195,7 +195,7 @@ func TestWaitForASelection(t *testing.T) {
 	user = regexp.MustCompile(`"user":"([^"]+)"`).FindStringSubmatch(user)[1]
 	check := func(words string, code int) {
 		t.Helper()
-		r := q.Cli(append([]string{"wait"}, strings.Fields(words)...)...)
+		r := q.CLI(append([]string{"wait"}, strings.Fields(words)...)...)
 		if none := strings.Contains(r.Err, "no job matches"); r.Code != code || code != 0 && none {
 			t.Errorf("wait %s: %+v, want code %d", words, r, code)
 		}
@@ -242,19 +242,19 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {
-		r := q.Cli(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
+		r := q.CLI(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
 		stderr := filepath.ToSlash(r.Err)
 		if r.Code != 0 || !strings.Contains(stderr, c.wantText) ||
 			strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
 			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.wantText)
 		}
 		id := strings.TrimSpace(r.Out)
-		q.Cli("wait", id, "--timeout", "20s")
+		q.CLI("wait", id, "--timeout", "20s")
 		if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
 			t.Errorf("%s: %+v, want it dead after one attempt, and %q", c.args, j, c.fault)
 		}
 	}
-	q.Cli("wait", retried, "--timeout", "20s")
+	q.CLI("wait", retried, "--timeout", "20s")
 	if j := q.Show(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
 		t.Errorf("sh does not find the command: %+v, want two attempts", j)
 	}
@@ -277,12 +277,12 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 		{[]string{"enqueue", "--file", list}, 1, []string{"l1", "l2"}},
 		{[]string{"schedule", "add", "s", "0 3 * * *", "--cwd", missing, "--", "true"}, 1, nil},
 	} {
-		r := q.Cli(c.args...)
+		r := q.CLI(c.args...)
 		if got := strings.Count(r.Err, "cwd: "+missing+" does not exist"); r.Code != 0 || got != c.warns {
 			t.Errorf("%v: %+v, want %d warnings", c.args, r, c.warns)
 		}
 		for _, id := range c.ids {
-			q.Cli("wait", id, "--timeout", "20s")
+			q.CLI("wait", id, "--timeout", "20s")
 			if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" ||
 				!strings.HasPrefix(j.Error, "cwd: ") {
 				t.Errorf("job %s of %v: %+v, want it dead after one attempt", id, c.args, j)
@@ -329,14 +329,14 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			detached := testrig.RunCommand(t, asWait)
 			id := strings.TrimSpace(detached.Out)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
-			if r := q.Cli("wait", id); r.Code != c.code || r.Out != "" || (c.code == 0) != (r.Err == "") || c.code != 0 &&
+			if r := q.CLI("wait", id); r.Code != c.code || r.Out != "" || (c.code == 0) != (r.Err == "") || c.code != 0 &&
 				!line.MatchString(r.Err) {
 				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.code)
 			}
-			if r := q.Cli("wait", "-q", id); r.Code != c.code || r.Out+r.Err != "" {
+			if r := q.CLI("wait", "-q", id); r.Code != c.code || r.Out+r.Err != "" {
 				t.Errorf("wait -q: %+v, want code %d and no output", r, c.code)
 			}
-			if r := q.Cli("wait", id, "--timeout", "0.01"); r.Code != c.code {
+			if r := q.CLI("wait", id, "--timeout", "0.01"); r.Code != c.code {
 				t.Errorf("wait after the end: %+v, want code %d", r, c.code)
 			}
 			if j := q.Show(id); j.Reason != c.reason {

@@ -45,7 +45,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 		!strings.Contains(r.Out, "nothing was changed") || states() != "STATE pending pending pending" {
 		t.Errorf("a no: %+v; %s", r, states())
 	}
-	if r := q.Cli("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Err, "--yes") ||
+	if r := q.CLI("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Err, "--yes") ||
 		states() != "STATE pending pending pending" {
 		t.Errorf("all, and nobody to ask: %+v; %s", r, states())
 	}
@@ -59,7 +59,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	if r := runTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.Code != 1 {
 		t.Errorf("cleanup: %+v", r)
 	}
-	if r := q.Cli("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
+	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
 		t.Errorf("clear, and nobody to ask: %+v", r)
 	}
 	if got := q.Must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
@@ -75,7 +75,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 // jobs.
 func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	if r := q.Cli("run", "--id", "bad", "false"); r.Code != 1 {
+	if r := q.CLI("run", "--id", "bad", "false"); r.Code != 1 {
 		t.Fatalf("%+v", r)
 	}
 	state := func(id string) string { return q.Show(id).State }
@@ -173,7 +173,7 @@ func TestEditInAnEditor(t *testing.T) {
 	if r := through("false", "", ""); r.Code != 1 || !strings.Contains(r.Out, "nothing was changed") {
 		t.Errorf("an editor that fails: %+v", r)
 	}
-	if r := q.Cli("edit", "a"); r.Code != 2 || !strings.Contains(r.Err, "editing in $EDITOR needs a terminal") {
+	if r := q.CLI("edit", "a"); r.Code != 2 || !strings.Contains(r.Err, "editing in $EDITOR needs a terminal") {
 		t.Errorf("an editor without a terminal: %+v", r)
 	}
 }
@@ -208,7 +208,7 @@ func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "true")
 	other := q.WriteFile("letter", "dear all")
-	if r := q.Cli("backup", other); r.Code != 5 || !strings.Contains(r.Err, "--force") {
+	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Err, "--force") {
 		t.Errorf("over a letter: %+v", r)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {

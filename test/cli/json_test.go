@@ -76,7 +76,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 		q.Must("enqueue", "--file", q.WriteFile("jobs",
 			`[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
-		q.Cli("wait", "done", "dead", "dead2")
+		q.CLI("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
 			lines, listed := jsonCommands[verb[1]]
 			if !listed {
@@ -88,7 +88,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 				if jsonl {
 					flag = "--jsonl"
 				}
-				got := q.Cli(append([]string{flag}, fieldsOf(line)...)...)
+				got := q.CLI(append([]string{flag}, fieldsOf(line)...)...)
 				values, ok := jsonValues(got.Out)
 				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.Out, "\n") != len(values) {
 					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.Code, len(values), got.Out, got.Err)

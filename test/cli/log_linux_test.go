@@ -33,7 +33,7 @@ func TestJournalLog(t *testing.T) {
 	}
 	defer cmd.Process.Kill()
 	q.WaitUntil("it is ready", 20*time.Second, func() bool { return strings.Contains(q.ReadFile("journal"), "ready on") })
-	q.Cli("run", "--id", "bad", "--max-retries", "0", "exit 3")
+	q.CLI("run", "--id", "bad", "--max-retries", "0", "exit 3")
 	q.Must("config", "set", "priority", "4")
 	q.Must("service", "stop")
 	cmd.Wait()

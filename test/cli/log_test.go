@@ -19,12 +19,12 @@ func TestServiceLog(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	secret := "geheim123"
-	q.Cli("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,
+	q.CLI("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,
 		"echo "+secret+" >&2; exit 3 #"+secret)
 	q.Must("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
 	q.Must("cancel", "late")
 	q.Must("config", "set", "shell", "/bin/sh -c")
-	q.Cli("cancel", "none")
+	q.CLI("cancel", "none")
 	var request struct{ UID float64 }
 	q.Dial().MustCall("whoami", nil, &request)
 	failed, dead, requestLines := q.LogLines("attempt failed"), q.LogLines("job is dead"), q.LogLines("request")
@@ -54,7 +54,7 @@ func TestServiceLog(t *testing.T) {
 	q.Must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
 	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
 	q.KillRunners()
-	q.Cli("wait", "cut")
+	q.CLI("wait", "cut")
 	if after := len(q.LogLines("request")); after != before {
 		t.Errorf("at level warn requests are told of")
 	}

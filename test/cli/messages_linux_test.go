@@ -16,7 +16,7 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	q.Start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.CliWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Out != "1\n2\n1" && r.Out != "1\n2\n1\n" ||
+	if r := q.CLIWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Out != "1\n2\n1" && r.Out != "1\n2\n1\n" ||
 		!strings.Contains(r.Err, "1 of 3 jobs not enqueued (line 3), because another job has the same unique key") {
 		t.Errorf("%+v", r)
 	}
@@ -65,7 +65,7 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	file := q.WriteFile("own.toml", "[resources.gpu]\ncount = 2\n")
 	q.Start("--workers", "3", "--config", file)
 	q.Must("service", "restart")
-	t.Cleanup(func() { q.Cli("service", "stop"); q.Cmd = nil })
+	t.Cleanup(func() { q.CLI("service", "stop"); q.Cmd = nil })
 	if n := q.Must("config", "get", "workers"); n != "3" {
 		t.Errorf("workers: %s", n)
 	}
@@ -79,13 +79,13 @@ func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	list := func(lines ...string) testrig.Result {
-		return q.CliWithInput(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.Path("p"), "--file", "-")
+		return q.CLIWithInput(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.Path("p"), "--file", "-")
 	}
 	a, b := `{"id":"A","command":"echo of-a"}`, `{"id":"B","command":"echo of-b","depends_on":["A:ended"]}`
 	if r := list(b, a); r.Code != 125 || !strings.Contains(r.Err, "no line above this one has the job id") {
 		t.Errorf("in the wrong order: %+v", r)
 	}
-	if r := q.CliWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.Path("p2"), "--file", "-"); r.Code != 0 ||
+	if r := q.CLIWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.Path("p2"), "--file", "-"); r.Code != 0 ||
 		r.Out != "of-a\nof-b" && r.Out != "of-a\nof-b\n" {
 		t.Errorf("%+v", r)
 	}
@@ -98,7 +98,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
 	for _, invalid := range []string{"resources=none=1", "depends_on=1"} {
-		if r := q.Cli("queue", "set", "a", "--default", invalid); r.Code != 2 {
+		if r := q.CLI("queue", "set", "a", "--default", invalid); r.Code != 2 {
 			t.Errorf("%s: %+v", invalid, r)
 		}
 	}
@@ -125,7 +125,7 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.Dial().WaitRunning("job")
 	q.KillRunners()
 	q.WaitUntil("it is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
-	if r := q.Cli("logs", "job"); r.Code != 0 ||
+	if r := q.CLI("logs", "job"); r.Code != 0 ||
 		!strings.Contains(r.Err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("%+v", r)
 	}

@@ -98,11 +98,11 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000
-	r := q.Cli("run", "--", "seq", fmt.Sprint(lines))
+	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
 	if want := 6_888_896; r.Code != 0 || len(r.Out) != want || r.Err != "" {
 		t.Errorf("exit %d, %d bytes of %d; it said %q", r.Code, len(r.Out), want, r.Err)
 	}
-	r = q.Cli("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
+	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
 	if kept := strings.Contains(
 		r.Err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
 		len(r.Out) < 14_888_896 != kept {

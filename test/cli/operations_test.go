@@ -91,10 +91,10 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	if err := json.Unmarshal([]byte(q.Must("events", "--json")), &array); err != nil || len(array) < int(last) {
 		t.Errorf("as one array: %d events, %v", len(array), err)
 	}
-	if r := q.Cli("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Err, `"ended"`) {
+	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Err, `"ended"`) {
 		t.Errorf("a wrong kind: %+v", r)
 	}
-	if r := q.Cli("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Err, "since") {
+	if r := q.CLI("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Err, "since") {
 		t.Errorf("a wrong number: %+v", r)
 	}
 }
@@ -111,7 +111,7 @@ func TestDrain(t *testing.T) {
 	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
 	w.WaitRunning(running)
 	ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}})
-	if r := q.Cli("status", "--check"); r.Code != 0 || r.Out != "ok\n" {
+	if r := q.CLI("status", "--check"); r.Code != 0 || r.Out != "ok\n" {
 		t.Errorf("status before: %+v", r)
 	}
 	q.Must("drain")
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 	q.Stop()
 	q.Start("--workers", "1")
 	w = q.Dial()
-	if r := q.Cli("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Out, "degraded: ") ||
+	if r := q.CLI("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Out, "degraded: ") ||
 		!strings.Contains(r.Out, "drain --off") {
 		t.Errorf("status of a drain: %+v", r)
 	}
@@ -146,7 +146,7 @@ func TestDrain(t *testing.T) {
 	for _, id := range ids {
 		w.WaitEnded(id)
 	}
-	if r := q.Cli("drain", "--off", "--wait"); r.Code != 2 {
+	if r := q.CLI("drain", "--off", "--wait"); r.Code != 2 {
 		t.Errorf("drain --off --wait: %+v", r)
 	}
 }
@@ -184,7 +184,7 @@ func TestReloadVerb(t *testing.T) {
 	q.Start("--config", file)
 	q.Must("config", "set", "priority", "4")
 	q.WriteFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
-	r := q.Cli("reload")
+	r := q.CLI("reload")
 	if r.Code != 0 || !strings.Contains(r.Err, "priority") || strings.Contains(r.Err, "max_retries") {
 		t.Errorf("reload: %+v", r)
 	}
@@ -192,7 +192,7 @@ func TestReloadVerb(t *testing.T) {
 		t.Errorf("after reload: %+v", got)
 	}
 	q.WriteFile("queuectl.toml", "max_retrys = 9\n")
-	if r := q.Cli("reload"); r.Code == 0 || !strings.Contains(r.Err, "max_retrys") {
+	if r := q.CLI("reload"); r.Code == 0 || !strings.Contains(r.Err, "max_retrys") {
 		t.Errorf("reload of a wrong file: %+v", r)
 	}
 	if got := q.Setting("max_retries"); got.Value != "2" {
@@ -239,7 +239,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	if got := q.Must("logs", "b", "--since", "1h"); got != "one\ntwo" {
 		t.Errorf("since an hour: %q", got)
 	}
-	if r := q.Cli("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Err, "queuectl: ") != 2 ||
+	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Err, "queuectl: ") != 2 ||
 		!strings.Contains(r.Out, "one") {
 		t.Errorf("with unknown ids: %+v", r)
 	}
@@ -280,7 +280,7 @@ func TestCleanupAndRetention(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"cleanup --days -1", "cleanup -s pending", "cleanup -s complted", "cleanup --keep -1"} {
-		if r := q.Cli(strings.Fields(args)...); r.Code != 2 {
+		if r := q.CLI(strings.Fields(args)...); r.Code != 2 {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}

@@ -16,7 +16,7 @@ func TestFailedBackupNamesItsDir(t *testing.T) {
 			" none"},
 		"initialized/x": {Code: 2, Err: "backup: initialized is not a directory; check the path"},
 	} {
-		if r := q.Cli("backup", to); r.Code != c.Code || r.Err != "queuectl: "+c.Err+"\n" {
+		if r := q.CLI("backup", to); r.Code != c.Code || r.Err != "queuectl: "+c.Err+"\n" {
 			t.Errorf("backup %s: %+v, want %+v", to, r, c)
 		}
 	}

@@ -138,8 +138,8 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	if r.Code != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
-	id := strings.TrimSpace(p.Cli("--dir", p.Dir, "list", "-q").Out)
-	if got := p.Cli("--dir", p.Dir, "logs", id); got.Code != 0 || got.Out != r.Out {
+	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Out)
+	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Out != r.Out {
 		t.Errorf("exit %d, %d bytes, want %d: %s", got.Code, len(got.Out), len(r.Out), got.Err)
 	}
 }
@@ -155,7 +155,7 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"list", "status", "events"} {
-		if r := p.Cli("--dir", p.Dir, verb); r.Code != 5 || r.Out != "" ||
+		if r := p.CLI("--dir", p.Dir, verb); r.Code != 5 || r.Out != "" ||
 			!strings.Contains(r.Err, "belongs to 4001, who can change its content") {
 			t.Errorf("%s: %+v", verb, r)
 		}

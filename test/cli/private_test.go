@@ -226,7 +226,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	checkReadOnly(p, "after a run", "completed", "dead")
 	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"},
 		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
-		if r := p.Cli(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
+		if r := p.CLI(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
 			!strings.Contains(r.Err, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
 		}
@@ -236,19 +236,19 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.WaitUntil("a job runs", 20*time.Second, func() bool {
-		r := p.Cli("--dir", p.Dir, "ps", "-q")
+		r := p.CLI("--dir", p.Dir, "ps", "-q")
 		return strings.HasPrefix(r.Out, "3-") && r.Err == ""
 	})
 	killAll(p, cmd)
 	checkReadOnly(p, "after a crash", "completed", "dead", "processing", "pending")
-	if r := p.Cli("--dir", filepath.Join(p.Work, "none"), "list"); r.Code != 3 {
+	if r := p.CLI("--dir", filepath.Join(p.Work, "none"), "list"); r.Code != 3 {
 		t.Errorf("no folder: %+v", r)
 	}
 	q := testrig.NewQueue(t, "")
 	q.Start()
 	q.Stop()
 	for _, verb := range []string{"status", "list"} {
-		if r := q.Cli(verb); r.Code != 3 || r.Out != "" {
+		if r := q.CLI(verb); r.Code != 3 || r.Out != "" {
 			t.Errorf("%s of a service that was stopped: %+v, want 3", verb, r)
 		}
 	}
@@ -261,7 +261,7 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 	before := contents(p)
 	const nothing = "; reading its files\n"
 	run := func(args ...string) string {
-		r := p.Cli(append([]string{"--dir", p.Dir}, args...)...)
+		r := p.CLI(append([]string{"--dir", p.Dir}, args...)...)
 		if r.Code != 0 || !strings.HasPrefix(r.Err, "queuectl: no service is running for the queue in ") ||
 			!strings.HasSuffix(r.Err, nothing) || strings.Count(r.Err, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", when, args, r)
@@ -294,7 +294,7 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 	if slices.Contains(states, "pending") {
 		next = "no service"
 	}
-	if r := p.Cli("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Out, health) {
+	if r := p.CLI("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Out, health) {
 		p.Errorf("%s: status --check: %+v, want %q", when, r, health)
 	}
 	if out := run("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {

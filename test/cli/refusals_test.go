@@ -26,21 +26,21 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 		{[]string{"b", `{"unique":"k"}`}, "queuectl: unique: " + conflictText + "\n"},
 		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + conflictText + "; jobs refused: b, c\n"},
 	} {
-		if r := q.Cli(append([]string{"edit"}, c.args...)...); r.Code != 5 || r.Err != c.want {
+		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != 5 || r.Err != c.want {
 			t.Errorf("edit %q: %+v, want 5, %q", c.args, r, c.want)
 		}
 	}
 	var got struct {
 		Refused []struct{ ID, Code, Field, Message string }
 	}
-	r := q.Cli("edit", "b", "--unique", "k", "--json")
+	r := q.CLI("edit", "b", "--unique", "k", "--json")
 	if err := json.Unmarshal([]byte(r.Out), &got); err != nil || len(got.Refused) != 1 {
 		t.Fatalf("%+v: %v", r, err)
 	}
 	if f := got.Refused[0]; f.ID != "b" || f.Code != "exists" || f.Field != "unique" || f.Message != conflictText {
 		t.Errorf("got %+v", f)
 	}
-	if r := q.Cli("edit", "b", "--on", "nope"); r.Code != 2 || !strings.HasPrefix(r.Err, "queuectl: --on: ") {
+	if r := q.CLI("edit", "b", "--on", "nope"); r.Code != 2 || !strings.HasPrefix(r.Err, "queuectl: --on: ") {
 		t.Errorf("edit --on nope: %+v", r)
 	}
 }
@@ -163,13 +163,13 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"list --socket=", "--socket: " + empty, 2},
 		{"list --batch=", "--batch: " + empty, 2},
 	} {
-		r := q.Cli(strings.Fields(c.args)...)
+		r := q.CLI(strings.Fields(c.args)...)
 		if want := "queuectl: " + c.want; r.Code != c.code || !strings.HasPrefix(r.Err, want) ||
 			strings.Count(r.Err, "\n") != 1 {
 			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.Code, r.Err, c.code, want)
 		}
 	}
-	if r := q.Cli("enqueue", "--cwd", q.Path("none"), "true"); r.Code != 0 ||
+	if r := q.CLI("enqueue", "--cwd", q.Path("none"), "true"); r.Code != 0 ||
 		!strings.HasPrefix(r.Err, "queuectl: --cwd: ") {
 		t.Errorf("enqueue --cwd: %+v", r)
 	}

@@ -138,14 +138,14 @@ func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	w.WaitRunning(id)
 	q.RequestStop()
 	q.WaitUntil("it says that it stops", 10*time.Second, func() bool {
-		return strings.Contains(q.Cli("status", "--check").Out, "degraded: the service is stopping, so no jobs start")
+		return strings.Contains(q.CLI("status", "--check").Out, "degraded: the service is stopping, so no jobs start")
 	})
 	w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.Cli("status", "--check"); r.Code != 1 || strings.Contains(r.Out, "worker start") {
+	if r := q.CLI("status", "--check"); r.Code != 1 || strings.Contains(r.Out, "worker start") {
 		t.Errorf("while a job waits: %+v", r)
 	}
 	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop", "--all"}} {
-		if r := q.Cli(words...); r.Code != 3 || !strings.Contains(r.Err, "the service is stopping") {
+		if r := q.CLI(words...); r.Code != 3 || !strings.Contains(r.Err, "the service is stopping") {
 			t.Errorf("%q: %+v", words, r)
 		}
 	}

@@ -41,11 +41,11 @@ func TestSettingsAndOrigins(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", key, got, want)
 		}
 	}
-	if r := q.Cli("config", "set", "priority", "9"); r.Code != 0 ||
+	if r := q.CLI("config", "set", "priority", "9"); r.Code != 0 ||
 		!strings.Contains(r.Err, "overridden by the environment") || q.Setting("priority").Value != "4" {
 		t.Errorf("a hidden setting: %+v", r)
 	}
-	if r := q.Cli("config", "validate"); r.Code != 0 ||
+	if r := q.CLI("config", "validate"); r.Code != 0 ||
 		!strings.Contains(
 			r.Err, `setting "backoff_base" in the file has no effect; the value 2.5 (origin: stored) overrides it`) {
 		t.Errorf("validate: %+v", r)
@@ -211,7 +211,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
 	for _, c := range unusableSettings {
-		r := q.Cli("config", "set", c.key, c.value)
+		r := q.CLI("config", "set", c.key, c.value)
 		if r.Code != 2 || !strings.Contains(r.Err, c.key+": ") || !strings.Contains(r.Err, c.wantText) ||
 			q.Setting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)
@@ -251,7 +251,7 @@ func TestNewerSchema(t *testing.T) {
 	}
 	corrupt(q, "UPDATE meta SET min_reader = 1;")
 	q.Start("--workers", "1")
-	if r := q.Cli("wait", "1"); r.Code != 0 {
+	if r := q.CLI("wait", "1"); r.Code != 0 {
 		t.Errorf("a newer file that may be read: %+v", r)
 	}
 }
@@ -270,7 +270,7 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 	}
 	for _, settings := range bad {
 		q.WriteFile("queuectl.toml", settings)
-		if got := q.Cli("service", "restart"); got.Code != 2 || !strings.Contains(got.Err, "the service was not restarted") ||
+		if got := q.CLI("service", "restart"); got.Code != 2 || !strings.Contains(got.Err, "the service was not restarted") ||
 			!strings.Contains(got.Err, "config validate") {
 			t.Errorf("with %q: %+v", settings, got)
 		}

@@ -22,7 +22,7 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	ended := make(chan testrig.Result, 1)
 	go func() { ended <- testrig.RunCommand(q, q.Command("service", "stop")) }()
 	q.WaitUntil("the service stops", 20*time.Second, func() bool {
-		return strings.Contains(q.Cli("status", "--check").Out, "the service is stopping")
+		return strings.Contains(q.CLI("status", "--check").Out, "the service is stopping")
 	})
 	q.Kill()
 	r := <-ended

@@ -169,7 +169,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
-		if got, want := q.RunOnScreen(args...).Out, q.Cli(args...).Out; got != want ||
+		if got, want := q.RunOnScreen(args...).Out, q.CLI(args...).Out; got != want ||
 			!json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
 			t.Errorf("%q: on a terminal %q, elsewhere %q", args, got, want)
 		}
@@ -252,9 +252,9 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	w.WaitEnded(dead)
 	runs := w.Enqueue(testrig.Fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.WaitForFileCommand("goes")})
 	defer q.WriteFile("goes", "")
-	q.WaitUntil("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.Cli().Out, "purple") })
+	q.WaitUntil("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.CLI().Out, "purple") })
 	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
-		if r := q.Cli(args...); strings.Contains(r.Out, "\x1b") || r.Code != 0 {
+		if r := q.CLI(args...); strings.Contains(r.Out, "\x1b") || r.Code != 0 {
 			t.Errorf("%q in a pipe: %+v", args, r)
 		}
 		if r := q.RunOnScreen(args...); strings.Contains(r.Out, "\x1b[35m") || r.Code != 0 {
@@ -293,7 +293,7 @@ func TestNoColours(t *testing.T) {
 		if text := s.Text(t); text == "" || strings.Contains(text, "\x1b") {
 			t.Errorf("%q with NO_COLOR: %q", args, text)
 		}
-		if r := q.Cli(args...); strings.Contains(r.Out+r.Err, "\x1b") {
+		if r := q.CLI(args...); strings.Contains(r.Out+r.Err, "\x1b") {
 			t.Errorf("%q in a pipe: %+v", args, r)
 		}
 	}

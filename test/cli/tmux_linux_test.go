@@ -211,7 +211,7 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		p.waitText("\n$ echo pasted")
 		p.typeLine("")
 		q.WriteFile("go", "")
-		q.Cli("wait", "--all") // wait fails because the killed jobs failed; the test ignores that
+		q.CLI("wait", "--all") // wait fails because the killed jobs failed; the test ignores that
 	}
 }
 

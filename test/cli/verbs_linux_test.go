@@ -30,11 +30,11 @@ func TestKillSignalsTheTree(t *testing.T) {
 	if got := output(other); strings.Contains(got, "got it") {
 		t.Errorf("a stranger got the signal: %q", got)
 	}
-	if r := q.Cli("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Err, "signal") {
+	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Err, "signal") {
 		t.Errorf("a wrong signal: %+v", r)
 	}
 	q.Must("cancel", id, other)
-	if r := q.Cli("kill", id); r.Code != 5 || !strings.Contains(r.Err, "only a running job") {
+	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Err, "only a running job") {
 		t.Errorf("kill of an ended job: %+v", r)
 	}
 }

@@ -67,13 +67,13 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("queue", "resume", "default")
 	mended := filepath.Join(t.TempDir(), "mended")
 	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
-	q.Cli("wait", "dead")
-	if got := q.Cli("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
+	q.CLI("wait", "dead")
+	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
 		!strings.Contains(got.Err, "cancelled immediately") {
 		t.Errorf("after a dead one: %+v", got)
 	}
 	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
-	if got := q.Cli("wait", "after"); got.Code != 125 {
+	if got := q.CLI("wait", "after"); got.Code != 125 {
 		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.Code)
 	}
 	q.Must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
@@ -84,7 +84,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("retry", "dead")
 	q.Must("wait", "after") // the job "after" is retried too, because retry also retries dependants
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
-	if got := q.Cli("retry", "keyed"); !strings.Contains(got.Err, "has") {
+	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Err, "has") {
 		t.Errorf("retry of a job whose key another has: %+v", got)
 	}
 	q.Must("cancel", "has")
@@ -100,16 +100,16 @@ func TestWhyNamesEachReason(t *testing.T) {
 	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
 	q.Must("resume", "--all")
 	q.Must("cancel", "stands")
-	if got := q.Cli("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
+	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
 		t.Errorf("wait for nothing: %+v", got)
 	}
 	q.Must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
 	q.Must("wait", "one")
-	if got := q.Cli("run", "--unique", "k", "echo two"); !strings.Contains(got.Err,
+	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Err,
 		"job one already has the unique key k") || got.Out != "" {
 		t.Errorf("run with a key that another has: %+v", got)
 	}
-	if got := q.Cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
+	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
 		!strings.Contains(got.Err, "keeps the key until") {
 		t.Errorf("a key that is kept: %+v", got)
 	}

@@ -141,7 +141,7 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
 		}
 	}
-	if got := q.Cli("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.Code != 2 ||
+	if got := q.CLI("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.Code != 2 ||
 		!strings.Contains(got.Err, `tz: there is no time zone "JST-25"`) {
 		t.Errorf("a bad zone: %+v", got)
 	}

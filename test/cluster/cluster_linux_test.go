@@ -140,12 +140,12 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	a.WaitUntil("it has heard what has ended on the other one", 10*time.Second, endsReported)
 	for range 3 { // repeat: a node that knows more about the other one could answer differently
 		a.Must("pause", "--all")
-		if r := b.Cli("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
+		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
 			t.Errorf("once it is paused elsewhere: %+v", r)
 		}
 		b.Must("resume", "--all")
 		for _, q := range nodes {
-			if r := q.Cli("status", "--check"); r.Code != 0 {
+			if r := q.CLI("status", "--check"); r.Code != 0 {
 				t.Errorf("once it is resumed: %+v", r)
 			}
 		}
@@ -161,7 +161,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`,
 		"letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
-		if r := a.Cli("enqueue", "--on", selector, "true"); r.Code != 2 || !strings.Contains(r.Err, words) {
+		if r := a.CLI("enqueue", "--on", selector, "true"); r.Code != 2 || !strings.Contains(r.Err, words) {
 			t.Errorf("--on %s: %+v", selector, r)
 		}
 	}
@@ -252,19 +252,19 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	a.Must("node", "drain", "--off", "b")
 	a.Must("wait", "--timeout", "20s", id)
-	if r := a.Cli("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Err, "is running") {
+	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Err, "is running") {
 		t.Errorf("a node whose service runs is removed: %+v", r)
 	}
-	if r := a.Cli("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Err, `there is no node "c"`) {
+	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Err, `there is no node "c"`) {
 		t.Errorf("a node that is none: %+v", r)
 	}
 	if code := b.Stop(); code != 0 {
 		t.Errorf("stopped with %d", code)
 	}
-	if n, health := a.Nodes(), a.Cli("status", "--check"); n["b"].State != "stopped" || health.Code != 0 {
+	if n, health := a.Nodes(), a.CLI("status", "--check"); n["b"].State != "stopped" || health.Code != 0 {
 		t.Errorf("a node that has stopped with nothing to do is %+v, %+v", n["b"], health)
 	}
-	if r := a.Cli("logs", "large"); r.Code == 0 || !strings.Contains(r.Err, "on node b, which does not answer") {
+	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Err, "on node b, which does not answer") {
 		t.Errorf("an output that is away: %+v", r)
 	}
 	id = a.Must("enqueue", "--on", "b", "true")
@@ -309,7 +309,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	b.Start("--workers", "2")
 	a.Kill()
 	b.WaitUntil("it runs them again", 40*time.Second, runs(b, "b"))
-	if n, health := b.Nodes()["a"], b.Cli("status", "--check"); n.State != "away" ||
+	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
 		!strings.Contains(health.Out, "node a has sent no heartbeat since") || health.Code == 0 {
 		t.Errorf("a node that is gone is %+v, %+v", n, health)
 	}
@@ -383,10 +383,10 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	}
 	p.Kill()
 	for _, q := range nodes {
-		q.WaitUntil("it is known", 20*time.Second, func() bool { return q.Cli("status", "--check").Code == 2 })
+		q.WaitUntil("it is known", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
 	}
 	p.Start(t)
-	b.WaitUntil("it is back", 20*time.Second, func() bool { return b.Cli("show", "long").Code == 0 })
+	b.WaitUntil("it is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
 	a.WriteFile("go", "")
 	for i, cmd := range followed {
 		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
@@ -476,7 +476,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 				default:
 				}
 			}
-			return a.Cli("wait", "--timeout", "5s", id).Code == 0
+			return a.CLI("wait", "--timeout", "5s", id).Code == 0
 		})
 	}
 	if h := a.Dial().Show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
@@ -495,14 +495,14 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("status does not say where the queue is:\n%s", text)
 	}
 	p.Kill()
-	if r := a.Cli("status", "--check"); r.Code != 2 || !strings.HasPrefix(r.Out, "failing: the database cannot be") {
+	if r := a.CLI("status", "--check"); r.Code != 2 || !strings.HasPrefix(r.Out, "failing: the database cannot be") {
 		t.Errorf("status --check: %+v", r)
 	}
-	if r := a.Cli("status"); r.Code != 0 || !strings.Contains(r.Out, "completed  1") ||
+	if r := a.CLI("status"); r.Code != 0 || !strings.Contains(r.Out, "completed  1") ||
 		!strings.Contains(r.Out, "failing: the database cannot be") {
 		t.Errorf("status: %+v", r)
 	}
-	if r := a.Cli("doctor"); r.Code != 1 || !strings.Contains(r.Out, "the database cannot be") ||
+	if r := a.CLI("doctor"); r.Code != 1 || !strings.Contains(r.Out, "the database cannot be") ||
 		!strings.Contains(r.Out, "file system") {
 		t.Errorf("doctor: %+v", r)
 	}
@@ -550,7 +550,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 			t.Errorf("stopped with %d:\n%s", code, q.ServiceLog)
 		}
 	}
-	if r := a.Cli("migrate", "--from", a.Store, "--to", "sqlite"); r.Code != 2 ||
+	if r := a.CLI("migrate", "--from", a.Store, "--to", "sqlite"); r.Code != 2 ||
 		!strings.Contains(r.Err, "a connection pooler") {
 		t.Errorf("a move by a pooler: %+v", r)
 	}
@@ -589,12 +589,12 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 		if slices.Contains(words, "--jsonl") {
 			want = 0
 		}
-		got := q.Cli(words...)
+		got := q.CLI(words...)
 		if got.Code != 0 || strings.Count(got.Err, note) != want || strings.Count(got.Out, note) != 1-want {
 			t.Errorf("%q: %+v, want the note once", words, got)
 		}
 	}
-	if got := q.Cli("edit", "late", "--delay", "10m"); got.Code != 0 || got.Err != "" {
+	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Err != "" {
 		t.Errorf("a short delay: %+v, want no note", got)
 	}
 }

@@ -385,7 +385,7 @@ func (a *partitionTest) checkOutcome() {
 				`SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`),
 				pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
 			for _, n := range a.nodes {
-				a.Log(n.name, n.Cli("status").Out, n.Cli("worker", "list").Out)
+				a.Log(n.name, n.CLI("status").Out, n.CLI("worker", "list").Out)
 				logs, _ := filepath.Glob(n.Dir + "/stderr-*")
 				for _, name := range logs {
 					raw, _ := os.ReadFile(name)

@@ -58,7 +58,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	before := slices.Clone(acked)
 	mu.Unlock()
 	file := filepath.Join(q.Dir, "copy.db")
-	r := q.Cli("backup", file, "--json")
+	r := q.CLI("backup", file, "--json")
 	stopped.Store(true)
 	clients.Wait()
 	var end struct{ Bytes int64 }
@@ -74,7 +74,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		t.Errorf("left behind: %v", remaining)
 	}
 	checkBackup(t, file, append(before, "large"))
-	if r := q.Cli("restore", file); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
+	if r := q.CLI("restore", file); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
 		t.Errorf("restore onto a running service: %+v", r)
 	}
 
@@ -85,7 +85,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	if out := other.Must("logs", "large", "--stdout"); len(out) != 200_000 {
 		t.Errorf("the restored output has %d bytes", len(out))
 	}
-	if r := other.Cli(append([]string{"wait"}, before[:100/testrig.JobDivisor]...)...); r.Code != 0 {
+	if r := other.CLI(append([]string{"wait"}, before[:100/testrig.JobDivisor]...)...); r.Code != 0 {
 		t.Errorf("restored jobs do not run: %+v", r)
 	}
 }
@@ -134,7 +134,7 @@ func TestRestore(t *testing.T) {
 		want string
 	}{damaged: {2, "not a valid backup"}, filepath.Join(q.Dir, "initialized"): {2, "not a valid backup"},
 		filepath.Join(q.Dir, "none"): {4, "does not exist"}} {
-		if r := q.Cli("restore", file); r.Code != c.code || !strings.Contains(r.Err, c.want) {
+		if r := q.CLI("restore", file); r.Code != c.code || !strings.Contains(r.Err, c.want) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
@@ -156,13 +156,13 @@ func TestRestore(t *testing.T) {
 		t.Errorf("kept aside: %v", aside)
 	}
 	q.Start("--workers", "1")
-	if r := q.Cli("show", "2"); r.Code != 4 {
+	if r := q.CLI("show", "2"); r.Code != 4 {
 		t.Errorf("a job from after the backup: %+v", r)
 	}
 	if id := q.Must("enqueue", "true"); id != "3" {
 		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
 	}
-	if r := q.Cli("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
+	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
 		!strings.Contains(r.Err, "were removed") {
 		t.Errorf("events over the restoring: %+v", r)
 	}
@@ -185,15 +185,15 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 		return len(list)
 	}
 	q.WaitUntil("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
-	if r := q.Cli("logs", "j0"); r.Code != 4 || !strings.Contains(r.Err,
+	if r := q.CLI("logs", "j0"); r.Code != 4 || !strings.Contains(r.Err,
 		"removed to make room (setting retention_output)") {
 		t.Errorf("logs of the oldest: %+v", r)
 	}
-	if r := q.Cli("attach", "j0"); r.Code != 125 ||
+	if r := q.CLI("attach", "j0"); r.Code != 125 ||
 		r.Err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
 		t.Errorf("attach to the oldest: %+v", r)
 	}
-	if r := q.Cli("show", "j0"); r.Code != 0 || !strings.Contains(r.Out, "completed") {
+	if r := q.CLI("show", "j0"); r.Code != 0 || !strings.Contains(r.Out, "completed") {
 		t.Errorf("show of the oldest: %+v", r)
 	}
 	if out := q.Must("logs", "j5", "--stdout"); out != "200000" {
@@ -236,7 +236,7 @@ func TestBackupInterrupted(t *testing.T) {
 	case code != 3 || len(remaining) != 0:
 		t.Errorf("exit code %d, left %v", code, remaining)
 	}
-	if r := q.Cli("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Err, "still run") {
+	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Err, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
 	q.Start("--workers", "1")

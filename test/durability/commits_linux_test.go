@@ -16,7 +16,7 @@ import (
 func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
-		got := q.Cli(args...)
+		got := q.CLI(args...)
 		// The command fails when it is repeated if its first run has already taken effect.
 		done := n > 0 && (got.Code == 5 && strings.Contains(got.Err, "another job has") || got.Code == 4)
 		if got.Code == 0 || done {
@@ -34,7 +34,7 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 func outputThroughKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
 	for {
-		if got := q.Cli(args...); got.Code == 0 {
+		if got := q.CLI(args...); got.Code == 0 {
 			return got.Out
 		} else if !restartIfDead(q) {
 			q.Fatalf("%q: %+v", args, got)
@@ -106,7 +106,7 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 			if q.TryStart("--workers", fmt.Sprint(jobs)) != nil {
 				restartIfDead(q)
 			}
-			q.Cli(verb...)
+			q.CLI(verb...)
 			if restartIfDead(q) {
 				cut++
 			}
@@ -189,7 +189,7 @@ func runCommitScenario(q *testrig.Queue) {
 		fired[e.Instant] = true
 	}
 	checkStats(q)
-	if out := q.Cli("doctor", "--verify"); strings.Contains(out.Out, "failure") {
+	if out := q.CLI("doctor", "--verify"); strings.Contains(out.Out, "failure") {
 		q.Errorf("doctor: %s", out.Out)
 	}
 }

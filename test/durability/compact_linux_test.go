@@ -36,14 +36,14 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
-		return q.Cli("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").Code == 0
+		return q.CLI("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").Code == 0
 	})
 	q.WaitUntil("new jobs are taken again", 20*time.Second, func() bool {
-		return q.Cli("enqueue", "--id", "after", "true").Code == 0
+		return q.CLI("enqueue", "--id", "after", "true").Code == 0
 	})
 	q.Must("wait", "after", "--timeout", "20")
 	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
-	if out := q.Cli("doctor", "--verify"); !strings.Contains(out.Out, "are free for new rows") ||
+	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Out, "are free for new rows") ||
 		!strings.Contains(out.Out, "SQLite finds no damage") {
 		q.Errorf("doctor: %s%s", out.Out, out.Err)
 	}
@@ -64,7 +64,7 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	}
 	n := 0
 	for ; n < 200; n++ {
-		r := q.Cli("enqueue", "--file", input)
+		r := q.CLI("enqueue", "--file", input)
 		if r.Code == 5 {
 			break
 		}
@@ -94,10 +94,10 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.Must("enqueue", "--lines", list)
 	q.Must("queue", "resume", "default")
 	q.WaitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
-	q.Cli("queue", "pause", "default") // this may be refused for lack of space
+	q.CLI("queue", "pause", "default") // this may be refused for lack of space
 	q.WaitUntil("the rest is cancelled", 30*time.Second, func() bool {
-		return q.Cli("cancel", "--all", "--yes").Code == 0
+		return q.CLI("cancel", "--all", "--yes").Code == 0
 	})
-	q.Cli("queue", "resume", "default")
+	q.CLI("queue", "resume", "default")
 	checkUsableAgain(q, free)
 }

@@ -94,7 +94,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
 				t.Errorf("the copy's a: %+v, want output %q", j, want)
 			}
-			if r := c.Cli("logs", "a", "--attempt", "1"); strings.Contains(r.Out, "end of") {
+			if r := c.CLI("logs", "a", "--attempt", "1"); strings.Contains(r.Out, "end of") {
 				t.Errorf("the copy's lost attempt has output of the original's: %q", r.Out)
 			}
 		})

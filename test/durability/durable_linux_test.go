@@ -59,7 +59,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 			q.Env = c.env
 			trace := filepath.Join(q.Dir, "trace")
 			startTraced(q, trace, "-s", "5000", "-e", "trace=fsync,fdatasync,write,pwrite64")
-			q.WaitUntil("the service answers", 30*time.Second, func() bool { return q.Cli("status").Code == 0 })
+			q.WaitUntil("the service answers", 30*time.Second, func() bool { return q.CLI("status").Code == 0 })
 			const each = 4
 			var clients sync.WaitGroup
 			for i := range c.clients {
@@ -169,7 +169,7 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 				}
 				q.Start("--workers", "0")
 				for id, yes := range acked {
-					if r := q.Cli("show", id, "-q"); yes && r.Code != 0 {
+					if r := q.CLI("show", id, "-q"); yes && r.Code != 0 {
 						t.Errorf("%s %s at the %d. call: job %s was acknowledged and is gone", call, fault, n, id)
 					} else if !yes {
 						unknown++
@@ -249,12 +249,12 @@ func TestSmallDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range acked {
-		if r := q.Cli("wait", id, "--timeout", "30"); r.Code != 0 {
+		if r := q.CLI("wait", id, "--timeout", "30"); r.Code != 0 {
 			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.Code, r.Err)
 		}
 	}
 	os.Remove(filler)
-	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.Cli("enqueue", "true").Code == 0 })
+	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
 // fillDisk enqueues jobs that wait for the gate and then print output, while a file takes the rest
@@ -269,7 +269,7 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	// checks ten times a second.
 	block := make([]byte, 512<<10)
 	for range 400 {
-		r := q.Cli("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
+		r := q.CLI("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
 		if r.Code == 5 && strings.Contains(r.Err, "free") {
 			if _, err := os.Stat(q.Path("reserve")); err != nil {
 				q.Errorf("the database has met the end of the disk: %v", err)
@@ -436,7 +436,7 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	q.WaitUntil("one more is refused", 20*time.Second, func() bool {
 		// This request may itself be refused by now.
 		fmt.Fprintln(q.Dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
-		return q.Cli("status").Code != 0
+		return q.CLI("status").Code != 0
 	})
 	beats(100)
 }
@@ -458,7 +458,7 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 	q.WaitUntil("the disk is full for the service too", 20*time.Second, func() bool {
 		os.Remove(q.Path("reserve"))
 		f.Write(make([]byte, 4096))
-		return strings.Contains(q.Cli("config", "set", "priority", "6").Err, "space")
+		return strings.Contains(q.CLI("config", "set", "priority", "6").Err, "space")
 	})
 	beats(100) // more messages than the socket can have buffered before the disk was full
 	q.Must("status")

@@ -90,7 +90,7 @@ func TestPanicInHandler(t *testing.T) {
 		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil {
 			t.Fatalf("got %+v", a)
 		}
-		if r := q.Cli("wait", got.ID); r.Code != 0 {
+		if r := q.CLI("wait", got.ID); r.Code != 0 {
 			t.Errorf("wait: exit code %d: %s", r.Code, r.Err)
 		}
 	}

@@ -85,7 +85,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	}
 	p.Kill()
 	started := time.Now()
-	r := q.Cli("enqueue", "--id", "late", "true")
+	r := q.CLI("enqueue", "--id", "late", "true")
 	if r.Code == 0 || !strings.Contains(r.Err, "cannot be reached") || time.Since(started) > 10*time.Second {
 		t.Errorf("without its server: %+v after %v", r, time.Since(started))
 	}
@@ -126,7 +126,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	t.Cleanup(func() { p.Freeze(false) })
 	started := time.Now()
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
-		if r := q.Cli(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
+		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
 			time.Since(started) > 60*time.Second {
 			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(started))
 		}
@@ -174,7 +174,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	big := strings.Repeat("x", 100<<10)
 	outcome, stored := testrig.Result{}, 0
 	for n := 0; n < 400 && outcome.Code == 0; n++ {
-		if outcome = q.Cli("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command",
+		if outcome = q.CLI("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command",
 			": "+big[n:]); outcome.Code == 0 {
 			stored++
 		}
@@ -191,7 +191,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 		p.Kill()
 		p.Start(t)
 	}
-	q.WaitUntil("it goes on", 30*time.Second, func() bool { return q.Cli("run", "--", "true").Code == 0 })
+	q.WaitUntil("it goes on", 30*time.Second, func() bool { return q.CLI("run", "--", "true").Code == 0 })
 	if j := q.Dial().Show("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
@@ -224,19 +224,19 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	set("on")
 	trouble := "this node cannot renew its right to run jobs (node lease): "
 	q.WaitUntil("the read-only server is reported", 60*time.Second, func() bool {
-		got := q.Cli("status", "--check")
+		got := q.CLI("status", "--check")
 		if strings.Contains(got.Out, "node rm") {
 			t.Fatalf("the node advises to remove itself: %s", got.Out)
 		}
 		return got.Code == 2 && strings.HasPrefix(got.Out, "failing: "+trouble) &&
 			strings.Contains(got.Out, "; check the database server")
 	})
-	if got := q.Cli("doctor"); got.Code != 1 || !strings.Contains(got.Out, "FAILURE  work         "+trouble) ||
+	if got := q.CLI("doctor"); got.Code != 1 || !strings.Contains(got.Out, "FAILURE  work         "+trouble) ||
 		strings.Contains(got.Out, "node rm") {
 		t.Errorf("doctor: %+v", got)
 	}
 	set("off")
-	q.WaitUntil("the node is healthy again", 60*time.Second, func() bool { return q.Cli("status", "--check").Code == 0 })
+	q.WaitUntil("the node is healthy again", 60*time.Second, func() bool { return q.CLI("status", "--check").Code == 0 })
 	q.Must("run", "--", "true")
 }
 
@@ -253,7 +253,7 @@ func TestQueueMoves(t *testing.T) {
 	w := q.Dial()
 	pid := w.WaitRunning("long").PID
 	url := q.WriteFile("store", p.URL("postgres")+"\n")
-	if r := q.Cli("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
+	if r := q.CLI("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
 		t.Errorf("while its service runs: %+v", r)
 	}
 	q.Must("worker", "scale", "0")
@@ -261,14 +261,14 @@ func TestQueueMoves(t *testing.T) {
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
-	if r := q.Cli("migrate"); r.Code != 2 || !strings.Contains(r.Err, "--to") {
+	if r := q.CLI("migrate"); r.Code != 2 || !strings.Contains(r.Err, "--to") {
 		t.Errorf("without a place: %+v", r)
 	}
-	if r := q.Cli("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
+	if r := q.CLI("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
 		!strings.Contains(r.Err, "cannot be combined") {
 		t.Errorf("to two places: %+v", r)
 	}
-	if r := q.Cli("migrate", "--to", "sqlite"); r.Code != 2 {
+	if r := q.CLI("migrate", "--to", "sqlite"); r.Code != 2 {
 		t.Errorf("to where it is: %+v", r)
 	}
 	if out := q.Must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
@@ -346,7 +346,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	}
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")
-	if r := q.Cli("show", "there"); r.Code != 4 {
+	if r := q.CLI("show", "there"); r.Code != 4 {
 		t.Errorf("the other store's job here: %+v", r)
 	}
 	q.Must("enqueue", "--id", "ends", "echo ran >>"+q.Path("runs")+"; "+testrig.GatedJob(q.Path("end")))
@@ -392,10 +392,10 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 			_, err := os.Stat(orphan)
 			return err != nil
 		})
-		if got := q.Cli("logs", id); strings.TrimSpace(got.Out) != logs[id] || got.Code != 0 {
+		if got := q.CLI("logs", id); strings.TrimSpace(got.Out) != logs[id] || got.Code != 0 {
 			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.Code, len(got.Out), got.Err, len(logs[id]))
 		}
-		if got := q.Cli("doctor", "--verify"); strings.Contains(got.Out, "FAILURE") {
+		if got := q.CLI("doctor", "--verify"); strings.Contains(got.Out, "FAILURE") {
 			t.Errorf("doctor --verify: %s", got.Out)
 		}
 		q.Stop()

@@ -24,14 +24,14 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 		q.Must("enqueue", "--id", "runs", testrig.GatedJob(gate))
 		q.Dial().WaitRunning("runs")
 		lift := q.InjectFault("-P", q.Path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
-		if r := q.Cli("enqueue", "--id", "refused", "true"); r.Code == 0 || q.WaitKilled(0) {
+		if r := q.CLI("enqueue", "--id", "refused", "true"); r.Code == 0 || q.WaitKilled(0) {
 			t.Errorf("%s: %+v", fault, r)
 		}
 		q.WriteFile("go", "")
 		lift()
 		q.Must("wait", "--timeout", "20s", "runs")
 		q.WaitUntil("a new job is taken", 20*time.Second, func() bool {
-			return q.Cli("enqueue", "--id", "taken", "true").Code == 0
+			return q.CLI("enqueue", "--id", "taken", "true").Code == 0
 		})
 		if q.WaitKilled(0) {
 			t.Errorf("%s ended the service:\n%s", fault, q.ServiceLog)
@@ -68,14 +68,14 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "0")
-	if r := q.Cli("enqueue", "true"); r.Code == 0 ||
+	if r := q.CLI("enqueue", "true"); r.Code == 0 ||
 		!strings.Contains(r.Err, "cannot create the disk reserve for running jobs") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.RemoveAll(q.Path("reserve")); err != nil {
 		t.Fatal(err)
 	}
-	q.WaitUntil("new jobs are taken", 10*time.Second, func() bool { return q.Cli("enqueue", "true").Code == 0 })
+	q.WaitUntil("new jobs are taken", 10*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
 // If other accounts can write to the parent directory of the jobs' private directories, the runner
@@ -100,7 +100,7 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 			words = append(words, "waits")
 		}
 		q.WaitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool {
-			return strings.Contains(q.Cli(words...).Out, want)
+			return strings.Contains(q.CLI(words...).Out, want)
 		})
 	}
 	if err := os.Chmod(jobsDir, 0o700); err != nil {
@@ -131,7 +131,7 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 		}
 	})
 	q.Start("--workers", "1")
-	if r := q.Cli("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.Code != 1 ||
+	if r := q.CLI("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.Code != 1 ||
 		!strings.Contains(r.Out+r.Err, "No space left") {
 		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.Code, r.Out, r.Err)
 	}

@@ -80,7 +80,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app,
 		`CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
-	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.Cli("show", "done").Code == 0 })
+	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
 	q.Must("wait", "--timeout", "20s", "done")
 	if j := q.Show("done"); j.State != "completed" || q.Must("logs", "done") != "hi" {
 		t.Errorf("%+v", j)
@@ -90,16 +90,16 @@ func TestEnqueueInATransaction(t *testing.T) {
 	pgserver.Query(t, app,
 		`SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
-	q.WaitUntil("another role's is there", 20*time.Second, func() bool { return q.Cli("show", "of-shop").Code == 0 })
-	if q.Cli("show", "full").Code == 0 || q.Cli("show", "behind").Code == 0 {
+	q.WaitUntil("another role's is there", 20*time.Second, func() bool { return q.CLI("show", "of-shop").Code == 0 })
+	if q.CLI("show", "full").Code == 0 || q.CLI("show", "behind").Code == 0 {
 		t.Error("a queue has more than it may, or a role's jobs pass each other")
 	}
-	if r := q.Cli("enqueue", "--id", "behind", "true"); r.Code == 0 ||
+	if r := q.CLI("enqueue", "--id", "behind", "true"); r.Code == 0 ||
 		!strings.Contains(r.Err, `another job has the id "behind"`) {
 		t.Errorf("the id of what waits to be taken: %+v", r)
 	}
 	q.Must("queue", "resume", "narrow")
-	q.WaitUntil("the queue has room", 20*time.Second, func() bool { return q.Cli("show", "behind").Code == 0 })
+	q.WaitUntil("the queue has room", 20*time.Second, func() bool { return q.CLI("show", "behind").Code == 0 })
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
@@ -124,7 +124,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if out := q.Must("logs", "done"); out != "hi" {
 		t.Errorf("what was taken already printed %q", out)
 	}
-	if q.Cli("show", "undone").Code == 0 || q.Cli("show", "wrong").Code == 0 {
+	if q.CLI("show", "undone").Code == 0 || q.CLI("show", "wrong").Code == 0 {
 		t.Error("a job is there of what was undone, or is none")
 	}
 	why := pgserver.Query(t, q.Store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
@@ -132,7 +132,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		!strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
 		t.Errorf("refused are %s", why)
 	}
-	if out := q.Cli("doctor").Out; !strings.Contains(out,
+	if out := q.CLI("doctor").Out; !strings.Contains(out,
 		"3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
 		t.Errorf("doctor says %s", out)
 	}
@@ -158,8 +158,8 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.Must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
-	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.Cli("show", "new").Code == 0 })
-	if r := q.Cli("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
+	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
+	if r := q.CLI("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job that made room: %+v", r)
 	}
 }

@@ -55,7 +55,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		!strings.Contains(h, "find that program with: ") {
 		t.Errorf("health is %q", h)
 	}
-	if r := q.Cli("status", "--check"); r.Code != 1 {
+	if r := q.CLI("status", "--check"); r.Code != 1 {
 		t.Errorf("status --check: %+v", r)
 	}
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo up", "priority": 10})); j.State != "completed" {

@@ -18,7 +18,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {
 		t.Helper()
-		if got := q.Cli(args...); got.Code != 2 || !strings.Contains(got.Err, want) {
+		if got := q.CLI(args...); got.Code != 2 || !strings.Contains(got.Err, want) {
 			t.Errorf("%q: got %+v, want %q", args, got, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q.Must("wait", second)
 	q.Must("gate", "set", "@api", "--unset", "rate")
 	refused("the shared key @api has no limit", "enqueue", "--rate-limit", "@api", "true")
-	if got := q.Cli("gate", "set", "@db", "--unset", "lock"); got.Code != 0 ||
+	if got := q.CLI("gate", "set", "@db", "--unset", "lock"); got.Code != 0 ||
 		!strings.Contains(got.Err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
 		t.Errorf("got %+v", got)
 	}
@@ -72,7 +72,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 // Other queues use the general settings.
 func TestRetentionOfAQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	if got := q.Cli("queue", "set", "bulk", "--retention", "0s"); got.Code != 2 ||
+	if got := q.CLI("queue", "set", "bulk", "--retention", "0s"); got.Code != 2 ||
 		!strings.Contains(got.Err, "retention") {
 		t.Errorf("got %+v", got)
 	}
@@ -105,7 +105,7 @@ func TestRetentionOfAQueue(t *testing.T) {
 		triggerCheck()
 		printed := 0
 		for _, id := range strings.Fields(q.Must("list", "-Q", "loud", "-q")) {
-			printed += len(q.Cli("logs", id).Out)
+			printed += len(q.CLI("logs", id).Out)
 		}
 		return printed == 60
 	})

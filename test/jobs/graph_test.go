@@ -48,7 +48,7 @@ timeout = 1.5
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
 		q.WriteFile("graph.toml", text)
-		if got := q.Cli("enqueue", "--file", file); got.Code != 2 || !strings.Contains(got.Err, want) {
+		if got := q.CLI("enqueue", "--file", file); got.Code != 2 || !strings.Contains(got.Err, want) {
 			t.Errorf("%q: got %+v, want %q", text, got, want)
 		}
 	}
@@ -96,7 +96,7 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
 	}
-	if got := q.Cli("enqueue", "--file", q.WriteFile("cycle.jsonl", cycle.String())); got.Code != 2 ||
+	if got := q.CLI("enqueue", "--file", q.WriteFile("cycle.jsonl", cycle.String())); got.Code != 2 ||
 		!strings.Contains(got.Err, "depends on itself through other jobs") {
 		t.Errorf("a cycle: got %.300q", got.Err)
 	}

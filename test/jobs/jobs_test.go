@@ -218,7 +218,7 @@ func TestCancelAndRetry(t *testing.T) {
 		{[]string{"retry", waiting}, 0, ""},
 	}
 	for _, s := range steps {
-		if r := q.Cli(s.args...); r.Code != s.code || !strings.Contains(r.Err, s.err) {
+		if r := q.CLI(s.args...); r.Code != s.code || !strings.Contains(r.Err, s.err) {
 			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.Code, r.Err, s.code, s.err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestCancelAndRetry(t *testing.T) {
 	if j := w.WaitEnded(waiting); j.State != "completed" || j.Output != "again\n" {
 		t.Errorf("cancelled, then retried: %+v", j)
 	}
-	if r := q.Cli("cancel", waiting); r.Code != 5 {
+	if r := q.CLI("cancel", waiting); r.Code != 5 {
 		t.Errorf("cancel of a completed job: code %d, stderr %q", r.Code, r.Err)
 	}
 	q.Must("retry", waiting)
@@ -272,7 +272,7 @@ func TestDeadLetters(t *testing.T) {
 		code int
 	}{{[]string{"dlq", "retry", "a"}, 5}, {[]string{"dlq", "retry", "none"}, 4}, {[]string{"dlq", "retry"}, 2},
 		{[]string{"dlq", "clear"}, 2}, {[]string{"dlq", "retry", "b", "--all"}, 2}} {
-		if r := q.Cli(c.args...); r.Code != c.code || r.Err == "" {
+		if r := q.CLI(c.args...); r.Code != c.code || r.Err == "" {
 			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.Code, r.Err, c.code)
 		}
 	}
@@ -280,7 +280,7 @@ func TestDeadLetters(t *testing.T) {
 	if got := q.Must("dlq", "list", "--json"); got != "[]" {
 		t.Errorf("dlq list after clear: %s", got)
 	}
-	if r := q.Cli("show", "b"); r.Code != 4 {
+	if r := q.CLI("show", "b"); r.Code != 4 {
 		t.Errorf("show of a removed job: code %d", r.Code)
 	}
 	// The id b is free again, because the job b was removed.
@@ -440,7 +440,7 @@ func TestWorkerCounts(t *testing.T) {
 		t.Errorf("list %+v, status %+v", list.Workers, st.Workers)
 	}
 	for _, bad := range []string{"scale -1", "scale x", "start -c 0", "stop -c -3", "stop extra"} {
-		if r := q.Cli(append([]string{"worker"}, strings.Fields(bad)...)...); r.Code != 2 {
+		if r := q.CLI(append([]string{"worker"}, strings.Fields(bad)...)...); r.Code != 2 {
 			t.Errorf("worker %s: code %d", bad, r.Code)
 		}
 	}
@@ -481,7 +481,7 @@ func TestIdleTimeout(t *testing.T) {
 	if j := w.WaitEnded(chatty); j.State != "completed" {
 		t.Errorf("chatty: %+v", j)
 	}
-	if r := q.Cli("run", "--max-retries", "0", "--idle-timeout", "0.2", "--kill-after", "1", "sleep 600"); r.Code != 124 {
+	if r := q.CLI("run", "--max-retries", "0", "--idle-timeout", "0.2", "--kill-after", "1", "sleep 600"); r.Code != 124 {
 		t.Errorf("run: %+v, want code 124", r)
 	}
 }

@@ -74,7 +74,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	w.WaitUntil("they have expired", time.Minute, func() bool { return w.Counts()["cancelled"] == n })
 	cleaned := make(chan testrig.Result, 1)
 	// This goroutine ends before the test does, because the loop below waits for the result.
-	go func() { cleaned <- q.Cli("cleanup", "--state", "cancelled", "--days", "0") }()
+	go func() { cleaned <- q.CLI("cleanup", "--state", "cancelled", "--days", "0") }()
 	var r testrig.Result
 	times, worst := enqueueWhile(w, time.Minute, func() bool {
 		select {
@@ -97,12 +97,12 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 // goes to a pipe. The warning names a safe form. The jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	r := q.Cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
+	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
 	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 || !strings.HasPrefix(r.Err, want) ||
 		!strings.Contains(r.Err, `"$1"' sh {}`) {
 		t.Errorf("exit code %d, got %q, want %q and a safe form", r.Code, r.Err, want)
 	}
-	if r := q.Cli("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.Code != 0 ||
+	if r := q.CLI("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.Code != 0 ||
 		strings.Contains(r.Err, "warning") {
 		t.Errorf("the safe form: exit code %d, %q", r.Code, r.Err)
 	}

@@ -58,7 +58,7 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 					list.WriteByte('\n')
 				}
 				batch := fmt.Sprint("list", n)
-				if r := q.CliWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.Code != 0 {
+				if r := q.CLIWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.Code != 0 {
 					t.Fatalf("%+v", r)
 				}
 				q.Must("wait", "--batch", batch)

@@ -27,7 +27,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 		if words[0] == "run" {
 			code = 125
 		}
-		if got := q.Cli(words...); got.Code != code || !strings.Contains(got.Err, "--at: the time is ") ||
+		if got := q.CLI(words...); got.Code != code || !strings.Contains(got.Err, "--at: the time is ") ||
 			!strings.Contains(got.Err, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
@@ -37,7 +37,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 	}
 	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"},
 		{"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
-		if got := q.Cli(words...); got.Code != 2 || !strings.Contains(got.Err, "--expires-at: the time is ") ||
+		if got := q.CLI(words...); got.Code != 2 || !strings.Contains(got.Err, "--expires-at: the time is ") ||
 			!strings.Contains(got.Err, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
@@ -88,7 +88,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 		{"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`},
 		{"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
 	} {
-		if got := q.Cli(words...); got.Code != 0 || strings.Count(got.Err, "which has passed, so it will not run") != 1 {
+		if got := q.CLI(words...); got.Code != 0 || strings.Count(got.Err, "which has passed, so it will not run") != 1 {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
@@ -118,7 +118,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 		{[]string{"run", "--private", "--dir", private.Dir, "--file", "-"}, later + "\n" + past + "\n",
 			[]string{"line 2: this job will not run, because its expiry time is "}},
 	} {
-		got := q.CliWithInput(c.in, c.words...)
+		got := q.CLIWithInput(c.in, c.words...)
 		for _, want := range c.want {
 			if !strings.Contains(got.Err, want) {
 				t.Errorf("%.40q: %+v, want %s", c.words, got, want)
@@ -128,7 +128,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 			t.Errorf("%.40q: said %d times, want %d", c.words, n, len(c.want))
 		}
 	}
-	if got := q.Cli("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Err != "" {
+	if got := q.CLI("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Err != "" {
 		t.Errorf("a time to come: %+v", got)
 	}
 }

@@ -66,7 +66,7 @@ func TestSchedule(t *testing.T) {
 	if got := q.Must(add...); !strings.Contains(got, `"existed":true`) {
 		t.Errorf("the same again: %s", got)
 	}
-	if got := q.Cli("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
+	if got := q.CLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
 		!strings.Contains(got.Err, "cron") || !strings.Contains(got.Err, "--replace") {
 		t.Errorf("another definition: %+v", got)
 	}
@@ -111,7 +111,7 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("replaced: %+v", s)
 	}
 	q.Must("schedule", "rm", "tick")
-	if got := q.Cli("schedule", "show", "tick"); got.Code != 4 {
+	if got := q.CLI("schedule", "show", "tick"); got.Code != 4 {
 		t.Errorf("a removed one: %+v", got)
 	}
 	if got := q.Must("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
@@ -141,7 +141,7 @@ func TestScheduleOverlap(t *testing.T) {
 		s := schedule(q, "replace")
 		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
 	})
-	if got := q.Cli("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
+	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
 		t.Errorf("run beside another one: %+v", got)
 	}
 	q.Must("schedule", "rm", "skip", "queue", "replace")
@@ -254,7 +254,7 @@ func TestWrongSchedules(t *testing.T) {
 		`id: cannot be set for a schedule, which starts many jobs`:    {"n", "@hourly", `{"command":"x","id":"a"}`},
 		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
 	} {
-		got := q.Cli(append([]string{"schedule", "add"}, args...)...)
+		got := q.CLI(append([]string{"schedule", "add"}, args...)...)
 		if got.Code != 2 || !strings.Contains(got.Err, text) {
 			t.Errorf("%q: got %d, %s\nwant %s", args, got.Code, got.Err, text)
 		}
@@ -272,7 +272,7 @@ func TestWrongSchedules(t *testing.T) {
 		w.Close()
 	}
 	for _, verb := range []string{"show", "rm", "pause", "resume", "run"} {
-		if got := q.Cli("schedule", verb, "gone"); got.Code != 4 ||
+		if got := q.CLI("schedule", verb, "gone"); got.Code != 4 ||
 			!strings.Contains(got.Err, `there is no schedule "gone"`) {
 			t.Errorf("%s: %+v", verb, got)
 		}

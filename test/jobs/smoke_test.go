@@ -13,7 +13,7 @@ func TestEchoCompletes(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
 	id := q.Must("enqueue", "echo hello; echo warn >&2")
-	if r := q.Cli("wait", id); r.Code != 0 {
+	if r := q.CLI("wait", id); r.Code != 0 {
 		t.Fatalf("wait: exit code %d: %s", r.Code, r.Err)
 	}
 	j := q.Show(id)

@@ -17,7 +17,7 @@ func TestStdinFile(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	q.WriteFile("in", "from a file\n")
-	if r := q.Cli("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.Dir)+"/", "cat"); r.Code != 0 ||
+	if r := q.CLI("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.Dir)+"/", "cat"); r.Code != 0 ||
 		r.Out != "from a file\n" {
 		t.Errorf("a relative path: %+v", r)
 	}

@@ -100,7 +100,7 @@ func TestPageInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
 		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("mended")+" || exit 7")
-		q.Cli("wait", id)
+		q.CLI("wait", id)
 	}
 	w := chromium(q)
 	w.waitText("#strip .dead b", "3")
@@ -305,7 +305,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	w.waitText("#running", "follow")
 	harmless("the overview that is live")
 	q.WriteFile("enough", "")
-	q.Cli("wait", "follow")
+	q.CLI("wait", "follow")
 	w.goTo("/jobs/follow")
 	w.waitText("#log", payloads[1])
 	harmless("the output of one that has ended")

@@ -124,7 +124,7 @@ func TestPageByTLS(t *testing.T) {
 		}
 	}
 	q.WriteFile("page.key", "none")
-	if got := q.Cli("web", "start", "--listen", "127.0.0.1:0"); got.Code != 2 ||
+	if got := q.CLI("web", "start", "--listen", "127.0.0.1:0"); got.Code != 2 ||
 		!strings.Contains(got.Err, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
@@ -145,7 +145,7 @@ func TestPageAtASocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Close()
-	if got := q.Cli("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
+	if got := q.CLI("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
 		!strings.Contains(got.Err, "already listens there") {
 		t.Errorf("where another one listens: %+v", got)
 	}
@@ -230,7 +230,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		t.Errorf("the page is said to be at %q, and is at %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
-		if got := q.Cli(args...); got.Code != 5 || !strings.Contains(got.Err, "systemctl disable --now queuectl-web.socket") {
+		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Err, "systemctl disable --now queuectl-web.socket") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

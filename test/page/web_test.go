@@ -64,7 +64,7 @@ func withHost(name string) func(*http.Request) { return func(r *http.Request) { 
 // which it leads.
 func TestLinkOpensAPageSession(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	if got := q.Cli("web", "open"); got.Code != 5 || !strings.Contains(got.Err, "queuectl web start") {
+	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Err, "queuectl web start") {
 		t.Errorf("got %+v", got)
 	}
 	b := testrig.PageOf(q)
@@ -198,7 +198,7 @@ func TestPageShowsTextAsText(t *testing.T) {
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
 	b.Must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
 		"echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
-	b.Cli("wait", "evil")
+	b.CLI("wait", "evil")
 	openSession(b)
 	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E",
 		"/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E",
@@ -338,7 +338,7 @@ func TestPageActsOnMany(t *testing.T) {
 	}
 	b.Must("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
 	b.Must("worker", "start")
-	b.Cli("wait", "x1", "x2", "x3")
+	b.CLI("wait", "x1", "x2", "x3")
 	sees("/dead?error=exit+code+7", ">x1<")
 	if got := b.Request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
 		t.Errorf("what died of another error: %s", got.Body)
@@ -366,7 +366,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
 	b.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
 		"echo try $QUEUECTL_ATTEMPT; exit 3")
-	b.Cli("wait", "again")
+	b.CLI("wait", "again")
 	openSession(b)
 	if got := b.Request("GET", "/jobs/again", ""); !strings.Contains(got.Body, "try 2") ||
 		!strings.Contains(got.Body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.Body, "data-live") {
@@ -485,11 +485,11 @@ func TestAnonymousPageAccess(t *testing.T) {
 		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"},
 		{"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
 	} {
-		got := b.Cli("web", "start", "--listen", c.listen)
+		got := b.CLI("web", "start", "--listen", c.listen)
 		if got.Code == 0 || !strings.Contains(got.Err, c.want) {
 			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
 		}
-		if got := b.Cli("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Err, c.want) ||
+		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Err, c.want) ||
 			b.Setting("web.listen").Value != oldListen {
 			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
 		}
@@ -501,7 +501,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if got := b.Cli("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
+	if got := b.CLI("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
 		!strings.Contains(got.Err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("where another one is, it is answered by %+v", got)
 	}
@@ -510,9 +510,9 @@ func TestAnonymousPageAccess(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
-		b.Cli("config", "set", key, filepath.Join(b.Dir, "none"))
+		b.CLI("config", "set", key, filepath.Join(b.Dir, "none"))
 	}
-	if got := b.Cli("reload"); got.Code != 0 || !strings.Contains(got.Err,
+	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Err,
 		"reloaded, but the web page keeps its previous settings") {
 		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
 	}
@@ -528,7 +528,7 @@ func TestPageOfManyErrors(t *testing.T) {
 		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
 	}
 	b.Must("enqueue", "--batch", "many", "--file", b.WriteFile("list.jsonl", list.String()))
-	b.Cli("wait", "--batch", "many")
+	b.CLI("wait", "--batch", "many")
 	got := b.Request("GET", "/dead", "")
 	if rows := strings.Count(got.Body, "/dead/retry?"); got.Code != http.StatusOK || rows != 50 ||
 		len(got.Body) > 200_000 || strings.Contains(got.Body, "\u202e") {

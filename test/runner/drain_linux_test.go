@@ -20,7 +20,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	_, thaw := stopRunner(q)
 	sent := w.Enqueue(testrig.Fields{"command": "touch " + q.Path("started")})
 	q.WaitUntil("it is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
-	if got := q.CliWithin(15*time.Second, "drain"); got.Code != 0 {
+	if got := q.CLIWithin(15*time.Second, "drain"); got.Code != 0 {
 		t.Fatalf("drain: %+v", got)
 	}
 	if n := q.CountReserved(); n != 0 {
@@ -52,7 +52,7 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	q.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return q.CountStarted() == 1 })
 	_, thaw := stopRunner(q)
 	for _, when := range []string{"at first", "after a restart"} {
-		got := q.CliWithin(15*time.Second, "drain")
+		got := q.CLIWithin(15*time.Second, "drain")
 		if got.Code != 3 || !strings.Contains(got.Err, "does not answer, so job "+id+" cannot be reached") ||
 			!strings.Contains(got.Err, "draining has begun, but this job may still start") {
 			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
@@ -64,7 +64,7 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	}
 	q.WriteFile("go", "")
 	thaw()
-	q.WaitUntil("a drain is complete", 20*time.Second, func() bool { return q.Cli("drain").Code == 0 })
+	q.WaitUntil("a drain is complete", 20*time.Second, func() bool { return q.CLI("drain").Code == 0 })
 	if j := q.Dial().WaitEnded(id); j.Output != "started\n" || len(j.History) != 1 {
 		t.Errorf("got %+v, want one attempt", j)
 	}

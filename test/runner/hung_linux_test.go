@@ -53,18 +53,18 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	names := fmt.Sprintf("the runner with pid %d does not answer", pid)
 	waiting := w.Enqueue(testrig.Fields{"command": "sleep 600"})
 	q.WaitUntil("what never started is cancelled", 20*time.Second, func() bool {
-		return q.CliWithin(10*time.Second, "cancel", waiting).Code == 0
+		return q.CLIWithin(10*time.Second, "cancel", waiting).Code == 0
 	})
 	if j := w.Show(waiting); j.State != "cancelled" {
 		t.Errorf("what never started: %+v", j)
 	}
 
-	if got := q.CliWithin(5*time.Second, "show", id); got.Code != 0 || !strings.Contains(got.Out, "processing") {
+	if got := q.CLIWithin(5*time.Second, "show", id); got.Code != 0 || !strings.Contains(got.Out, "processing") {
 		t.Errorf("show: %+v", got)
 	}
 	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id},
 		{"worker", "stop", "--all", "--force"}} {
-		if got := q.CliWithin(10*time.Second, args...); got.Code != 3 && got.Code != 5 || !strings.Contains(got.Err, names) {
+		if got := q.CLIWithin(10*time.Second, args...); got.Code != 3 && got.Code != 5 || !strings.Contains(got.Err, names) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}
 	}
@@ -110,7 +110,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	moved := w.Enqueue(testrig.Fields{"command": "echo moved", "max_retries": 0})
 	follow := func(args ...string) <-chan testrig.Result {
 		results := make(chan testrig.Result, 1)
-		go func() { results <- q.Cli(args...) }() // this goroutine ends when the job or the service ends
+		go func() { results <- q.CLI(args...) }() // this goroutine ends when the job or the service ends
 		return results
 	}
 	want := func(results <-chan testrig.Result, what, out string) {
@@ -170,7 +170,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	q.Must("config", "set", "stop_timeout", "1s")
 	runner, _ := stopRunner(q)
 	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
-		if got := q.Cli(verb, jobID); got.Code != 3 ||
+		if got := q.CLI(verb, jobID); got.Code != 3 ||
 			!strings.Contains(got.Err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
 		}
@@ -245,7 +245,7 @@ func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	// Let the service continue at the end, so that the test can stop it.
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	syscall.Kill(pid, syscall.SIGSTOP)
-	if got := q.CliWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.Code != 124 {
+	if got := q.CLIWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.Code != 124 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -502,7 +502,7 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 		!strings.Contains(log, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
 	}
-	if got := q.Cli("service", "stop", "--runners"); got.Code != 0 {
+	if got := q.CLI("service", "stop", "--runners"); got.Code != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
 	}
 	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
@@ -548,7 +548,7 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	if !testrig.IsAlive(pid) {
 		t.Error("the job was ended")
 	}
-	if got := q.Cli("service", "stop", "--runners"); got.Code != 0 {
+	if got := q.CLI("service", "stop", "--runners"); got.Code != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
 	}
 	q.Start("--workers", "1")

@@ -62,7 +62,7 @@ func memoryHog(t *testing.T) (path string) {
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	program := memoryHog(t)
-	if id := q.Must("enqueue", "-q", "--max-retries", "0", "--", program); q.Cli("wait", id).Code != 0 {
+	if id := q.Must("enqueue", "-q", "--max-retries", "0", "--", program); q.CLI("wait", id).Code != 0 {
 		t.Fatalf("without a limit: %+v", q.Show(id))
 	}
 	w := q.Dial()
@@ -71,7 +71,7 @@ func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 		jobs[i] = testrig.Fields{"id": fmt.Sprint("greedy-", i), "argv": []string{program}, "memory": "64M", "max_retries": 0}
 	}
 	for _, id := range w.Batch(jobs) {
-		q.Cli("wait", id)
+		q.CLI("wait", id)
 		if j := q.Show(id); j.State != "dead" || j.ExitCode == nil || *j.ExitCode != 3 {
 			t.Errorf("%s got its 200 MB, or did not begin: %+v", id, j)
 		}

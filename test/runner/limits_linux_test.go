@@ -36,18 +36,18 @@ func TestOutOfDescriptors(t *testing.T) {
 		}
 		conns = append(conns, c)
 	}
-	before := testrig.CpuTicks(t, q.Cmd.Process.Pid)
+	before := testrig.CPUTicks(t, q.Cmd.Process.Pid)
 	q.WaitUntil("the job ends without a client", 10*time.Second, func() bool {
 		_, err := os.Stat(q.Path("ended"))
 		return err == nil
 	})
-	if spent := testrig.CpuTicks(t, q.Cmd.Process.Pid) - before; spent > 30 {
+	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 30 {
 		t.Errorf("%d ticks of CPU while no descriptor was free: it spins", spent)
 	}
 	for _, c := range conns {
 		c.Close()
 	}
-	q.WaitUntil("it answers again", 20*time.Second, func() bool { return q.Cli("wait", id, "--timeout", "5").Code == 0 })
+	q.WaitUntil("it answers again", 20*time.Second, func() bool { return q.CLI("wait", id, "--timeout", "5").Code == 0 })
 }
 
 // startWithLimits starts the service under resource limits that a shell sets.
@@ -152,13 +152,13 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 		t.Errorf("got %+v, want it completed, and output dropped", j)
 	}
 	lifts[0]()
-	q.WaitUntil("a new job is taken", 20*time.Second, func() bool { return q.Cli("enqueue", "true").Code == 0 })
+	q.WaitUntil("a new job is taken", 20*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 	writes := w.Enqueue(testrig.Fields{"command": "exec head -c 3000000 /dev/zero >" + q.Path("large"), "max_retries": 0})
 	if j := w.WaitEnded(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
 		t.Errorf("got %+v, want it ended by SIGXFSZ", j)
 	}
 	lifts[1]()
-	if now := q.RunnerPid(); now != runner || q.Cli("status").Code != 0 {
+	if now := q.RunnerPid(); now != runner || q.CLI("status").Code != 0 {
 		t.Errorf("runner %d, once %d", now, runner)
 	}
 }
@@ -175,10 +175,10 @@ func TestSlowDisk(t *testing.T) {
 	pid := q.Show(running).PID
 	stop := q.InjectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.Cli("enqueue", "true") // this request keeps the writer busy with an fsync
+	go q.CLI("enqueue", "true") // this request keeps the writer busy with an fsync
 	started := time.Now()
 	cancelled := make(chan testrig.Result, 1)
-	go func() { cancelled <- q.Cli("cancel", running) }()
+	go func() { cancelled <- q.CLI("cancel", running) }()
 	q.WaitUntil("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
 	t.Logf("tree ended after %v", time.Since(started))
 	if r := <-cancelled; r.Code != 0 {
@@ -204,7 +204,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	if out, err := exec.Command("mount", "-o", "remount,abort", disk).CombinedOutput(); err != nil {
 		t.Fatalf("make the disk read-only: %v\n%s", err, out)
 	}
-	if r := q.Cli("enqueue", "true"); r.Code == 0 {
+	if r := q.CLI("enqueue", "true"); r.Code == 0 {
 		t.Error("a job was acknowledged on a read-only disk")
 	}
 	select {
@@ -252,9 +252,9 @@ func TestFrozenDisk(t *testing.T) {
 	thaw := sync.OnceFunc(func() { freeze("--unfreeze") })
 	t.Cleanup(thaw)
 	enqueued := make(chan testrig.Result, 1)
-	go func() { enqueued <- q.Cli("enqueue", "--id", "late", "true") }()
+	go func() { enqueued <- q.CLI("enqueue", "--id", "late", "true") }()
 	q.WaitUntil("the frozen disk is reported", 30*time.Second, func() bool {
-		got := q.Cli("status", "--check")
+		got := q.CLI("status", "--check")
 		return got.Code == 2 && strings.HasPrefix(got.Out, "failing: the database has been waiting for the disk of "+disk)
 	})
 	thaw()
@@ -262,7 +262,7 @@ func TestFrozenDisk(t *testing.T) {
 		t.Errorf("the request that waited for the disk: %+v", got)
 	}
 	q.Must("wait", "late")
-	if got := q.Cli("status", "--check"); got.Code != 0 {
+	if got := q.CLI("status", "--check"); got.Code != 0 {
 		t.Errorf("after the disk was thawed: %+v", got)
 	}
 }
@@ -284,7 +284,7 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	}
 	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20",
 		"--nofile": "0"} {
-		if r := q.Cli("enqueue", flag, invalid, "true"); r.Code != 2 ||
+		if r := q.CLI("enqueue", flag, invalid, "true"); r.Code != 2 ||
 			!strings.Contains(r.Err, strings.TrimPrefix(flag, "--")) {
 			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.Code, r.Err)
 		}
@@ -325,7 +325,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 			"see: queuectl doctor\n"},
 		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
-		if r := q.Cli(c.words...); r.Code != 0 || r.Err != c.want {
+		if r := q.CLI(c.words...); r.Code != 0 || r.Err != c.want {
 			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.Code, r.Err, c.want)
 		}
 	}
@@ -336,7 +336,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		"memory: " + perProcess:                            {"run", "--require-limits", "--memory", "64M", "true"},
 		"line 1: memory: " + perProcess:                    {"enqueue", "--require-limits", "--file", file},
 	} {
-		if r := q.Cli(words...); r.Code == 0 || !strings.Contains(r.Err, want) ||
+		if r := q.CLI(words...); r.Code == 0 || !strings.Contains(r.Err, want) ||
 			!strings.Contains(r.Err, "no control groups") {
 			t.Errorf("%q: exit code %d, %s", words, r.Code, r.Err)
 		}
@@ -351,7 +351,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	if r := testrig.RunCommand(t, private); r.Code == 0 || !strings.Contains(r.Err, "memory: "+perProcess) {
 		t.Errorf("a private run: exit code %d, %s", r.Code, r.Err)
 	}
-	r := q.Cli("doctor")
+	r := q.CLI("doctor")
 	for _, want := range []string{
 		"WARNING  enforcement  memory is enforced for each process, not per job: ",
 		"WARNING  enforcement  cpus limits are not enforced (there are no control groups)\n",

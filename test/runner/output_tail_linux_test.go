@@ -47,7 +47,7 @@ func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 		{"logs -n 1 --stderr " + longJob, "first\n"}, {"logs -n 100000 " + longJob, strings.Repeat("y\n", 99_999) + "last\n"},
 	} {
 		before := readBytes(t, q.Cmd.Process.Pid)
-		got := q.Cli(strings.Fields(c.args)...)
+		got := q.CLI(strings.Fields(c.args)...)
 		if read := readBytes(t, q.Cmd.Process.Pid) - before; read > maxRead {
 			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, maxRead)
 		}

@@ -66,7 +66,7 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	}
 	for i, id := range ids {
 		j := w.WaitEnded(id)
-		r := q.Cli("logs", id)
+		r := q.CLI("logs", id)
 		if want := string(noise(sizes[i])); j.State != "completed" || r.Code != 0 || r.Out != want || r.Err != "" {
 			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.Out),
 				r.Out == want, r.Err)
@@ -109,7 +109,7 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 			!strings.HasPrefix(stored.String(), c.head) || !strings.HasSuffix(stored.String(), c.tail) {
 			t.Errorf("kept %d bytes, %d gaps of %d bytes", stored.Len(), gaps, dropped)
 		}
-		if out := q.Cli("logs", c.id).Out; !strings.Contains(out,
+		if out := q.CLI("logs", c.id).Out; !strings.Contains(out,
 			fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
 			t.Errorf("logs do not name the gap of %d bytes", dropped)
 		}
@@ -129,10 +129,10 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 		"output_limit": 10})
 	w.WaitEnded(id)
 	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
-	if r := q.Cli("logs", id); r.Code != 0 || r.Out != want {
+	if r := q.CLI("logs", id); r.Code != 0 || r.Out != want {
 		t.Errorf("logs: exit code %d, got %q, want %q", r.Code, r.Out, want)
 	}
-	if r := q.Cli("show", id); !strings.Contains(r.Out, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
+	if r := q.CLI("show", id); !strings.Contains(r.Out, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
 		t.Errorf("show: got %q, want %q in it", r.Out, want)
 	}
 	if got := w.Show(id).Output; got != want {
@@ -238,18 +238,18 @@ func TestLogsPick(t *testing.T) {
 		{"--stdout -n 1", "tail"},
 		{"--stdout -n 2", "out2-3\ntail"},
 	} {
-		if r := q.Cli(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.Code != 0 || r.Out != c.want {
+		if r := q.CLI(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.Code != 0 || r.Out != c.want {
 			t.Errorf("logs %s: %q, want %q; stderr %q", c.args, r.Out, c.want, r.Err)
 		}
 	}
-	both := q.Cli("logs", id).Out
+	both := q.CLI("logs", id).Out
 	for _, want := range []string{"out2-1\n", "err2-3\n", "tail"} {
 		if !strings.Contains(both, want) {
 			t.Errorf("logs: %q lacks %q", both, want)
 		}
 	}
 	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S* (out|err|tail)`)
-	for line := range strings.Lines(q.Cli("logs", id, "--timestamps").Out) {
+	for line := range strings.Lines(q.CLI("logs", id, "--timestamps").Out) {
 		if !stamp.MatchString(line) {
 			t.Errorf("not stamped: %q", line)
 		}
@@ -258,7 +258,7 @@ func TestLogsPick(t *testing.T) {
 		args string
 		code int
 	}{{"none", 4}, {id + " --attempt 3", 4}, {id + " --attempt -1", 2}, {id + " -n -1", 2}, {"", 2}} {
-		if r := q.Cli(append([]string{"logs"}, strings.Fields(c.args)...)...); r.Code != c.code {
+		if r := q.CLI(append([]string{"logs"}, strings.Fields(c.args)...)...); r.Code != c.code {
 			t.Errorf("logs %s: code %d, want %d", c.args, r.Code, c.code)
 		}
 	}
@@ -318,7 +318,7 @@ func TestRemovedOutputDirIsRecreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes | head -c 200000; echo last"}))
-	if got := q.Cli("logs", j.ID); len(got.Out) != 200_005 || !strings.HasSuffix(got.Out, "last\n") {
+	if got := q.CLI("logs", j.ID); len(got.Out) != 200_005 || !strings.HasSuffix(got.Out, "last\n") {
 		t.Errorf("%d bytes were kept, and %q was told", len(got.Out), got.Err)
 	}
 }
@@ -342,7 +342,7 @@ func TestLogsReportsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
-		r := q.Cli(args...)
+		r := q.CLI(args...)
 		report := regexp.MustCompile(
 			`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.Err)
 		if r.Code != 1 || report == nil {
@@ -356,14 +356,14 @@ func TestLogsReportsDamage(t *testing.T) {
 			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.Out))
 		}
 	}
-	if r := q.Cli("logs", "--stderr", j.ID); r.Code != 0 || r.Out+r.Err != "" {
+	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Out+r.Err != "" {
 		t.Errorf("stderr, which is whole: %+v", r)
 	}
 	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
 		t.Fatal(err)
 	}
 	for _, stream := range []string{"--stdout", "--stderr"} {
-		r := q.Cli("logs", stream, j.ID)
+		r := q.CLI("logs", stream, j.ID)
 		report := regexp.MustCompile(
 			`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.Err)
 		if r.Code != 1 || report == nil || !strings.HasSuffix(r.Out, "["+report[1]+" bytes of output are damaged]\n") {
@@ -381,7 +381,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 		"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done",
 		"cwd":     q.Dir})
 	q.WaitUntil("all is printed", 10*time.Second, func() bool {
-		return strings.Contains(q.Cli("logs", "-n", "1", id).Out, "last")
+		return strings.Contains(q.CLI("logs", "-n", "1", id).Out, "last")
 	})
 	files, _ := filepath.Glob(q.Path("runner/*/log-*"))
 	if len(files) != 1 {
@@ -397,7 +397,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	}
 	reports := func(when string) {
 		t.Helper()
-		r := q.Cli("logs", id)
+		r := q.CLI("logs", id)
 		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines, so add them up
 		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Out, -1) {
 			n, _ := strconv.Atoi(match[1])

@@ -161,11 +161,11 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 		"pause held":  "only running jobs can be paused",
 		"resume held": "queuectl release held",
 	} {
-		if r := q.Cli(strings.Fields(words)...); r.Code != 5 || !strings.Contains(r.Err, want) {
+		if r := q.CLI(strings.Fields(words)...); r.Code != 5 || !strings.Contains(r.Err, want) {
 			t.Errorf("%s: %+v, want exit 5 and %q", words, r, want)
 		}
 	}
-	if r := q.Cli("pause", "nobody"); r.Code != 4 {
+	if r := q.CLI("pause", "nobody"); r.Code != 4 {
 		t.Errorf("pause of no job: %+v", r)
 	}
 	if out := q.Must("pause", "--label", "site=a", "--dry-run"); out != "1 job selected; nothing was changed" {
@@ -204,7 +204,7 @@ func TestPauseAll(t *testing.T) {
 	if out := q.Must("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
 		t.Errorf("a dry run: %q", out)
 	}
-	if r := q.Cli("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Err, "all") {
+	if r := q.CLI("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Err, "all") {
 		t.Errorf("pause --all of some: %+v", r)
 	}
 	if out := q.Must("pause", "--all"); out != "b" {
@@ -218,17 +218,17 @@ func TestPauseAll(t *testing.T) {
 		if n := ticks(q, "c"); n != [2]int64{} || q.Show("c").State != "pending" {
 			t.Errorf("a job was started: %v", n)
 		}
-		if r := q.Cli("status", "--check"); r.Code != 1 || !strings.Contains(r.Out, "queuectl resume --all") ||
+		if r := q.CLI("status", "--check"); r.Code != 1 || !strings.Contains(r.Out, "queuectl resume --all") ||
 			!strings.Contains(r.Out, "by "+all.PausedBy) {
 			t.Errorf("status --check: %+v", r)
 		}
 		if out := q.Must("worker", "list"); strings.Count(out, " paused ") != 3 {
 			t.Errorf("worker list:\n%s", out)
 		}
-		if r := q.Cli("run", "--json", "-d", "true"); r.Code != 0 {
+		if r := q.CLI("run", "--json", "-d", "true"); r.Code != 0 {
 			t.Errorf("run -d: %+v", r)
 		}
-		if r := q.Cli("resume", "b"); r.Code != 5 || !strings.Contains(r.Err, "queuectl resume --all") {
+		if r := q.CLI("resume", "b"); r.Code != 5 || !strings.Contains(r.Err, "queuectl resume --all") {
 			t.Errorf("resume of a job that is paused with all: %+v", r)
 		}
 		if round == 0 {
@@ -245,7 +245,7 @@ func TestPauseAll(t *testing.T) {
 	waitTicking(q, "b")
 	waitTicking(q, "c")
 	checkNotTicking(q, "a")
-	if r := q.Cli("status", "--check"); r.Code != 0 {
+	if r := q.CLI("status", "--check"); r.Code != 0 {
 		t.Errorf("status --check: %+v", r)
 	}
 	var events []string

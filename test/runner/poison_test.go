@@ -24,7 +24,7 @@ func TestPoison(t *testing.T) {
 	}
 	q.WaitUntil("they run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
 	q.Must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
-	if r := q.Cli("wait", "poison", "--timeout", "30"); r.Code != 125 {
+	if r := q.CLI("wait", "poison", "--timeout", "30"); r.Code != 125 {
 		t.Errorf("wait: %+v", r)
 	}
 	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || j.Attempts != 4 {
@@ -42,7 +42,7 @@ func TestPoison(t *testing.T) {
 	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
 	q.Must("enqueue", "--id", "bystander", "sleep 1")
 	q.Must("dlq", "retry", "poison")
-	q.Cli("wait", "poison", "bystander", "--timeout", "30")
+	q.CLI("wait", "poison", "bystander", "--timeout", "30")
 	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || len(j.History) != 7 {
 		t.Errorf("once more: %+v", j)
 	}

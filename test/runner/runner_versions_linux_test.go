@@ -124,7 +124,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, id := range ids {
-					q.Cli("wait", id)
+					q.CLI("wait", id)
 					j := q.Show(id)
 					want := fmt.Sprintf("up\npid %d\nend of %[1]d\n", pids[id])
 					if len(j.History) != 1 || j.ExitCode == nil || *j.ExitCode != 10+i || j.Output != want {

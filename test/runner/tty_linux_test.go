@@ -66,7 +66,7 @@ func TestTTY(t *testing.T) {
 // job gets a common one.
 func TestTTYWithoutAClientTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	r := q.CliWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
+	r := q.CLIWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
 	if r.Code != 4 || r.Out != "24 80\r\nvt100\r\nerr\r\n" || r.Err != "" {
 		t.Errorf("got %+v", r)
 	}
@@ -91,13 +91,13 @@ func TestTTYRefusals(t *testing.T) {
 			!strings.Contains(a.Error.Message, input) {
 			t.Errorf("with %s: got %+v", input, a.Error)
 		}
-		if r := q.Cli("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.Code != 125 ||
+		if r := q.CLI("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.Code != 125 ||
 			!strings.Contains(r.Err, "--tty") || !strings.Contains(r.Err, strings.ReplaceAll(input, "_", "-")) {
 			t.Errorf("with %s: got %+v", input, r)
 		}
 	}
 	fed := w.Enqueue(testrig.Fields{"command": "cat", "stdin": "x", "delay": "1h"})
-	if r := q.Cli("edit", fed, "--tty"); r.Code != 2 && r.Code != 5 ||
+	if r := q.CLI("edit", fed, "--tty"); r.Code != 2 && r.Code != 5 ||
 		!strings.Contains(r.Err, "--tty: cannot be combined with --stdin") {
 		t.Errorf("edit: got %+v", r)
 	}
@@ -460,7 +460,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	w.WaitEnded(id)
 	const text = "100%\ntypo\n"
 	for _, args := range [][]string{{"logs", id}, {"logs", "-f", id}, {"logs", "--stdout", id}} {
-		if r := q.Cli(args...); r.Code != 0 || r.Out != text {
+		if r := q.CLI(args...); r.Code != 0 || r.Out != text {
 			t.Errorf("%q in a pipe: %+v, want %q", args, r, text)
 		}
 		if r := q.RunOnScreen(args...); r.Code != 0 || r.Out != "\x1b[32m100%\x1b[0m\ntypo\n" {
@@ -469,27 +469,27 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	}
 	other := w.Enqueue(testrig.Fields{"command": "true"})
 	w.WaitEnded(other)
-	if r := q.Cli("logs", id, other); r.Out != id+" | 100%\n"+id+" | typo\n" {
+	if r := q.CLI("logs", id, other); r.Out != id+" | 100%\n"+id+" | typo\n" {
 		t.Errorf("logs of two: %+v", r)
 	}
-	if r := q.Cli("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  100%\n  typo\n") {
+	if r := q.CLI("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  100%\n  typo\n") {
 		t.Errorf("show: %q", r.Out)
 	}
 	if r := q.RunOnScreen("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
 		t.Errorf("show on a terminal: %q", r.Out)
 	}
 	for _, args := range [][]string{{"--raw", "logs", id}, {"--raw", "show", id}, {"logs", "--jsonl", id}} {
-		if r := q.Cli(args...); !strings.Contains(r.Out, "title") || !strings.Contains(r.Out, "screen") {
+		if r := q.CLI(args...); !strings.Contains(r.Out, "title") || !strings.Contains(r.Out, "screen") {
 			t.Errorf("%q: %q", args, r.Out)
 		}
 	}
-	if r := q.Cli("status"); !strings.Contains(r.Out, ": typo") {
+	if r := q.CLI("status"); !strings.Contains(r.Out, ": typo") {
 		t.Errorf("the last line of a dead job: %q", r.Out)
 	}
 	w.Enqueue(testrig.Fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.WaitForFileCommand("goes"), "tty": true})
 	defer q.WriteFile("goes", "")
 	q.WaitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool {
-		return strings.Contains(q.Cli("status").Out, "  c\n")
+		return strings.Contains(q.CLI("status").Out, "  c\n")
 	})
 }
 

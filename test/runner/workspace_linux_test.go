@@ -61,7 +61,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 		ids[name] = enqueue(`T=$QUEUECTL_TMPDIR; V=` + victim + `; ` + line)
 	}
 	for name, id := range ids {
-		q.Cli("wait", id, "--timeout", "60")
+		q.CLI("wait", id, "--timeout", "60")
 		j := showWorkspaceJob(q, id)
 		if j.State != "completed" {
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
@@ -80,7 +80,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 		}
 	}
 	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
-	q.Cli("wait", after)
+	q.CLI("wait", after)
 	words := strings.Fields(showWorkspaceJob(q, after).Output)
 	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] ||
 		words[4] != words[5] {
@@ -172,7 +172,7 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 			}
 			q.WaitUntil("the job has a folder", 20*time.Second, func() bool { return strings.Contains(q.Show(id).Output, "up") })
 			q.KillRunners()
-			q.Cli("wait", id)
+			q.CLI("wait", id)
 			if j := q.Show(id); j.State != "dead" || j.Reason != "lost" {
 				t.Errorf("got %+v", j)
 			}

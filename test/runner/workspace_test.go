@@ -45,7 +45,7 @@ func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
 func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
 	q.Helper()
 	id := q.Must(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
-	q.Cli("wait", id)
+	q.CLI("wait", id)
 	return showWorkspaceJob(q, id)
 }
 
@@ -106,7 +106,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
 	}
-	if r := q.CliWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush",
+	if r := q.CLIWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush",
 		"-q"); r.Code != 0 {
 		t.Fatal(r)
 	}
@@ -204,7 +204,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 	open(1)
 	q.WaitUntil("it says 72 to another service", 10*time.Second, hasProgress(72, ""))
 	open(2)
-	q.Cli("wait", id)
+	q.CLI("wait", id)
 	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
 		t.Errorf("at its end: %+v, %+v", j, j.Progress)
 	}
@@ -251,7 +251,7 @@ func TestProgressIsBounded(t *testing.T) {
 		{[]string{"progress", "x"}, 2, "from 0 to 100"},
 		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
 	} {
-		if r := q.Cli(c.args...); r.Code != c.code || !strings.Contains(r.Err, c.wantText) {
+		if r := q.CLI(c.args...); r.Code != c.code || !strings.Contains(r.Err, c.wantText) {
 			t.Errorf("%v: %+v", c.args, r)
 		}
 	}
@@ -300,13 +300,13 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"},
 		{"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
-		r := q.Cli(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
+		r := q.CLI(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
 		if r.Code != 2 || !strings.Contains(r.Err, "env_secret") && !strings.Contains(r.Err, "env-secret") ||
 			strings.Contains(r.Err, token) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
-	if r := q.Cli("enqueue", "--mask-secrets", "true"); r.Code != 2 {
+	if r := q.CLI("enqueue", "--mask-secrets", "true"); r.Code != 2 {
 		t.Errorf("nothing to mask: %+v", r)
 	}
 	if text := q.Must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// CpuTicks returns the CPU time of a process in clock ticks.
-func CpuTicks(t *testing.T, pid int) int {
+// CPUTicks returns the CPU time of a process in clock ticks.
+func CPUTicks(t *testing.T, pid int) int {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		t.Fatal(err)
@@ -70,4 +70,15 @@ func (q *Queue) Mount(size string, options ...string) string {
 		q.Dir = outer
 	})
 	return disk
+}
+
+// ResidentMemory returns the resident memory of a process in bytes, 0 if the process does not exist.
+func ResidentMemory(pid int) (bytes int64) {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(raw)) {
+		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &bytes); n == 1 {
+			return bytes << 10
+		}
+	}
+	return 0
 }
