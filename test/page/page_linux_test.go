@@ -31,6 +31,7 @@ type window struct {
 // an error.
 func chromium(q *testrig.Queue) *window {
 	q.Helper()
+	testrig.Long(q)
 	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
 		"and TestLinkOpensAPageSession and others send requests as browsers do")
 	profile, err := os.MkdirTemp("", "qp")
