@@ -30,7 +30,7 @@ PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
 
 # All tests that end within seconds and need only Go: at most three minutes on two processors.
 test:
-	$(GO) test -short -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+	QUEUECTL_WALKS=2 $(GO) test -short -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
 # All tests, also those that take long or start a PostgreSQL server.
 test-long:
@@ -122,7 +122,7 @@ duties:
 server-suite:
 	QUEUECTL_SERVER=1 $(GO) test ./store/sql -run 'OfAServer$$' -count=1 -timeout 60m
 
-# 1,000 random walks through the engine beside the model; tests take 8, CI 50.
+# 1,000 random walks through the engine beside the model; make test takes 2, make test-long 8, CI 50.
 walks:
 	QUEUECTL_WALKS=1000 $(GO) test ./store/sql -run '^TestWalks$$' -count=1 -timeout 2h
 
